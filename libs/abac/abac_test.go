@@ -76,7 +76,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-func TestBrokenFiles(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	good := line(`"user":"a"`)
 	for text, want := range map[string]string{
 		good + `{"usr":"a"}`: `line 2: json: unknown field "usr"`,
@@ -106,14 +106,15 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfOneSort say nothing of the other.
-func TestPoliciesOfOneSort(t *testing.T) {
+// TestResourceAndPathPoliciesAreSeparate checks that a policy for resources allows no paths, and
+// vice versa.
+func TestResourceAndPathPoliciesAreSeparate(t *testing.T) {
 	z, err := abac.Parse(strings.NewReader(line(`"user":"alice","namespace":"*","resource":"pods"`) + line(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d, _, _ := z.Authorize(t.Context(), &authorizer.Attributes{User: &authorizer.User{Name: "alice"}, Verb: "get"}); d != authorizer.NoOpinion {
-		t.Error("no path is allowed by a policy without one")
+		t.Error("RulesFor() lists paths for a policy without one")
 	}
 	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
 		rules, err := z.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")
@@ -133,7 +134,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, a := range []*authorizer.Attributes{{User: &authorizer.User{}, Path: "/a"}, {User: &authorizer.User{}, Resource: true}, {}} {
 			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
-				t.Errorf("somebody without a name may: %q", data)
+				t.Errorf("a user without a name is allowed: %q", data)
 			}
 		}
 	})

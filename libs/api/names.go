@@ -1,6 +1,5 @@
-// Package api holds the names that the whole suite shares: the API domain, the
-// platform's media types and the reserved namespaces; and how a single parameter of
-// a query is read.
+// Package api holds the names that the suite shares: the API domain, the media types and the
+// reserved namespaces. It also reads single query parameters.
 package api
 
 import (
@@ -8,7 +7,7 @@ import (
 	"strings"
 )
 
-// The placeholders of the specification and what they stand for.
+// Values for the placeholders of the specification.
 const (
 	// Domain is the suffix of group names and media-type parameters.
 	Domain = "k8s.io"
@@ -23,7 +22,7 @@ const (
 	PublicNamespace = "kube-public"
 	// NodeLeaseNamespace holds the heartbeat leases of nodes.
 	NodeLeaseNamespace = "kube-node-lease"
-	// DefaultNamespace is where clients work when they name none.
+	// DefaultNamespace is the namespace that clients use by default.
 	DefaultNamespace = "default"
 )
 
@@ -32,8 +31,7 @@ const (
 	MediaJSON     = "application/json"
 	MediaYAML     = "application/yaml"
 	MediaProtobuf = "application/vnd." + Platform + ".protobuf"
-	// MediaCBOR is one data item, MediaCBORSequence one after the other (RFC
-	// 8949, RFC 8742).
+	// MediaCBOR is one data item (RFC 8949), MediaCBORSequence a sequence of them (RFC 8742).
 	MediaCBOR         = "application/cbor"
 	MediaCBORSequence = "application/cbor-seq"
 
@@ -44,21 +42,20 @@ const (
 	MediaApplyCBOR      = "application/apply-patch+cbor"
 )
 
-// Users and groups with a meaning of their own.
+// Users and groups with a special meaning.
 const (
 	UserAnonymous        = "system:anonymous"
 	GroupAuthenticated   = "system:authenticated"
 	GroupUnauthenticated = "system:unauthenticated"
 	GroupMasters         = "system:masters"
 
-	// UserSuitePrefix begins the names of the suite's own services, GroupSuite is
-	// the group that they are in.
+	// UserSuitePrefix is the prefix of the user names of the suite's own services, and GroupSuite is
+	// their group.
 	UserSuitePrefix = "system:binnacle:"
 	GroupSuite      = "system:binnacle"
 )
 
-// IsSuite tells whether a user has the name or the group of the suite's own
-// services.
+// IsSuite reports whether a user has the name or the group of the suite's own services.
 func IsSuite(name string, groups []string) bool {
 	return strings.HasPrefix(name, UserSuitePrefix) || slices.Contains(groups, GroupSuite)
 }

@@ -23,7 +23,7 @@ func fixed(name string, ok bool, err error) authenticator.Token {
 func TestUnion(t *testing.T) {
 	bad, worse := errors.New("bad"), errors.New("worse")
 	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
-		t.Error("a member after the one that decided was asked")
+		t.Error("a member after the deciding one was called")
 		return nil, false, nil
 	})
 	for name, c := range map[string]struct {
@@ -72,15 +72,15 @@ func TestForAudiences(t *testing.T) {
 				t.Fatalf("%v, %v, want %v", ok, err, c.ok)
 			}
 			if ok && (!slices.Equal(r.Audiences, c.want) || r.Expires.IsZero()) {
-				t.Errorf("answer %+v, want audiences %v and the expiry", r, c.want)
+				t.Errorf("response %+v, want audiences %v and the expiry", r, c.want)
 			}
 		})
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
-		t.Errorf("a token that nobody knows became %v, %v", ok, err)
+		t.Errorf("unknown token: %v, %v", ok, err)
 	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
-		t.Errorf("a refusal became %v, %v", ok, err)
+		t.Errorf("rejected token: %v, %v", ok, err)
 	}
 }
 
@@ -104,6 +104,6 @@ func TestUnreserved(t *testing.T) {
 		}
 	}
 	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
-		t.Errorf("a refusal became %v, %v", ok, err)
+		t.Errorf("rejected token: %v, %v", ok, err)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"binnacle/libs/task"
 )
 
-// swapTimeout is how long the keys of an issuer count that is now found at another
-// place, or by another CA, while those there are not known yet.
+// swapTimeout is how long the keys of an issuer with a changed place or CA remain valid while the
+// keys of the new place are unknown.
 const swapTimeout = 10 * time.Second
 
-// Parse decodes and validates a configuration. disallowed are issuers that it
-// must not name, those of service account tokens.
+// Parse decodes and validates a configuration. disallowed lists the issuers of service account
+// tokens, which it must not contain.
 func Parse(data []byte, disallowed []string) (*Configuration, error) {
 	c, _, err := parse(data, disallowed)
 	return c, err
@@ -40,28 +40,26 @@ func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) 
 	return c, out, nil
 }
 
-// Config of an Authenticator.
+// Config configures an Authenticator.
 type Config struct {
 	File string
-	// DisallowedIssuers are those of service account tokens.
+	// DisallowedIssuers are the issuers of service account tokens.
 	DisallowedIssuers []string
-	// AnonymousFixed tells why the file must not say who may stay anonymous; empty
-	// when it may.
+	// AnonymousFixed is the reason why the file must not configure anonymous requests; empty if it
+	// may.
 	AnonymousFixed string
-	// Reloaded is called when another content of the file has come into use; may
-	// be nil.
+	// Reloaded is called when a new content of the file is in use; may be nil.
 	Reloaded func()
-	// Withdrawn is called when keys of an issuer count no longer; may be nil.
+	// Withdrawn is called when keys of an issuer become invalid; may be nil.
 	Withdrawn func()
 	Logger    *slog.Logger
 	Metrics   *Metrics
 }
 
-// Authenticator authenticates tokens as the file says. It implements
-// authenticator.Token.
+// Authenticator authenticates tokens by the configuration file. It implements authenticator.Token.
 type Authenticator struct {
 	c       Config
-	known   []byte // what New read
+	content []byte // content that New read
 	current atomic.Pointer[state]
 }
 
@@ -71,24 +69,23 @@ type state struct {
 	anonymous *Anonymous
 }
 
-// issuer is one with its rules.
+// issuer is an issuer with its rules.
 type issuer struct {
 	*oidctoken.Authenticator
-	// before has the rules of now and the keys of the place before, which count
-	// until a time, as long as there are no others; nil where there was none.
-	before *oidctoken.Authenticator
+	// former uses the current rules and the keys of the former place. It is valid until a time,
+	// while the keys of the new place are unknown; nil if there was no former place.
+	former *oidctoken.Authenticator
 	until  time.Time
 }
 
-// New reads the file; one that is not good is an error. Issuers are asked for
-// their keys from Run on.
+// New reads the file. An invalid file is an error. Keys of issuers are requested once Run is called.
 func New(c Config) (*Authenticator, error) {
 	data, err := filewatch.Read(c.File)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %w", err)
 	}
-	a := &Authenticator{c: c, known: data}
-	s, err := a.make(data, nil)
+	a := &Authenticator{c: c, content: data}
+	s, err := a.build(data, nil)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-config: %s: %w", c.File, err)
 	}
@@ -96,9 +93,9 @@ func New(c Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// make makes a state of a file's content. Issuers at unchanged places are taken
-// from the state before.
-func (a *Authenticator) make(data []byte, before *state) (*state, error) {
+// build returns the state for a file's content. Issuers with an unchanged place are taken from the
+// previous state.
+func (a *Authenticator) build(data []byte, before *state) (*state, error) {
 	_, c, err := parse(data, a.c.DisallowedIssuers)
 	if err != nil {
 		return nil, err
@@ -107,7 +104,7 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 		return nil, errors.New("anonymous: " + a.c.AnonymousFixed)
 	}
 	s := &state{issuers: make(map[string]*issuer, len(c.issuers)), anonymous: c.anonymous}
-	if s.anonymous == nil && before != nil { // what is not said any more lets nobody in
+	if s.anonymous == nil && before != nil { // without a setting, anonymous access must not increase
 		s.anonymous = before.anonymous
 	}
 	for _, i := range c.issuers {
@@ -131,20 +128,20 @@ func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error)
 	if out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules); err != nil || former == nil {
 		return out, err
 	}
-	out.before, err = oidctoken.New(former, c.audiences, c.rules)
+	out.former, err = oidctoken.New(former, c.audiences, c.rules)
 	return out, err
 }
 
-// provider returns the state's provider of a configuration, or nil, and the one
-// whose keys count until a time where its own are not known.
+// provider returns the state's provider for a configuration, or nil. former is a provider whose keys
+// remain valid until a time, while those of the new one are unknown.
 func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
 		return nil, nil, time.Time{}
 	}
 	i := s.issuers[c.IssuerURL]
 	p = i.Provider()
-	if i.before != nil && !known(p) {
-		former, until = i.before.Provider(), i.until
+	if i.former != nil && !hasKeys(p) {
+		former, until = i.former.Provider(), i.until
 	}
 	switch {
 	case p.Config().Equal(c):
@@ -155,13 +152,13 @@ func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provi
 	return nil, p, time.Now().Add(swapTimeout)
 }
 
-// AuthenticateToken is as the issuer's keys tell, or those from before.
+// AuthenticateToken uses the issuer's keys, or the former ones while the keys are unknown.
 func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
-	if i.before == nil || known(i.Provider()) || !time.Now().Before(i.until) {
+	if i.former == nil || hasKeys(i.Provider()) || !time.Now().Before(i.until) {
 		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
 	}
-	r, ok, err := i.before.AuthenticateToken(ctx, token, audiences)
-	if err != nil { // the keys that are awaited may tell otherwise
+	r, ok, err := i.former.AuthenticateToken(ctx, token, audiences)
+	if err != nil { // the keys of the new place may differ
 		return nil, false, authenticator.Unavailable(err)
 	}
 	if ok && r.Expires.After(i.until) {
@@ -170,8 +167,8 @@ func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences 
 	return r, ok, nil
 }
 
-// known tells whether a provider's keys are.
-func known(p *oidctoken.Provider) bool {
+// hasKeys reports whether the keys of a provider are known.
+func hasKeys(p *oidctoken.Provider) bool {
 	select {
 	case <-p.Initialized():
 		return true
@@ -180,11 +177,10 @@ func known(p *oidctoken.Provider) bool {
 	}
 }
 
-// Anonymous returns what the file says of anonymous requests now, or nil where
-// it says nothing.
+// Anonymous returns the current setting for anonymous requests, or nil if the file has none.
 func (a *Authenticator) Anonymous() *Anonymous { return a.current.Load().anonymous }
 
-// Check returns nil when the keys of all issuers are known.
+// Check returns nil if the keys of all issuers are known.
 func (a *Authenticator) Check() error {
 	var errs []error
 	for _, i := range a.current.Load().issuers {
@@ -209,13 +205,13 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, aud
 	return r, ok, err
 }
 
-// Run keeps the issuers' keys and the configuration up to date until ctx ends,
-// and returns ctx's error. It is called once.
+// Run updates keys and configuration until ctx ends, and returns the error of ctx. It is called
+// once.
 func (a *Authenticator) Run(ctx context.Context) error {
 	r := &runner{Authenticator: a, ctx: ctx, group: task.NewGroup(ctx), running: map[*oidctoken.Provider]context.CancelFunc{}}
 	r.start(a.current.Load())
 	r.group.Go("follow the authentication configuration", func(ctx context.Context) error {
-		return filewatch.Follow(ctx, a.c.Logger, a.c.File, a.known, r.changed)
+		return filewatch.Follow(ctx, a.c.Logger, a.c.File, a.content, r.reload)
 	})
 	if err := r.group.Wait(); err != nil {
 		return err
@@ -223,15 +219,15 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// runner is an Authenticator that runs. One goroutine calls its methods.
+// runner is a running Authenticator. One goroutine calls its methods.
 type runner struct {
 	*Authenticator
-	ctx     context.Context // Run's, which the providers' derive from
+	ctx     context.Context // the context of Run, from which those of the providers derive
 	group   *task.Group
 	running map[*oidctoken.Provider]context.CancelFunc
 }
 
-// start runs the providers of a state that do not run yet.
+// start runs the providers of a state that are not running.
 func (r *runner) start(s *state) {
 	for url, i := range s.issuers {
 		p := i.Provider()
@@ -246,7 +242,7 @@ func (r *runner) start(s *state) {
 			if err := p.Run(ctx); ctx.Err() == nil {
 				return err
 			}
-			return nil // it was stopped
+			return nil // the provider was stopped
 		})
 	}
 }
@@ -257,11 +253,11 @@ func (r *runner) stop(s *state) {
 	used := map[*oidctoken.Provider]bool{}
 	for url, i := range s.issuers {
 		used[i.Provider()] = true
-		if i.before == nil || r.running[i.before.Provider()] == nil {
+		if i.former == nil || r.running[i.former.Provider()] == nil {
 			continue
 		}
-		used[i.before.Provider()] = true
-		stop := r.running[i.before.Provider()]
+		used[i.former.Provider()] = true
+		stop := r.running[i.former.Provider()]
 		r.group.Go("former keys of issuer "+url, func(ctx context.Context) error {
 			defer stop()
 			ctx, cancel := context.WithDeadline(ctx, i.until)
@@ -281,12 +277,12 @@ func (r *runner) stop(s *state) {
 	}
 }
 
-// changed takes up a new content of the file, at once: who is not trusted any more must
-// not be believed for as long as somebody else cannot be reached.
-func (r *runner) changed(_ context.Context, data []byte, err error) {
+// reload applies a new content of the file at once. An issuer that was removed must not stay trusted
+// because another issuer does not respond.
+func (r *runner) reload(_ context.Context, data []byte, err error) {
 	var next *state
 	if err == nil {
-		next, err = r.make(data, r.current.Load())
+		next, err = r.build(data, r.current.Load())
 	}
 	r.c.Metrics.reloaded(err == nil)
 	if err != nil {

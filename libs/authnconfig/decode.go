@@ -14,7 +14,7 @@ import (
 	goyaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// decode reads a configuration without judging its values.
+// decode decodes a configuration without validating its values.
 func decode(data []byte) (*Configuration, *document, error) {
 	doc, err := parseDocument(data)
 	if err != nil {
@@ -29,7 +29,7 @@ func decode(data []byte) (*Configuration, *document, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// An unknown version comes first: its fields may be meant.
+	// Check the version first, because unknown fields may belong to a newer version.
 	if err := checkType(&c); err != nil {
 		return nil, nil, err
 	}
@@ -57,7 +57,7 @@ func checkType(c *Configuration) error {
 	return nil
 }
 
-// document knows the lines of a YAML document.
+// document provides the line numbers of a YAML document.
 type document struct{ root *goyaml.Node }
 
 func parseDocument(data []byte) (*document, error) {
@@ -78,8 +78,7 @@ func parseDocument(data []byte) (*document, error) {
 	return &document{root: first.Content[0]}, nil
 }
 
-// at returns an error with the line of a field, or of what is above the field
-// where that is missing.
+// at wraps err with the line of a field, or of its closest existing parent.
 func (d *document) at(path string, err error) error {
 	return fmt.Errorf("line %d: %w", d.line(path), err)
 }
@@ -97,7 +96,7 @@ func (d *document) line(path string) int {
 	return line
 }
 
-// child returns the value at a step, and the node whose line is its.
+// child returns the value at a path step, and the node with its line.
 func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
 	switch n.Kind {
 	case goyaml.MappingNode:
@@ -116,7 +115,7 @@ func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
 	return nil, nil
 }
 
-// errors returns what a validation found, each with its line.
+// errors converts validation errors to errors with lines.
 func (d *document) errors(list field.ErrorList) error {
 	var errs []error
 	for _, err := range list {

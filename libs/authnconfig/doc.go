@@ -1,23 +1,21 @@
-// Package authnconfig reads the authentication configuration file: which
-// issuers of JSON web tokens are trusted, how a user is made of a token's
-// claims, and who may stay anonymous (specification: "Authentication
-// configuration file").
+// Package authnconfig reads the authentication configuration file, which lists the trusted issuers
+// of JSON web tokens, maps claims to users, and configures anonymous requests (specification:
+// "Authentication configuration file").
 //
-// Parse decodes a file strictly and validates it; every error has its line and
-// the path of its field. An Authenticator serves a file: it authenticates
-// tokens by the configuration in use, and while Run runs takes up a new one as
-// the file changes.
+// Parse decodes a file strictly and validates it. Every error has the line and the path of the
+// field. An Authenticator authenticates tokens by the configuration in use. While Run runs, it
+// applies changes of the file:
 //
-//	in use --file changed--> being made --valid--> in use
+//	in use --file changed--> loading --valid--> in use
 //	                              |
 //	                           invalid
 //	                              v
-//	              reported; the one before stays in use
+//	              reported; the previous one stays in use
 //
-// A request is served by one configuration from beginning to end. Issuers whose place
-// is unchanged keep their keys; where another place is given, those from before count
-// until the new ones are known, for swapTimeout at most. So a reload drops nothing, and
-// nothing that it takes away waits for anybody.
+// A request uses one configuration from beginning to end. Issuers with an unchanged place keep their
+// keys. If the place of an issuer changes, the former keys stay valid until the new ones are known,
+// at most for swapTimeout. So a reload rejects no valid token, and a removed issuer is rejected at
+// once.
 //
-// The token review service and the API server's front end call it.
+// The token review service and the API server's front end use it.
 package authnconfig

@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of the configuration and of the tokens that it judges. A nil value
-// counts nothing.
+// Metrics are the metrics of the configuration and of authenticated tokens. A nil value counts
+// nothing.
 type Metrics struct {
 	instance string
 	reloads  *prometheus.CounterVec
@@ -17,19 +17,19 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics. instance tells this process from others of
-// its service; only a hash of it is shown.
+// NewMetrics registers the metrics. instance distinguishes the process from others of its service;
+// metrics contain only its hash.
 func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 	const namespace, subsystem = "apiserver", "authentication_config_controller"
 	m := &Metrics{
-		instance: hashed(instance),
+		instance: hash(instance),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reloads_total",
 			Help: "[ALPHA] Reloads of the authentication configuration, by outcome and process.",
 		}, []string{"apiserver_id_hash", "status"}),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reload_last_timestamp_seconds",
-			Help: "[ALPHA] When the authentication configuration was reloaded last, by outcome and process.",
+			Help: "[ALPHA] Time of the last reload of the authentication configuration, by outcome and process.",
 		}, []string{"apiserver_id_hash", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "authentication", Name: "jwt_authenticator_latency_seconds",
@@ -41,7 +41,7 @@ func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 	return m
 }
 
-func hashed(s string) string {
+func hash(s string) string {
 	if s == "" {
 		return ""
 	}
@@ -68,5 +68,5 @@ func (m *Metrics) authenticated(issuer string, ok bool, took time.Duration) {
 	if m == nil {
 		return
 	}
-	m.latency.WithLabelValues(outcome(ok), hashed(issuer)).Observe(took.Seconds())
+	m.latency.WithLabelValues(outcome(ok), hash(issuer)).Observe(took.Seconds())
 }

@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/options"
 )
 
-// Options are the flags of JSON web tokens of foreign issuers:
-// --authentication-config, or the --oidc-* flags.
+// Options holds the flags for JSON web tokens of external issuers: --authentication-config, or the
+// --oidc-* flags.
 type Options struct {
 	File string
 	OIDC *oidctoken.Options
@@ -22,13 +22,13 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options { return &Options{OIDC: oidctoken.NewOptions()} }
 
-// AddFlags declares the flags in the section "authentication".
+// AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File, "file with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags")
 	o.OIDC.AddFlags(s)
 }
 
-// Validate returns everything that is wrong.
+// Validate returns all errors.
 func (o *Options) Validate() []error {
 	errs := o.OIDC.Validate()
 	if o.File != "" && o.OIDC.Given() {
@@ -37,7 +37,7 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// ValidateGates refuses what the feature gates switch off.
+// ValidateGates rejects flags that feature gates disable.
 func (o *Options) ValidateGates(g *features.Gates) []error {
 	if o.File != "" && !g.Enabled(features.StructuredAuthenticationConfiguration) {
 		return []error{fmt.Errorf("--authentication-config needs the feature gate %s", features.StructuredAuthenticationConfiguration)}
@@ -45,8 +45,8 @@ func (o *Options) ValidateGates(g *features.Gates) []error {
 	return nil
 }
 
-// AnonymousGate tells why the file may not say who stays anonymous (AnonymousFixed of
-// Config); empty where the gate lets it.
+// AnonymousGate returns the reason why the file must not configure anonymous requests
+// (Config.AnonymousFixed), or "" if the feature gate allows it.
 func AnonymousGate(g *features.Gates) string {
 	if g.Enabled(features.AnonymousAuthConfigurableEndpoints) {
 		return ""
@@ -54,24 +54,22 @@ func AnonymousGate(g *features.Gates) string {
 	return fmt.Sprintf("needs the feature gate %s", features.AnonymousAuthConfigurableEndpoints)
 }
 
-// Source is what the flags amount to.
+// Source is the token authenticator that the flags configure.
 type Source struct {
 	authenticator.Token
-	// Run keeps keys and configuration up to date until its context ends.
+	// Run updates keys and configuration until its context ends.
 	Run func(context.Context) error
-	// Check returns nil when the keys of all issuers are known. Tokens of the
-	// other issuers count before that.
+	// Check returns nil if the keys of all issuers are known. Tokens of other issuers are accepted
+	// before that.
 	Check func() error
-	// Anonymous returns what the file says of anonymous requests now; nil where
-	// it says nothing, or there is no file.
+	// Anonymous returns the file's current setting for anonymous requests, or nil without one.
 	Anonymous func() *Anonymous
 }
 
-// Given tells whether the flags name any issuer.
+// Given reports whether the flags configure any issuer.
 func (o *Options) Given() bool { return o.File != "" || o.OIDC.Given() }
 
-// Source makes what the flags describe, or nil where none was given. The file of
-// c is that of the flag.
+// Source returns the configured source, or nil if no flag was given. c.File is ignored.
 func (o *Options) Source(c Config) (*Source, error) {
 	if c.File = o.File; c.File != "" {
 		a, err := New(c)

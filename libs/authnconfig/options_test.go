@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-func TestOptionsMakeASource(t *testing.T) {
+func TestOptionsSource(t *testing.T) {
 	i := oidctest.New(t)
 	dir := t.TempDir()
 	write := func(name, content string) string {
@@ -35,8 +35,8 @@ func TestOptionsMakeASource(t *testing.T) {
 		set       func(*authnconfig.Options)
 		fixed     string
 		issuers   []string
-		user      string // of a token, or nothing where there is no source
-		anonymous bool   // the file tells of it
+		user      string // user of a token; "" without a source
+		anonymous bool   // the file configures anonymous requests
 		err       string
 	}{
 		"nothing":               {set: func(*authnconfig.Options) {}},
@@ -59,7 +59,7 @@ func TestOptionsMakeASource(t *testing.T) {
 			s, err := o.Source(authnconfig.Config{DisallowedIssuers: c.issuers, AnonymousFixed: c.fixed, Logger: slog.New(slog.DiscardHandler)})
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("got %v, want %s", err, c.err)
+					t.Errorf("Source() = %v, want %s", err, c.err)
 				}
 				return
 			}
@@ -73,7 +73,7 @@ func TestOptionsMakeASource(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- s.Run(ctx) }()
 			defer func() { cancel(); <-done }()
-			for s.Check() != nil { // until the keys are known
+			for s.Check() != nil { // waits for the keys
 				if ctx.Err() != nil {
 					t.Fatal("no keys")
 				}
@@ -89,6 +89,6 @@ func TestOptionsMakeASource(t *testing.T) {
 	flags(both)
 	both.File = "x"
 	if errs := both.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "mutually exclusive") {
-		t.Errorf("both: %v", errs)
+		t.Errorf("both flags: errors = %v", errs)
 	}
 }

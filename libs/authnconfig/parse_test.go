@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const header = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\n"
 
-// issuer is a valid entry; the lines of more come after it.
+// issuer returns a valid entry, followed by the lines of more.
 func issuer(more ...string) string {
 	return header + "jwt:\n- issuer:\n    url: https://one\n    audiences: [a]\n" + strings.Join(more, "")
 }
@@ -156,15 +156,15 @@ func TestParseErrors(t *testing.T) {
 				t.Errorf("got %v\nwant %s\nof\n%s", err, tt.want, tt.text)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Error("the error holds a password")
+				t.Error("the error contains a password")
 			}
 		})
 	}
 }
 
-// TestTwofoldIsOneMistake: who gives a claim and an expression is told that alone,
-// whatever the prefix.
-func TestTwofoldIsOneMistake(t *testing.T) {
+// TestClaimAndExpressionIsOneError checks that a claim together with an expression gives a single
+// error, for any prefix.
+func TestClaimAndExpressionIsOneError(t *testing.T) {
 	for _, prefix := range []string{"", ", prefix: x"} {
 		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {claim: sub, expression: claims.sub"+prefix+"}\n")), nil)
 		if err == nil || strings.Contains(err.Error(), "prefix") {
@@ -173,8 +173,8 @@ func TestTwofoldIsOneMistake(t *testing.T) {
 	}
 }
 
-// TestAPrefixOfNothingIsOneMistake: who forgets the claim is told so once.
-func TestAPrefixOfNothingIsOneMistake(t *testing.T) {
+// TestPrefixWithoutClaimIsOneError checks that a prefix without a claim gives a single error.
+func TestPrefixWithoutClaimIsOneError(t *testing.T) {
 	for _, prefix := range []string{"", "x"} {
 		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {prefix: '"+prefix+"'}\n")), nil)
 		if err == nil || strings.Count(err.Error(), "claim or expression is required") != 1 {

@@ -23,7 +23,7 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// entry is the configuration of a test's issuer, with mappings and rules.
+// entry returns the configuration of a test issuer with mappings and rules.
 func entry(i *oidctest.Issuer, rest string) string {
 	ca := strings.ReplaceAll(strings.TrimSpace(i.CA()), "\n", "\n      ")
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [%s]\n    certificateAuthority: |\n      %s\n%s", i.URL(), oidctest.ClientID, ca, rest)
@@ -33,23 +33,23 @@ func named(prefix string) string {
 	return "  claimMappings:\n    username: {claim: sub, prefix: '" + prefix + "'}\n"
 }
 
-// world is an Authenticator that runs, and what it logs.
-type world struct {
+// fixture is a running Authenticator with its log.
+type fixture struct {
 	*authnconfig.Authenticator
 	file     string
 	logs     chan string
 	registry *prometheus.Registry
-	reloads  atomic.Int64 // that were told
+	reloads  atomic.Int64 // number of calls of Reloaded
 }
 
-func start(t *testing.T, content string) *world {
+func start(t *testing.T, content string) *fixture {
 	t.Helper()
-	w := &world{file: filepath.Join(t.TempDir(), "authn.yaml"), logs: make(chan string, 100), registry: prometheus.NewRegistry()}
+	w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml"), logs: make(chan string, 100), registry: prometheus.NewRegistry()}
 	w.write(t, content)
 	var err error
 	w.Authenticator, err = authnconfig.New(authnconfig.Config{
 		File:    w.file,
-		Logger:  slog.New(slog.NewTextHandler(lines(w.logs), nil)),
+		Logger:  slog.New(slog.NewTextHandler(logLines(w.logs), nil)),
 		Metrics: authnconfig.NewMetrics(w.registry, "me"), Reloaded: func() { w.reloads.Add(1) },
 	})
 	if err != nil {
@@ -67,15 +67,15 @@ func start(t *testing.T, content string) *world {
 	return w
 }
 
-// lines is a writer that passes on what is logged.
-type lines chan string
+// logLines is a writer that sends log lines to a channel.
+type logLines chan string
 
-func (l lines) Write(p []byte) (int, error) {
+func (l logLines) Write(p []byte) (int, error) {
 	l <- string(p)
 	return len(p), nil
 }
 
-func (w *world) write(t *testing.T, content string) {
+func (w *fixture) write(t *testing.T, content string) {
 	t.Helper()
 	next := w.file + ".next"
 	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, w.file)); err != nil {
@@ -83,8 +83,8 @@ func (w *world) write(t *testing.T, content string) {
 	}
 }
 
-// await waits until each of some texts was logged, in any order.
-func (w *world) await(t *testing.T, texts ...string) {
+// await waits until all texts were logged, in any order.
+func (w *fixture) await(t *testing.T, texts ...string) {
 	t.Helper()
 	for line := range w.logs {
 		texts = slices.DeleteFunc(texts, func(text string) bool { return strings.Contains(line, text) })
@@ -94,8 +94,8 @@ func (w *world) await(t *testing.T, texts ...string) {
 	}
 }
 
-// name is who a token speaks for, or why it does not.
-func (w *world) name(t *testing.T, token string) string {
+// authenticate returns the user of a token, or the reason of its rejection.
+func (w *fixture) authenticate(t *testing.T, token string) string {
 	t.Helper()
 	r, ok, err := w.AuthenticateToken(t.Context(), token, nil)
 	switch {
@@ -120,57 +120,57 @@ func TestReload(t *testing.T) {
 	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
-	if got := w.name(t, one.Token(nil)); got != "a:ada" {
+	if got := w.authenticate(t, one.Token(nil)); got != "a:ada" {
 		t.Errorf("got %q", got)
 	}
-	if got := w.name(t, two.Token(nil)); got != "no opinion" {
-		t.Errorf("an issuer that is not configured: %q", got)
+	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
+		t.Errorf("unconfigured issuer: %q", got)
 	}
 	asked := one.Asked()
 
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
 	w.await(t, reloaded, reachable)
-	if got := w.name(t, one.Token(nil)); got != "b:ada" {
+	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("got %q", got)
 	}
-	if got := w.name(t, two.Token(nil)); got != "c:ada" {
+	if got := w.authenticate(t, two.Token(nil)); got != "c:ada" {
 		t.Errorf("got %q", got)
 	}
 	if n := one.Asked(); n != asked {
-		t.Errorf("an unchanged issuer was asked %d times more", n-asked)
+		t.Errorf("an unchanged issuer got %d more requests", n-asked)
 	}
 	one.Rotate("RS256")
-	if got := w.name(t, one.Token(nil)); got != "b:ada" {
-		t.Errorf("an unchanged issuer with another key: %q", got)
+	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" {
+		t.Errorf("unchanged issuer with a new key: %q", got)
 	}
 
 	w.write(t, header+"jwt:\n"+entry(two, named("")))
 	w.await(t, reloaded)
-	if got := w.name(t, one.Token(nil)); got != "no opinion" {
-		t.Errorf("an issuer that is gone: %q", got)
+	if got := w.authenticate(t, one.Token(nil)); got != "no opinion" {
+		t.Errorf("removed issuer: %q", got)
 	}
-	if got := w.name(t, two.Token(nil)); got != "ada" {
+	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q", got)
 	}
-	// That an issuer was stopped stops nothing else.
+	// Stopping an issuer must not affect others.
 	two.Rotate("RS256")
-	if got := w.name(t, two.Token(nil)); got != "ada" {
+	if got := w.authenticate(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q", got)
 	}
 	w.write(t, header+"jwt:\n"+entry(two, named("d:")))
 	w.await(t, reloaded)
-	if got := w.name(t, two.Token(nil)); got != "d:ada" {
+	if got := w.authenticate(t, two.Token(nil)); got != "d:ada" {
 		t.Errorf("got %q", got)
 	}
 	if got := w.count(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
-		t.Errorf("%v reloads, %d told", got, w.reloads.Load())
+		t.Errorf("reload metric = %v, %d calls of Reloaded", got, w.reloads.Load())
 	}
 	if got := w.count(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
-		t.Errorf("last reload %v", got)
+		t.Errorf("last reload = %v", got)
 	}
 }
 
-func TestABadFileKeepsTheOneInUse(t *testing.T) {
+func TestInvalidFileKeepsConfiguration(t *testing.T) {
 	one := oidctest.New(t)
 	good := header + "jwt:\n" + entry(one, named("a:")) + "anonymous: {enabled: true}\n"
 	w := start(t, good)
@@ -178,11 +178,11 @@ func TestABadFileKeepsTheOneInUse(t *testing.T) {
 	for i, bad := range []string{"", "{", header + "x: 1\n", strings.Replace(good, "claim: sub", "claim: ''", 1)} {
 		w.write(t, bad)
 		w.await(t, kept)
-		if got := w.name(t, one.Token(nil)); got != "a:ada" || !w.Anonymous().Allows("/") {
+		if got := w.authenticate(t, one.Token(nil)); got != "a:ada" || !w.Anonymous().Allows("/") {
 			t.Errorf("%q: got %q", bad, got)
 		}
 		if got := w.count(t, "automatic_reloads_total", "failure"); got != float64(i+1) {
-			t.Errorf("%v failures", got)
+			t.Errorf("failure metric = %v", got)
 		}
 	}
 	if err := os.Remove(w.file); err != nil {
@@ -191,18 +191,18 @@ func TestABadFileKeepsTheOneInUse(t *testing.T) {
 	w.await(t, kept)
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+"anonymous: {enabled: false}\n")
 	w.await(t, reloaded)
-	if got := w.name(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
+	if got := w.authenticate(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
 		t.Errorf("got %q", got)
 	}
 	w.write(t, header+"jwt:\n"+entry(one, named("c:")))
 	w.await(t, reloaded)
-	if got := w.name(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
-		t.Errorf("a file that does not tell who may be anonymous lets everybody in, and %q", got)
+	if got := w.authenticate(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
+		t.Errorf("a file without an anonymous setting allows anonymous requests, and %q", got)
 	}
 }
 
-// TestReloadDropsNothing authenticates all the time while the file changes.
-func TestReloadDropsNothing(t *testing.T) {
+// TestReloadRejectsNoValidToken authenticates tokens continuously while the file changes.
+func TestReloadRejectsNoValidToken(t *testing.T) {
 	one := oidctest.New(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
 	w.await(t, reachable)
@@ -221,7 +221,7 @@ func TestReloadDropsNothing(t *testing.T) {
 		})
 	}
 	for i := range 5 {
-		// Another place of the metadata makes the issuer a new one.
+		// A new metadata URL creates a new provider for the issuer.
 		rest := named(fmt.Sprintf("%d:", i))
 		content := header + "jwt:\n" + entry(one, rest)
 		if i%2 == 0 {
@@ -232,20 +232,20 @@ func TestReloadDropsNothing(t *testing.T) {
 	}
 	stop.Store(true)
 	wg.Wait()
-	if got := w.name(t, token); got != "4:ada" {
+	if got := w.authenticate(t, token); got != "4:ada" {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestAnIssuerOutOfReachIsNotInitialized(t *testing.T) {
+func TestUnreachableIssuerIsNotInitialized(t *testing.T) {
 	one, down := oidctest.New(t), oidctest.New(t)
 	down.SetStatus(503)
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(down, named("")))
 	w.await(t, reachable, "cannot read metadata")
-	if got := w.name(t, one.Token(nil)); got != "ada" {
+	if got := w.authenticate(t, one.Token(nil)); got != "ada" {
 		t.Errorf("got %q", got)
 	}
-	if got := w.name(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
+	if got := w.authenticate(t, down.Token(nil)); !strings.Contains(got, "is not initialized") {
 		t.Errorf("got %q", got)
 	}
 	if err := w.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) || !strings.Contains(err.Error(), down.URL()) {
@@ -358,8 +358,8 @@ func TestTokensAreNeverLogged(t *testing.T) {
 	}
 }
 
-// count returns a metric of a status.
-func (w *world) count(t *testing.T, name, status string) float64 {
+// count returns a metric with a status.
+func (w *fixture) count(t *testing.T, name, status string) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {

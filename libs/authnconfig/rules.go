@@ -15,16 +15,16 @@ import (
 	"binnacle/libs/oidctoken"
 )
 
-// tokenBudget is what all expressions of an issuer may cost for one token.
+// tokenBudget limits the total cost of an issuer's expressions for one token.
 const tokenBudget = 2 * celenv.PerCallLimit
 
-// The variables of expressions.
+// Variables of expressions.
 const (
 	claimsVariable = "claims"
 	userVariable   = "user"
 )
 
-// environments are those of the two kinds of expressions.
+// environments are those of expressions over claims and over users.
 type environments struct{ claims, user *celenv.Env }
 
 func newEnvironments() (*environments, error) {
@@ -45,12 +45,12 @@ func newEnvironments() (*environments, error) {
 	return &environments{claims: onClaims, user: onUser}, nil
 }
 
-// rules make a user of claims. They implement oidctoken.Rules.
+// rules map claims to a user. They implement oidctoken.Rules.
 type rules struct {
 	source      ClaimMappings
 	required    []ClaimValidationRule
 	claimChecks []check
-	// Expressions of the mappings, or nil where a claim is taken.
+	// Expressions of the mappings; nil if a claim is used.
 	username, groups, uid *celenv.Program
 	extra                 []extra
 	userChecks            []check
@@ -67,8 +67,7 @@ type extra struct {
 	program *celenv.Program
 }
 
-// checksEmail tells whether some expression looks at whether the email address
-// is verified.
+// checksEmail reports whether an expression checks that the email address is verified.
 func (r *rules) checksEmail() bool {
 	programs := []*celenv.Program{r.username}
 	for _, e := range r.extra {
@@ -85,7 +84,7 @@ func (r *rules) checksEmail() bool {
 	return false
 }
 
-// evaluation is what one token's expressions share.
+// evaluation is the state that the expressions for one token share.
 type evaluation struct {
 	ctx       context.Context
 	variables map[string]any
@@ -200,8 +199,8 @@ func (e *evaluation) string(p *celenv.Program) (string, error) {
 	return string(s), nil
 }
 
-// strings returns the strings of a value: those of a list, one, or none for
-// null, an empty list and the empty string.
+// strings returns the strings of a value: the elements of a list, a single string, or none for null,
+// an empty list and the empty string.
 func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
 	v, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {
@@ -234,7 +233,7 @@ func stringList(list ref.Val) ([]string, error) {
 	return out, nil
 }
 
-// userValue is the user as expressions see it: every field is there.
+// userValue returns the user for expressions, with all fields set.
 func userValue(u authenticator.User) map[string]any {
 	groups, extra := u.Groups, u.Extra
 	if groups == nil {

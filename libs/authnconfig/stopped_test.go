@@ -19,14 +19,14 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// silent is an issuer that never answers.
-type silent struct {
+// silentIssuer is an issuer that never answers.
+type silentIssuer struct {
 	*httptest.Server
 	asked, left chan struct{}
 }
 
-func newSilent(t *testing.T) *silent {
-	s := &silent{asked: make(chan struct{}, 100), left: make(chan struct{}, 100)}
+func newSilent(t *testing.T) *silentIssuer {
+	s := &silentIssuer{asked: make(chan struct{}, 100), left: make(chan struct{}, 100)}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		s.asked <- struct{}{}
 		<-r.Context().Done()
@@ -36,16 +36,15 @@ func newSilent(t *testing.T) *silent {
 	return s
 }
 
-func (s *silent) entry() string {
+func (s *silentIssuer) entry() string {
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	return "- issuer:\n    url: " + s.URL + "\n    audiences: [a]\n    certificateAuthority: |\n      " +
 		strings.ReplaceAll(strings.TrimSpace(ca), "\n", "\n      ") + "\n" + named("")
 }
 
-// TestWhatAFileTakesAwayWaitsForNobody: while keys of an issuer that does not answer
-// are awaited, those that the file does not trust any more are trusted no longer, and
-// the next file counts as well.
-func TestWhatAFileTakesAwayWaitsForNobody(t *testing.T) {
+// TestRemovedIssuerIsRejectedAtOnce checks that a removed issuer is rejected and later changes
+// apply, while another issuer does not respond.
+func TestRemovedIssuerIsRejectedAtOnce(t *testing.T) {
 	one, two, s := oidctest.New(t), oidctest.New(t), newSilent(t)
 	w := start(t, header+"jwt:\n"+entry(one, named(""))+entry(two, named("a:")))
 	w.await(t, reachable)
@@ -53,22 +52,22 @@ func TestWhatAFileTakesAwayWaitsForNobody(t *testing.T) {
 	w.write(t, header+"jwt:\n"+entry(two, named("b:"))+s.entry())
 	<-s.asked
 	w.await(t, reloaded)
-	if got := w.name(t, one.Token(nil)) + ", " + w.name(t, two.Token(nil)); got != "no opinion, b:ada" {
-		t.Errorf("while an issuer does not answer: %s", got)
+	if got := w.authenticate(t, one.Token(nil)) + ", " + w.authenticate(t, two.Token(nil)); got != "no opinion, b:ada" {
+		t.Errorf("while an issuer does not respond: %s", got)
 	}
 	w.write(t, header+"jwt:\n"+s.entry())
 	w.await(t, reloaded)
-	if got := w.name(t, two.Token(nil)); got != "no opinion" {
-		t.Errorf("it still does not answer: %s", got)
+	if got := w.authenticate(t, two.Token(nil)); got != "no opinion" {
+		t.Errorf("while the issuer still does not respond: %s", got)
 	}
 	if len(s.left) > 0 {
-		t.Error("it was not asked all the time, so this tells nothing")
+		t.Error("the silent issuer got no request, so the test proves nothing")
 	}
 }
 
-// TestKeysOfAnotherPlace: as long as they are not known, those from before count with
-// the rules of now, and for a bounded time.
-func TestKeysOfAnotherPlace(t *testing.T) {
+// TestFormerKeysAreValidUntilSwapTimeout checks that the keys of the former place are used with the
+// current rules, for a limited time, while the new keys are unknown.
+func TestFormerKeysAreValidUntilSwapTimeout(t *testing.T) {
 	one, s := oidctest.New(t), newSilent(t)
 	w := start(t, header+"jwt:\n"+entry(one, named("a:")))
 	w.await(t, reachable)
@@ -76,7 +75,7 @@ func TestKeysOfAnotherPlace(t *testing.T) {
 		return header + "jwt:\n" + strings.Replace(entry(one, rest), "    audiences:", "    discoveryURL: "+s.URL+"/there\n    audiences:", 1)
 	}
 	ends := map[time.Time]bool{}
-	for _, prefix := range []string{"b:", "c:"} { // the second finds the same place
+	for _, prefix := range []string{"b:", "c:"} { // the second iteration has the same place
 		w.write(t, moved(named(prefix)))
 		w.await(t, reloaded)
 		r, ok, err := w.AuthenticateToken(t.Context(), one.Token(nil), nil)
@@ -85,42 +84,41 @@ func TestKeysOfAnotherPlace(t *testing.T) {
 		}
 		ends[r.Expires] = true
 		if time.Until(r.Expires) > time.Minute {
-			t.Errorf("keys of the place before count until %v", r.Expires)
+			t.Errorf("former keys are valid until %v", r.Expires)
 		}
 	}
 	if len(ends) != 1 {
-		t.Errorf("another file has keys of the place before count for longer: %v", ends)
+		t.Errorf("a further reload extends the validity of former keys: %v", ends)
 	}
 	other := oidctest.New(t).Token(map[string]any{"iss": one.URL()})
 	if _, ok, err := w.AuthenticateToken(t.Context(), other, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("a key that may be there: %v, %v", ok, err)
+		t.Errorf("unknown key while the new keys are unknown: %v, %v", ok, err)
 	}
 }
 
-// TestAnIssuerThatIsGoneIsNotAsked: what is asked of it is broken off, long before it
-// would end by itself.
-func TestAnIssuerThatIsGoneIsNotAsked(t *testing.T) {
+// TestRemovedIssuerIsNotRequested checks that a request to a removed issuer is canceled.
+func TestRemovedIssuerIsNotRequested(t *testing.T) {
 	s := newSilent(t)
 	w := start(t, header+"jwt:\n"+s.entry())
 	<-s.asked
 	w.write(t, header+"jwt: []\n")
 	w.await(t, reloaded)
-	bound := time.NewTimer(5 * time.Second) // a request lasts longer
+	bound := time.NewTimer(5 * time.Second) // shorter than the timeout of a request
 	defer bound.Stop()
 	select {
 	case <-s.left:
 	case <-bound.C:
-		t.Error("it is still asked")
+		t.Error("the request was not canceled")
 	}
 }
 
-// TestReloadWithoutMetrics: who counts nothing follows the file all the same, and a
-// process without a name is told apart by nothing.
-func TestReloadWithoutMetrics(t *testing.T) {
+// TestReloadWithoutMetricsOrInstance checks that reloads work without metrics, and that an empty
+// instance gets an empty label.
+func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for name, m := range map[string]*authnconfig.Metrics{"no metrics": nil, "no name": authnconfig.NewMetrics(r, "")} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{file: filepath.Join(t.TempDir(), "authn.yaml")}
+			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
 			w.write(t, header+"anonymous: {enabled: true}\n")
 			told := make(chan struct{}, 1)
 			a, err := authnconfig.New(authnconfig.Config{
@@ -135,7 +133,7 @@ func TestReloadWithoutMetrics(t *testing.T) {
 			w.write(t, header+"anonymous: {enabled: false}\n")
 			<-told
 			if a.Anonymous().Allows("/") {
-				t.Error("the former file is in force")
+				t.Error("the former file is in use")
 			}
 			cancel()
 			if err := <-done; !errors.Is(err, context.Canceled) {
@@ -155,12 +153,12 @@ func TestReloadWithoutMetrics(t *testing.T) {
 					continue
 				}
 				if told++; l.GetValue() != "" {
-					t.Errorf("%s is of %q", f.GetName(), l.GetValue())
+					t.Errorf("metric %s has label %q", f.GetName(), l.GetValue())
 				}
 			}
 		}
 	}
 	if told == 0 {
-		t.Error("nothing was counted")
+		t.Error("no metric was counted")
 	}
 }

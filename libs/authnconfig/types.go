@@ -2,8 +2,7 @@ package authnconfig
 
 import "binnacle/libs/api"
 
-// The file's kind and the versions of it that are read. They have the same
-// fields.
+// The kind of the file and its supported versions, which have the same fields.
 const (
 	Kind     = "AuthenticationConfiguration"
 	Group    = "apiserver.config." + api.Domain
@@ -19,7 +18,7 @@ type Configuration struct {
 	Anonymous  *Anonymous `json:"anonymous,omitempty"`
 }
 
-// JWT is an issuer of tokens and what its tokens mean.
+// JWT is an issuer of tokens with the rules for its tokens.
 type JWT struct {
 	Issuer               Issuer                `json:"issuer"`
 	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules,omitempty"`
@@ -27,7 +26,7 @@ type JWT struct {
 	UserValidationRules  []UserValidationRule  `json:"userValidationRules,omitempty"`
 }
 
-// Issuer says whose tokens, and for whom.
+// Issuer identifies an issuer and the audiences of its tokens.
 type Issuer struct {
 	URL                  string   `json:"url"`
 	DiscoveryURL         string   `json:"discoveryURL,omitempty"`
@@ -36,11 +35,11 @@ type Issuer struct {
 	AudienceMatchPolicy  string   `json:"audienceMatchPolicy,omitempty"`
 }
 
-// matchAny is the only audience match policy there is.
+// matchAny is the only audience match policy.
 const matchAny = "MatchAny"
 
-// ClaimValidationRule is a claim with the value that it must have, or an
-// expression over the claims that must be true.
+// ClaimValidationRule is a claim with its required value, or an expression over the claims that must
+// be true.
 type ClaimValidationRule struct {
 	Claim         string `json:"claim,omitempty"`
 	RequiredValue string `json:"requiredValue,omitempty"`
@@ -48,7 +47,7 @@ type ClaimValidationRule struct {
 	Message       string `json:"message,omitempty"`
 }
 
-// ClaimMappings say how a user is made of claims.
+// ClaimMappings map claims to a user.
 type ClaimMappings struct {
 	Username PrefixedClaimOrExpression `json:"username"`
 	Groups   PrefixedClaimOrExpression `json:"groups,omitzero"`
@@ -56,21 +55,20 @@ type ClaimMappings struct {
 	Extra    []ExtraMapping            `json:"extra,omitempty"`
 }
 
-// PrefixedClaimOrExpression is a claim that is taken with a prefix, or an
-// expression.
+// PrefixedClaimOrExpression is a claim with a prefix, or an expression.
 type PrefixedClaimOrExpression struct {
 	Claim      string  `json:"claim,omitempty"`
 	Prefix     *string `json:"prefix,omitempty"`
 	Expression string  `json:"expression,omitempty"`
 }
 
-// ClaimOrExpression is a claim that is taken as it is, or an expression.
+// ClaimOrExpression is a claim without a prefix, or an expression.
 type ClaimOrExpression struct {
 	Claim      string `json:"claim,omitempty"`
 	Expression string `json:"expression,omitempty"`
 }
 
-// ExtraMapping gives the user an extra attribute.
+// ExtraMapping sets an extra attribute of the user.
 type ExtraMapping struct {
 	Key             string `json:"key"`
 	ValueExpression string `json:"valueExpression"`
@@ -82,19 +80,19 @@ type UserValidationRule struct {
 	Message    string `json:"message,omitempty"`
 }
 
-// Anonymous says whether requests without credentials are served, and which.
+// Anonymous configures anonymous requests.
 type Anonymous struct {
 	Enabled    bool                 `json:"enabled"`
 	Conditions []AnonymousCondition `json:"conditions,omitempty"`
 }
 
-// AnonymousCondition is a path that may be asked for anonymously.
+// AnonymousCondition is a path that allows anonymous requests.
 type AnonymousCondition struct {
 	Path string `json:"path"`
 }
 
-// Allows tells whether a path may be asked for anonymously: one of those of the
-// conditions, or any where there are none.
+// Allows reports whether a path allows anonymous requests: it is one of the conditions, or there are
+// none.
 func (a *Anonymous) Allows(path string) bool {
 	if !a.Enabled {
 		return false

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxJWT is how many issuers there may be.
+	// maxJWT is the largest number of issuers.
 	maxJWT = 64
 
 	bothSet     = "claim and expression can't both be set"
@@ -25,7 +25,7 @@ const (
 	emailUnsure = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
 )
 
-// compiled is a valid configuration, ready to use.
+// compiled is a valid configuration that is ready to use.
 type compiled struct {
 	issuers   []compiledIssuer
 	anonymous *Anonymous
@@ -37,7 +37,7 @@ type compiledIssuer struct {
 	rules     *rules
 }
 
-// compiler validates a configuration, and keeps what it compiles on the way.
+// compiler validates a configuration and collects the compiled parts.
 type compiler struct {
 	envs       *environments
 	disallowed []string
@@ -46,8 +46,8 @@ type compiler struct {
 
 func (c *compiler) add(err *field.Error) { c.errs = append(c.errs, err) }
 
-// compile validates a configuration. disallowed are issuers whose tokens are
-// judged elsewhere.
+// compile validates a configuration. disallowed lists issuers whose tokens are authenticated
+// elsewhere.
 func compile(config *Configuration, disallowed []string) (*compiled, field.ErrorList, error) {
 	envs, err := newEnvironments()
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *compiler) url(at *field.Path, raw string) {
 		c.add(field.Invalid(at, raw, "URL must contain a host"))
 	}
 	if u.User != nil {
-		// Never show a password.
+		// Never print a password.
 		c.add(field.Invalid(at, u.Redacted(), "URL must not contain a username or password"))
 	}
 	if u.RawQuery != "" || u.ForceQuery {
@@ -210,7 +210,7 @@ func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	text := []*cel.Type{cel.StringType, cel.DynType}
 	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)
 
-	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // or it is told below
+	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // otherwise reported below
 		c.add(field.Required(at.Child("username"), neitherSet))
 	}
 	r.username = c.prefixed(at.Child("username"), &m.Username, text)

@@ -38,7 +38,7 @@ func TestChain(t *testing.T) {
 		{nil, authorizer.NoOpinion, "", ""},
 		{authorizer.Chain{no, yes, never}, authorizer.Allow, "yes", ""},
 		{authorizer.Chain{no, never, yes}, authorizer.Deny, "never", ""},
-		{authorizer.Chain{broken, yes}, authorizer.Allow, "yes", ""}, // it heals what others could not say
+		{authorizer.Chain{broken, yes}, authorizer.Allow, "yes", ""}, // a later member may allow after an error
 		{authorizer.Chain{no, broken, says{}}, authorizer.NoOpinion, "a\nb", "x"},
 		{authorizer.Chain{broken, says{err: errors.New("y")}}, authorizer.NoOpinion, "b", "[x, y]"},
 	} {
@@ -57,8 +57,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestReviewsThereAndBack reads a review, and writes what was read.
-func TestReviewsThereAndBack(t *testing.T) {
+// TestReviewRoundTrip converts a review to attributes and back.
+func TestReviewRoundTrip(t *testing.T) {
 	for in, want := range map[string]struct{ spec, problems string }{
 		`{"user":"a","groups":["g"],"uid":"u","extra":{"k":["v"]},"nonResourceAttributes":{"path":"/x","verb":"get"}}`: {
 			`{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"a","groups":["g"],"extra":{"k":["v"]},"uid":"u"}`, ""},
@@ -92,15 +92,15 @@ func TestReviewsThereAndBack(t *testing.T) {
 	}
 }
 
-// TestLongSelectors are not read: reviews are decided without them, and say so.
-func TestLongSelectors(t *testing.T) {
+// TestLongSelectorsAreIgnored checks that long selectors are ignored and reported.
+func TestLongSelectorsAreIgnored(t *testing.T) {
 	long := strings.Repeat("a=b,", 5000) + "a=b"
 	a, problems := authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
 		FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: long},
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
 	}, nil)
 	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
-		t.Errorf("%d and %d requirements, %v", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 	short := long[:1<<14-1]
 	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
@@ -108,6 +108,6 @@ func TestLongSelectors(t *testing.T) {
 		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
 	}, nil)
 	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
-		t.Errorf("%d and %d requirements, %v", len(a.FieldSelector), len(a.LabelSelector), problems)
+		t.Errorf("got %d and %d requirements, problems: %v", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 }

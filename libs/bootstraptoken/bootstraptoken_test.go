@@ -57,8 +57,8 @@ func TestAuthenticate(t *testing.T) {
 		secret *corev1.Secret
 		down   bool
 		token  string
-		groups []string // of the bearer; nil for nobody
-		err    string   // empty and nobody: left to others
+		groups []string // of the user; nil if not authenticated
+		err    string   // "" with nil groups: the token is ignored
 	}{
 		"good":                  {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
 		"not yet expired":       {secret: with("expiration", "2025-06-01T12:00:01Z"), token: good, groups: []string{"system:bootstrappers"}},
@@ -97,27 +97,27 @@ func TestAuthenticate(t *testing.T) {
 			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, c.groups)):
 				t.Errorf("user %+v", r.User)
 			case !ok && c.err == "" && err != nil:
-				t.Errorf("error %v of a token that is none", err)
+				t.Errorf("error %v for a value that is not a bootstrap token", err)
 			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
 				t.Errorf("error %v, want %q", err, c.err)
 			case err != nil && strings.Contains(err.Error(), secretText):
-				t.Errorf("error %v holds the secret", err)
+				t.Errorf("error %v contains the secret", err)
 			}
 		})
 	}
 }
 
-// TestGuessesKeepNobodyOut: the id of a token is no secret, and who guesses at it
-// must not keep out whom it is for.
-func TestGuessesKeepNobodyOut(t *testing.T) {
+// TestWrongSecretsDoNotLockToken checks that wrong secrets for a public token id do not lock out the
+// node with the token.
+func TestWrongSecretsDoNotLockToken(t *testing.T) {
 	a := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, nil)
 	for i := range 1000 {
 		guess := fmt.Sprintf("%016d", i)
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+guess, nil); ok || err == nil || !strings.Contains(err.Error(), "the secret is wrong") {
-			t.Fatalf("guess %s: %v, %v", guess, ok, err)
+			t.Fatalf("wrong secret %s: %v, %v", guess, ok, err)
 		}
 		if _, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secretText, nil); !ok {
-			t.Fatalf("after %d guesses the right one is refused: %v", i+1, err)
+			t.Fatalf("after %d wrong secrets the right one was rejected: %v", i+1, err)
 		}
 	}
 }
@@ -128,7 +128,7 @@ func FuzzSplit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		id, secret, ok := bootstraptoken.Split(token)
 		if ok && (id+"."+secret != token || !bootstraptoken.ValidID(id)) {
-			t.Errorf("%q became %q and %q", token, id, secret)
+			t.Errorf("Split(%q) = %q, %q", token, id, secret)
 		}
 	})
 }

@@ -77,7 +77,7 @@ func guard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *G
 	return g
 }
 
-func TestWhoMayAsk(t *testing.T) {
+func TestCheck(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(time.Hour)
 	api := ours.client("api", later)
@@ -100,7 +100,7 @@ func TestWhoMayAsk(t *testing.T) {
 		"no TLS, where anybody may": {plain, Options{Anybody: true}, true},
 	} {
 		g := guard(t, c.options, ours.verify)
-		for range 2 { // the second answer may be a kept one
+		for range 2 { // the second result may be cached
 			if err := g.Check(c.request); (err == nil) != c.ok {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -111,12 +111,12 @@ func TestWhoMayAsk(t *testing.T) {
 		return o, false
 	})
 	if nothing.Check(from(api)) == nil {
-		t.Error("a client may ask though nothing verifies it")
+		t.Error("a client is allowed although no CA verifies it")
 	}
 }
 
-// TestHowLongACertificateIsGood: until it expires, or the CAs change.
-func TestHowLongACertificateIsGood(t *testing.T) {
+// TestCertificateExpires checks that a certificate is accepted until it expires or the CAs change.
+func TestCertificateExpires(t *testing.T) {
 	ours, other := newAuthority(t), newAuthority(t)
 	options, _ := ours.verify()
 	now := time.Now()
@@ -128,7 +128,7 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 	}
 	now = now.Add(30 * time.Second)
 	if g.Check(r) == nil {
-		t.Error("an expired certificate is good")
+		t.Error("an expired certificate was accepted")
 	}
 	r = from(ours.client("api", now.Add(time.Hour)))
 	if err := g.Check(r); err != nil {
@@ -136,12 +136,12 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 	}
 	options, _ = other.verify()
 	if g.Check(r) == nil {
-		t.Error("a certificate of a CA that was taken away is good")
+		t.Error("a certificate of a removed CA was accepted")
 	}
 }
 
-// TestWhatIsGoodWhenTheClockIsSet: what was found good at one time is not at another.
-func TestWhatIsGoodWhenTheClockIsSet(t *testing.T) {
+// TestCheckAfterClockChange checks that a cached result is not used after the clock was set.
+func TestCheckAfterClockChange(t *testing.T) {
 	ours := newAuthority(t)
 	options, _ := ours.verify()
 	read := time.Now()
@@ -156,7 +156,7 @@ func TestWhatIsGoodWhenTheClockIsSet(t *testing.T) {
 			}
 			now = clocktest.Set(t, read, ahead)
 			if g.Check(r) == nil {
-				t.Error("it is good at any time")
+				t.Error("the certificate was accepted outside its validity")
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestOptions(t *testing.T) {
 		want string
 	}{
 		{nil, "ca.crt", ""},
-		{nil, "", "--client-ca-file is needed"},
+		{nil, "", "--client-ca-file is required"},
 		{[]string{"--allowed-client-names=a"}, "ca.crt", ""},
 		{[]string{"--insecure-allow-any-client"}, "", ""},
 		{[]string{"--insecure-allow-any-client", "--allowed-client-names=a"}, "ca.crt", "contradict each other"},

@@ -15,9 +15,9 @@ import (
 var errNoCertificate = errors.New("no client certificate")
 
 const (
-	// Bounds of the cache of valid certificates.
-	keptClients = 256
-	keptFor     = time.Minute
+	// Limits of the cache of valid certificates.
+	maxCachedClients = 256
+	keptFor          = time.Minute
 )
 
 // Guard authorizes callers.
@@ -39,7 +39,7 @@ type verified struct {
 // NewGuard returns a guard. verify is called with each request, because the options may change;
 // false means that there are none.
 func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, error) {
-	known, err := simplelru.NewLRU[*x509.Certificate, verified](keptClients, nil)
+	known, err := simplelru.NewLRU[*x509.Certificate, verified](maxCachedClients, nil)
 	if err != nil {
 		return nil, fmt.Errorf("known clients: %w", err)
 	}
@@ -80,7 +80,7 @@ func (g *Guard) verified(r *http.Request) error {
 		return err
 	}
 	if name := leaf.Subject.CommonName; len(g.options.Names) > 0 && !slices.Contains(g.options.Names, name) {
-		return fmt.Errorf("client certificate of %q is not of a client that may ask", name)
+		return fmt.Errorf("client certificate of %q is not among the allowed clients", name)
 	}
 	until := now.Add(keptFor)
 	if leaf.NotAfter.Before(until) {

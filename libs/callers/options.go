@@ -19,15 +19,15 @@ type Options struct {
 
 // AddFlags binds the options to flags.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.BoolVar(&o.Anybody, anybodyFlag, o.Anybody, "INSECURE: answer everybody who reaches the port, not only clients with a certificate that --client-ca-file verifies")
-	f.StringSliceVar(&o.Names, "allowed-client-names", o.Names, "common names that the certificate of a client must have one of; any when not given")
+	f.BoolVar(&o.Anybody, anybodyFlag, o.Anybody, "INSECURE: serve any client, not only those with a certificate that --client-ca-file verifies")
+	f.StringSliceVar(&o.Names, "allowed-client-names", o.Names, "common names of the client certificates that are allowed; empty for any")
 }
 
 // Validate returns the errors of the options. clientCA is the file that verifies callers.
 func (o *Options) Validate(clientCA string) (errs []error) {
 	switch {
 	case !o.Anybody && clientCA == "":
-		errs = append(errs, errors.New("--client-ca-file is needed, as only clients with a certificate are answered; --"+anybodyFlag+" answers everybody"))
+		errs = append(errs, errors.New("--client-ca-file is required to authenticate clients; --"+anybodyFlag+" allows any client"))
 	case o.Anybody && len(o.Names) > 0:
 		errs = append(errs, errors.New("--allowed-client-names and --"+anybodyFlag+" contradict each other"))
 	}

@@ -12,12 +12,12 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// decide lets ada read pods, a service account list what it has selected, and
-// all see a path.
+// decide allows ada to read pods, a service account to list with a selector, and everyone to read a
+// path.
 func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	switch {
 	case a.Verb == "fail":
-		return authorizer.NoOpinion, "nobody answers", errors.New("out of order")
+		return authorizer.NoOpinion, "no answer", errors.New("out of order")
 	case !a.Resource && a.Path == "/healthz" && a.Verb == "get":
 		return authorizer.Allow, "all may", nil
 	case a.User.Name == "ada" && a.ResourceName == "pods" && a.Verb == "get" && a.Namespace == "n" && a.Version == "*":
@@ -30,7 +30,7 @@ func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.NoOpinion, "", nil
 }
 
-func TestExpressionsAskAuthorizers(t *testing.T) {
+func TestAuthorizerFunctions(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType, "authorizer.requestResource": celenv.ResourceCheckType})
 	if err != nil {
 		t.Fatal(err)
@@ -74,14 +74,14 @@ func TestExpressionsAskAuthorizers(t *testing.T) {
 		switch {
 		case tt.fails != "":
 			if err == nil || !strings.Contains(err.Error(), tt.fails) {
-				t.Errorf("%s: error %v, want one that holds %q", tt.expression, err, tt.fails)
+				t.Errorf("%s: error %v, want one that contains %q", tt.expression, err, tt.fails)
 			}
 		case err != nil || !ok:
 			t.Errorf("%s: %v, %v", tt.expression, ok, err)
 		}
 	}
 	if cost, err := estimate(env, `authorizer.path('/healthz').check('get').allowed()`); err != nil || cost < 350_000 {
-		t.Errorf("a question is thought to cost %d (%v)", cost, err)
+		t.Errorf("estimated cost of a check = %d (%v)", cost, err)
 	}
 }
 

@@ -37,7 +37,7 @@ func variables() map[string]any {
 func TestEval(t *testing.T) {
 	tests := []struct {
 		expression string
-		want       any // a value, or an error for what its text holds
+		want       any // a value, or an error whose text the result must contain
 	}{
 		{`user.username == "ada"`, true},
 		{`"ops" in user.groups`, true},
@@ -109,7 +109,7 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// dear costs much and takes little: it searches a long text.
+// dear is expensive but fast: it searches a long text.
 const dear = `claims.text.contains(claims.part)`
 
 func longVariables() map[string]any {
@@ -123,7 +123,7 @@ func TestEvalIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
-		t.Errorf("dear expression: %v", err)
+		t.Errorf("expensive expression: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -10,8 +10,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// TestExpense: that expressions are costly together is told once, in the middle of the one that
-// makes them so, and changes nothing of what they come to.
+// TestExpense checks that costly is called once, during the expression that exceeds the budget, and
+// that results do not change.
 func TestExpense(t *testing.T) {
 	const bound = 20_000
 	env := userEnv(t)
@@ -41,28 +41,28 @@ func TestExpense(t *testing.T) {
 		run(few)
 	}
 	if times < 5 || times > 50 {
-		t.Errorf("told after %d times", times)
+		t.Errorf("costly was called after %d evaluations", times)
 	}
 	if run(many); told != 1 {
-		t.Errorf("told %d times", told)
+		t.Errorf("costly was called %d times, want 1", told)
 	}
 
-	// Of one that is costly by itself it is told before it ends.
+	// A single expensive expression calls costly before it ends.
 	told = 0
 	ctx = celenv.NewExpense(bound, func() { told++ }).With(t.Context())
-	values["user"] = func() any { // is looked at last
+	values["user"] = func() any { // evaluated last
 		if told != 1 {
-			t.Errorf("told %d times before the end", told)
+			t.Errorf("costly was called %d times before the end", told)
 		}
 		return map[string]any{"username": "ada"}
 	}
 	if run(many); told != 1 {
-		t.Errorf("told %d times", told)
+		t.Errorf("costly was called %d times", told)
 	}
 }
 
-// TestStandardCosts checks that a function of the libraries costs 1 with
-// standard costs, and that functions of CEL cost what they always do.
+// TestStandardCosts checks that library functions cost 1 with standard costs, and that CEL's own
+// functions have their usual costs.
 func TestStandardCosts(t *testing.T) {
 	base, err := celenv.NewBase()
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// Native makes CEL's own program of an expression, with the same settings.
+// Native returns CEL's own program for an expression, with the same settings.
 func Native(e *Env, checked *cel.Ast) (cel.Program, error) {
 	return e.env.Program(checked,
 		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),

@@ -15,7 +15,7 @@ import (
 func TestFunctions(t *testing.T) {
 	tests := []struct {
 		expression string
-		want       any // a value, or an error for what its text holds
+		want       any // a value, or an error whose text the result must contain
 	}{
 		{`url("https://u:p@[::1]:8443/a%20b?x=1&x=2#f").getHost()`, "[::1]:8443"},
 		{`url("https://u:p@[::1]:8443/a%20b?x=1&x=2#f").getHostname()`, "::1"},
@@ -77,7 +77,7 @@ func TestFunctions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the second time with the plan of the first
+			for range 2 { // the second iteration reuses the plan
 				got, err := p.Eval(t.Context(), nil, nil)
 				if wantErr, ok := tt.want.(error); ok {
 					if err == nil || !strings.Contains(err.Error(), wantErr.Error()) {
@@ -91,8 +91,7 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
-// TestRunnersAgreeWithPrograms compares results, errors and costs with those
-// of CEL's own programs.
+// TestRunnersAgreeWithPrograms compares results, errors and costs with those of CEL's own programs.
 func TestRunnersAgreeWithPrograms(t *testing.T) {
 	env := userEnv(t)
 	for _, expression := range []string{
@@ -133,7 +132,7 @@ func TestRunnersAgreeWithPrograms(t *testing.T) {
 	}
 }
 
-func TestRunnerAfterItWasStopped(t *testing.T) {
+func TestRunnerIsReusableAfterStop(t *testing.T) {
 	env := userEnv(t)
 	checked, issues := env.Check(`claims.many.all(e, e >= 0)`)
 	if issues.Err() != nil {

@@ -28,7 +28,7 @@ func patchEnv(t *testing.T) *celenv.Env {
 
 const patchLimit = 1 << 10
 
-// What expressions make of objects, as JSON, or what is wrong with it.
+// TestConfiguration checks the objects that expressions build, as JSON, or their errors.
 func TestConfiguration(t *testing.T) {
 	env := patchEnv(t)
 	for _, tt := range []struct{ expression, want, wrong string }{
@@ -111,7 +111,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// The types of patches, and what compares.
+// TestPatchTypes checks the types of patches and their comparison.
 func TestPatchTypes(t *testing.T) {
 	env := patchEnv(t)
 	for _, tt := range []struct{ expression, want, wrong string }{
@@ -159,7 +159,7 @@ func TestPatchTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(), "unexpected type list for JSONPatchType 'op' field") {
-		t.Errorf("an operation that is a list: %v", err)
+		t.Errorf("list as an operation: %v", err)
 	}
 	plain, err := celenv.NewBase()
 	if err != nil {
@@ -171,7 +171,7 @@ func TestPatchTypes(t *testing.T) {
 	}
 	for _, expression := range []string{`Object{}`, `JSONPatch{}`, `jsonpatch.escapeKey("a")`} {
 		if _, issues := other.Check(expression); issues.Err() == nil {
-			t.Errorf("%s is known where no patches are made", expression)
+			t.Errorf("%s compiles without the patch types", expression)
 		}
 	}
 }

@@ -9,19 +9,19 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// chain is an expression followed by the same step many times.
+// chain returns start followed by step n times.
 func chain(start, step string, n int) string { return start + strings.Repeat(step, n) }
 
-// TestNothingRunsAway: what grows with each step of an expression, as fast as it may,
-// ends it. Without bounds each of these takes years, or all memory.
-func TestNothingRunsAway(t *testing.T) {
+// TestExpensiveExpressionsAreStopped checks that expressions whose cost grows with each step are
+// stopped. Without limits each would take years, or all memory.
+func TestExpensiveExpressionsAreStopped(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const many = 60
 	nested, named := chain("[dyn([1])]", ".map(a, dyn([a, a]))", many), chain("[dyn([1])]", ".map(a, dyn({'a': a, 'b': a}))", many)
-	text := chain("['x']", ".map(a, a + a)", 20) // a MB
+	text := chain("['x']", ".map(a, a + a)", 20) // a megabyte
 	object := map[string]any{"object": map[string]any{"text": strings.Repeat("x", 1<<20)}}
 	for name, expression := range map[string]string{
 		"a list added to itself":               chain("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
@@ -49,7 +49,7 @@ func TestNothingRunsAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := p.Eval(t.Context(), object, nil); err == nil || !strings.Contains(err.Error(), "actual cost limit exceeded") {
-				t.Errorf("it ends with %v", err)
+				t.Errorf("error = %v", err)
 			}
 		})
 	}
@@ -65,8 +65,8 @@ func TestNothingRunsAway(t *testing.T) {
 	}
 }
 
-// What objects have is compared for what it costs in Kubernetes.
-func TestLargeObjectsAreCompared(t *testing.T) {
+// TestComparisonOfLargeObjects checks that objects are compared at the cost in Kubernetes.
+func TestComparisonOfLargeObjects(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType, "old": cel.DynType})
 	if err != nil {
 		t.Fatal(err)

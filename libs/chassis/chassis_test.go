@@ -30,7 +30,7 @@ func service(t *testing.T, master string) *chassis.Service {
 	return traced(t, master, "")
 }
 
-// traced is a service with a configuration of traces, if any.
+// traced returns a service with an optional tracing configuration.
 func traced(t *testing.T, master, file string) *chassis.Service {
 	t.Helper()
 	o := chassis.NewOptions("testd", 0)
@@ -64,8 +64,8 @@ func get(t *testing.T, s *chassis.Service, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// TestServiceIsReadyWhenItsAPIServerIs runs a whole service.
-func TestServiceIsReadyWhenItsAPIServerIs(t *testing.T) {
+// TestReadinessFollowsAPIServer runs a complete service.
+func TestReadinessFollowsAPIServer(t *testing.T) {
 	var ready atomic.Bool
 	apiserver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !ready.Load() {
@@ -108,8 +108,9 @@ func TestServiceIsReadyWhenItsAPIServerIs(t *testing.T) {
 	<-taskEnded
 }
 
-// TestServicesGoOnWithTraces of those who ask them, and send what waits when they end.
-func TestServicesGoOnWithTraces(t *testing.T) {
+// TestServiceContinuesTraces checks that a service continues the traces of its callers, and exports
+// waiting spans at the end.
+func TestServiceContinuesTraces(t *testing.T) {
 	var mu sync.Mutex
 	seen := ""
 	apiserver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -121,7 +122,7 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 	}))
 	defer apiserver.Close()
 	collector := tracingtest.Start(t)
-	// The rate is nothing: the caller's word counts.
+	// The sampling rate is zero, so the caller decides.
 	file := tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
 	s := traced(t, apiserver.URL, file)
 	s.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
@@ -163,7 +164,7 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 		answer.Body.Close()
 		mu.Lock()
 		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
-			t.Errorf("with %s the API server sees %s", flag, seen)
+			t.Errorf("with %s the API server got %s", flag, seen)
 		}
 		mu.Unlock()
 	}
@@ -179,7 +180,7 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 	answer.Body.Close()
 	mu.Lock()
 	if strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, "-00") {
-		t.Errorf("a stranger decides what is sampled: the API server sees %s", seen)
+		t.Errorf("an unauthenticated client decides on sampling: the API server got %s", seen)
 	}
 	mu.Unlock()
 	cancel()
@@ -189,16 +190,16 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 	names := map[string]string{}
 	for _, span := range collector.Spans() {
 		if span.Trace != trace || span.Service != "testd" {
-			t.Errorf("%+v", span)
+			t.Errorf("span = %+v", span)
 		}
 		names[span.Name] = span.Parent
 	}
 	if len(names) != 2 || names["GET /ask"] != "b7ad6b7169203331" || names["HTTP GET"] == "" {
-		t.Errorf("spans %v", names)
+		t.Errorf("spans = %v", names)
 	}
 }
 
-func TestAFailingTaskEndsTheService(t *testing.T) {
+func TestFailedTaskEndsService(t *testing.T) {
 	s := service(t, "http://127.0.0.1:1")
 	err := s.Run(t.Context(), task.Task{Name: "controller", Run: func(context.Context) error { return errors.New("lost the lease") }})
 	if err == nil || err.Error() != "controller: lost the lease" {
@@ -206,7 +207,7 @@ func TestAFailingTaskEndsTheService(t *testing.T) {
 	}
 }
 
-func TestAServiceNeedsToKnowItsAPIServer(t *testing.T) {
+func TestNewNeedsAPIServer(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	o := chassis.NewOptions("testd", 0)
 	o.Serving.CertDir = t.TempDir()

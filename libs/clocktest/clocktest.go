@@ -20,11 +20,11 @@ func Set(t testing.TB, read time.Time, ahead time.Duration) time.Time {
 		loc  *time.Location
 	})(unsafe.Pointer(&set))
 	if raw.wall&hasMonotonic == 0 {
-		t.Fatal("a time without a monotonic clock")
+		t.Fatal("the time has no monotonic clock reading")
 	}
 	raw.wall += uint64(ahead/time.Second) << secondsAt
 	if set.Sub(read) != 0 || set.Round(0).Sub(read.Round(0)) != ahead.Truncate(time.Second) {
-		t.Fatal("package time keeps its times in another way")
+		t.Fatal("the layout of time.Time has changed")
 	}
 	return set
 }

@@ -19,7 +19,7 @@ const (
 
 func encode(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
-// signed makes a signature with another implementation of the algorithm.
+// signed creates a signature with another implementation of the algorithm.
 func signed(t *testing.T, method jwt.SigningMethod, key any, header, content string) string {
 	t.Helper()
 	sig, err := method.Sign(encode(header)+"."+encode(content), key)
@@ -29,7 +29,7 @@ func signed(t *testing.T, method jwt.SigningMethod, key any, header, content str
 	return encode(header) + ".." + base64.RawURLEncoding.EncodeToString(sig)
 }
 
-func TestSignIsTheStandardsDetachedHS256(t *testing.T) {
+func TestSignIsDetachedHS256(t *testing.T) {
 	got := clusterinfo.Sign(kubeconfig, id, secret)
 	if want := signed(t, jwt.SigningMethodHS256, []byte(secret), `{"alg":"HS256","kid":"abcdef"}`, kubeconfig); got != want {
 		t.Errorf("Sign() = %q, want %q", got, want)
@@ -40,7 +40,7 @@ func TestSignIsTheStandardsDetachedHS256(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := jwt.SigningMethodHS256.Verify(parts[0]+"."+encode(kubeconfig), sig, []byte(secret)); err != nil {
-		t.Errorf("another implementation does not take it: %v", err)
+		t.Errorf("another implementation rejects the signature: %v", err)
 	}
 }
 
@@ -99,8 +99,8 @@ func FuzzVerify(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, signature string) {
-		// Another text that is taken must differ in the unsigned form of the header
-		// alone, which HMAC rules out.
+		// Another accepted text could differ only in the unsigned form of the header, which HMAC
+		// excludes.
 		if err := clusterinfo.Verify(signature, kubeconfig, id, secret); (err == nil) != (signature == good) {
 			t.Errorf("Verify(%q) = %v", signature, err)
 		}

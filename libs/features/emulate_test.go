@@ -11,8 +11,8 @@ import (
 	"binnacle/libs/features"
 )
 
-// TestEmulatedVersions: gates are what they were, whenever they are given.
-func TestEmulatedVersions(t *testing.T) {
+// TestEmulate checks the gates of emulated versions, for any order of the flags.
+func TestEmulate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		minor int
@@ -55,7 +55,7 @@ func TestEmulatedVersions(t *testing.T) {
 	}
 }
 
-func TestMetricsOfAnEmulatedVersion(t *testing.T) {
+func TestEmulateMetric(t *testing.T) {
 	g, reg := features.New(), prometheus.NewRegistry()
 	g.Emulate(32)
 	if err := g.Register(reg); err != nil {
@@ -70,7 +70,7 @@ func TestMetricsOfAnEmulatedVersion(t *testing.T) {
 		told[m.Label[0].GetValue()] = m.Label[1].GetValue()
 	}
 	if _, ok := told["DeclarativeValidation"]; ok || told["ClusterTrustBundle"] != "ALPHA" || told["SidecarContainers"] != "BETA" {
-		t.Errorf("told %v", told)
+		t.Errorf("errors = %v", told)
 	}
 	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {
 		t.Errorf("%d series, %v", n, err)

@@ -114,6 +114,6 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	if strings.Contains(help, "AnyVolumeDataSource") {
-		t.Error("a gate that cannot be changed is offered")
+		t.Error("the help lists a gate that cannot be changed")
 	}
 }

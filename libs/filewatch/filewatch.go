@@ -103,7 +103,7 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 				pending = true
 			}
 		case err := <-failures:
-			log.Warn("watching files", "files", files, "error", err)
+			log.Warn("error from the file watcher", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
 			all = folders.renew() // before look, so that no change is missed

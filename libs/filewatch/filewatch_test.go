@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// follow returns what Follow reports.
+// follow returns a channel of what Follow reports.
 func follow(t *testing.T, file, known string) <-chan string {
 	t.Helper()
 	got := make(chan string, 10)
@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 	write(t, file, "two")
 	got := follow(t, file, "one")
 	if s := <-got; s != "two" {
-		t.Errorf("got %q: what changed before the start", s)
+		t.Errorf("got %q, want the change before the start", s)
 	}
 	write(t, file, "three")
 	if s := <-got; s != "three" {
@@ -78,8 +78,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowsLinks replaces a folder behind a link, as mounted volumes do.
-func TestFollowsLinks(t *testing.T) {
+// TestFollowSymbolicLinks replaces a folder behind a link, as mounted volumes do.
+func TestFollowSymbolicLinks(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "..data")
 	for _, n := range []string{"1", "2"} {
@@ -104,8 +104,8 @@ func TestFollowsLinks(t *testing.T) {
 	}
 }
 
-// TestFollowsAFolderThatIsMadeAnew: what changes in the new one is found as soon.
-func TestFollowsAFolderThatIsMadeAnew(t *testing.T) {
+// TestFollowRecreatedFolder checks that changes in a recreated folder are found without delay.
+func TestFollowRecreatedFolder(t *testing.T) {
 	for name, replace := range map[string]func(dir string) error{
 		"deleted and made": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
 		"moved away":       func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
@@ -130,7 +130,7 @@ func TestFollowsAFolderThatIsMadeAnew(t *testing.T) {
 					select {
 					case s = <-got:
 					case <-late:
-						t.Fatalf("%q is not found before all files are read again", want)
+						t.Fatalf("%q was not found before the next poll", want)
 					}
 					if s != want && !strings.HasPrefix(s, "error: ") {
 						t.Errorf("got %q, want %q", s, want)
@@ -141,7 +141,7 @@ func TestFollowsAFolderThatIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestReadIsBounded(t *testing.T) {
+func TestReadIsLimited(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
 	write(t, file, strings.Repeat("a", 5<<20))
 	if _, err := filewatch.Read(file); err == nil || !strings.Contains(err.Error(), "larger than") {
@@ -149,8 +149,8 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-// TestFollowUntilTaken tells a content again for as long as it is not taken, and one that
-// was taken no more.
+// TestFollowUntilTaken checks that a content is reported until it was applied, and not again after
+// that.
 func TestFollowUntilTaken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
@@ -165,7 +165,7 @@ func TestFollowUntilTaken(t *testing.T) {
 	for _, c := range []struct {
 		want  string
 		taken bool
-		then  func() // what happens in the folder
+		then  func() // a change in the folder
 	}{
 		{"two", false, func() { write(t, file+".beside", "1") }},
 		{"two", false, func() { write(t, file, "three") }},

@@ -13,19 +13,19 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// TestAPipeThatNobodyWritesTo: it neither keeps the next content from being seen, nor
-// whoever follows the file from ending.
-func TestAPipeThatNobodyWritesTo(t *testing.T) {
+// TestPipeWithoutWriterDoesNotBlock checks that a pipe without a writer delays neither later
+// contents nor the end of Follow.
+func TestPipeWithoutWriterDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
 	write(t, file, "a")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A writer comes when all is over: who waits for one must not wait for good.
+	// A late writer ends the wait if the implementation blocks.
 	release := time.AfterFunc(10*time.Second, func() {
 		if w, err := os.OpenFile(file, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
-			t.Error("the pipe's writer is waited for")
+			t.Error("the read blocked for a writer")
 			w.Close()
 		}
 	})
@@ -35,7 +35,7 @@ func TestAPipeThatNobodyWritesTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := <-got; s != "" {
-		t.Errorf("got %q of a pipe that nobody writes to", s)
+		t.Errorf("got %q from a pipe without a writer", s)
 	}
 	next := filepath.Join(dir, "next")
 	write(t, next, "b")
@@ -47,17 +47,17 @@ func TestAPipeThatNobodyWritesTo(t *testing.T) {
 	}
 }
 
-// TestAPipeIsReadToItsEnd: its writer may take its time.
-func TestAPipeIsReadToItsEnd(t *testing.T) {
+// TestPipeIsReadToEnd checks that a slow writer is waited for.
+func TestPipeIsReadToEnd(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // which does not wait for a reader
+	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // does not wait for a reader
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or what is written may be gone with its writer
+	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // keeps the data after the writer has closed
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,10 +35,10 @@ func NewOptions() *Options { return &Options{QPS: defaultQPS, Burst: defaultBurs
 // AddFlags declares the flags in the section "API client".
 func (o *Options) AddFlags(s *options.Sections) {
 	fs := s.Set("API client")
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file with the API server's address and our credentials; those of the pod when neither this nor --master is given")
-	fs.StringVar(&o.Master, "master", o.Master, "address of the API server, in place of the kubeconfig's")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file with the API server's address and client credentials; without this and --master, those of the pod")
+	fs.StringVar(&o.Master, "master", o.Master, "address of the API server; overrides that of the kubeconfig")
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "requests per second to the API server")
-	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "requests to the API server at once, before --kube-api-qps holds them back")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "number of requests to the API server in a burst above --kube-api-qps")
 }
 
 // Validate implements options.Options.
@@ -71,7 +71,7 @@ func (o *Options) load() (*rest.Config, error) {
 	if o.Kubeconfig == "" && o.Master == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("neither --kubeconfig nor --master is given, and this is no pod")
+			return nil, errors.New("neither --kubeconfig nor --master is set, and the process does not run in a pod")
 		}
 		return config, err
 	}

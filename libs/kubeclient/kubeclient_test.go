@@ -40,7 +40,7 @@ func kubeconfig(t *testing.T, server string, ca []byte) string {
 
 func TestConfig(t *testing.T) {
 	path := kubeconfig(t, "https://one:6443", nil)
-	t.Setenv("KUBECONFIG", path) // must not count
+	t.Setenv("KUBECONFIG", path) // must be ignored
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
@@ -91,7 +91,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestProbe follows an API server that is not ready at first.
+// TestProbe uses an API server that is not ready at first.
 func TestProbe(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -101,7 +101,7 @@ func TestProbe(t *testing.T) {
 	}{
 		{"ready", http.StatusOK, true, ""},
 		{"forbidden", http.StatusForbidden, true, ""},
-		{"unauthorized", http.StatusUnauthorized, false, "does not accept our credentials"},
+		{"unauthorized", http.StatusUnauthorized, false, "rejected the client credentials"},
 		{"not ready", http.StatusInternalServerError, false, "status 500"},
 	}
 	for _, tt := range tests {
@@ -121,7 +121,7 @@ func TestProbe(t *testing.T) {
 			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 			p := probe(t, kubeconfig(t, server.URL, ca))
 			if err := p.Check(nil); err == nil {
-				t.Error("the check passes before anybody asked")
+				t.Error("the check passes before the first probe")
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
@@ -129,7 +129,7 @@ func TestProbe(t *testing.T) {
 			if tt.reached {
 				<-p.Reached()
 			} else {
-				<-again // it keeps asking
+				<-again // it continues to probe
 			}
 			err := p.Check(nil)
 			if (err == nil) != tt.reached || (err != nil && !strings.Contains(err.Error(), tt.check)) {
@@ -143,7 +143,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhatItWaitsFor(t *testing.T) {
+func TestProbeReportsFailure(t *testing.T) {
 	server := httptest.NewServer(nil)
 	server.Close()
 	p := probe(t, kubeconfig(t, server.URL, nil))

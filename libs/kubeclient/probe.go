@@ -51,7 +51,7 @@ func NewProbe(config *rest.Config, log *slog.Logger) (*Probe, error) {
 		log:     log,
 		client:  client,
 		url:     strings.TrimSuffix(base.String(), "/") + "/readyz",
-		failure: errors.New("not asked yet"),
+		failure: errors.New("not probed yet"),
 		reached: make(chan struct{}),
 	}, nil
 }
@@ -141,9 +141,9 @@ func (p *Probe) ask(ctx context.Context) error {
 		// The server accepts the credentials; permissions are checked elsewhere.
 		return nil
 	case http.StatusUnauthorized:
-		return fmt.Errorf("%s does not accept our credentials (status 401)", p.url)
+		return fmt.Errorf("%s rejected the client credentials (status 401)", p.url)
 	}
-	return fmt.Errorf("%s answers with status %d", p.url, resp.StatusCode)
+	return fmt.Errorf("%s returned status %d", p.url, resp.StatusCode)
 }
 
 // drain reads a bounded response to its end, so that the connection is reused.

@@ -24,12 +24,12 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// server answers without a network.
+// server is a transport that responds without a network.
 type server func(*http.Request) (*http.Response, error)
 
 func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
 
-// messages keeps what is logged.
+// messages records log messages.
 type messages struct {
 	slog.Handler
 	all []string
@@ -46,9 +46,8 @@ func answered(code int, body io.Reader) *http.Response {
 	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
 }
 
-// TestHowOftenAProbeAsks: ever more rarely while nothing answers, and soon when that begins; what
-// is known already is not logged again.
-func TestHowOftenAProbeAsks(t *testing.T) {
+// TestProbeBackoff checks the delays between probes, and that a repeated result is not logged again.
+func TestProbeBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var asked []time.Duration
@@ -78,7 +77,7 @@ func TestHowOftenAProbeAsks(t *testing.T) {
 			want[i] *= time.Millisecond
 		}
 		if !slices.Equal(asked, want) {
-			t.Errorf("asked after %v, want %v", asked, want)
+			t.Errorf("probed after %v, want %v", asked, want)
 		}
 		if want := []string{"waiting for the API server", "API server reached", "waiting for the API server"}; !slices.Equal(log.all, want) {
 			t.Errorf("logged %q, want %q", log.all, want)
@@ -86,14 +85,15 @@ func TestHowOftenAProbeAsks(t *testing.T) {
 	})
 }
 
-// TestTheEndOfAProbeIsNoFailure of the API server, and an answer that breaks off is one.
-func TestTheEndOfAProbeIsNoFailure(t *testing.T) {
+// TestCanceledProbeIsNotAFailure checks that a canceled probe is not reported, and that a truncated
+// response is.
+func TestCanceledProbeIsNotAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
 		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(r *http.Request) (*http.Response, error) {
 			if n++; n == 1 {
-				return answered(http.StatusOK, iotest.ErrReader(errors.New("broken off"))), nil
+				return answered(http.StatusOK, iotest.ErrReader(errors.New("truncated"))), nil
 			}
 			cancel()
 			return nil, r.Context().Err()
@@ -108,7 +108,7 @@ func TestTheEndOfAProbeIsNoFailure(t *testing.T) {
 	})
 }
 
-func TestProbesThatCannotAsk(t *testing.T) {
+func TestNewProbeErrors(t *testing.T) {
 	for want, c := range map[string]*rest.Config{
 		"client for the API server":  {Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}},
 		"address of the API server:": {Host: "http://a b"},
@@ -119,7 +119,7 @@ func TestProbesThatCannotAsk(t *testing.T) {
 	}
 }
 
-// TestCertificates are those that a configuration names, and no others.
+// TestCertificates checks that only configured certificates are returned.
 func TestCertificates(t *testing.T) {
 	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
 	if err != nil {
@@ -134,7 +134,7 @@ func TestCertificates(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		config rest.TLSClientConfig
-		want   string // uses, or what the error has
+		want   string // uses, or a part of the error
 	}{
 		"none":             {rest.TLSClientConfig{}, ""},
 		"files":            {rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, "x x-ca"},
@@ -157,10 +157,10 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := usesOf(kubeclient.CertificatesOf("y", path)); got != "y" {
-		t.Errorf("of a file: %s", got)
+		t.Errorf("from a file: %s", got)
 	}
 	if got := usesOf(kubeclient.CertificatesOf("y", "/no/such")); !strings.HasPrefix(got, "client configuration: ") {
-		t.Errorf("of no file: %s", got)
+		t.Errorf("from a missing file: %s", got)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestFilesHaveNoCircles: in these packages no two files need each other, so that each
-// can be read with those below it alone.
+// TestFilesHaveNoCircles checks that in some packages no two files depend on each other, so that
+// each file can be read after those that it uses.
 func TestFilesHaveNoCircles(t *testing.T) {
 	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
 	for _, name := range []string{"rest/writes", "rest/responsewriters", "rest/handlers"} {
@@ -39,7 +39,7 @@ func TestFilesHaveNoCircles(t *testing.T) {
 				t.Fatalf("only %d files were seen", len(sources))
 			}
 			for _, circle := range circles(t, sources) {
-				t.Errorf("these files need each other: %s", strings.Join(circle, " "))
+				t.Errorf("dependency cycle between files: %s", strings.Join(circle, " "))
 			}
 		})
 	}
@@ -57,13 +57,14 @@ func TestCirclesAreFound(t *testing.T) {
 	}
 }
 
-// noImports stands for all packages beside the one that is looked at.
+// noImports is an importer that knows no packages.
 type noImports struct{}
 
-func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not looked at") }
+func (noImports) Import(string) (*types.Package, error) {
+	return nil, errors.New("imports are ignored")
+}
 
-// circles are the sets of files of one package that need each other, by what they use
-// of what others declare.
+// circles returns the sets of files of one package that depend on each other's declarations.
 func circles(t *testing.T, sources map[string]string) (out [][]string) {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -77,7 +78,7 @@ func circles(t *testing.T, sources map[string]string) (out [][]string) {
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: noImports{}, Error: func(error) {}}
-	pkg, _ := config.Check("p", fset, parsed, info) // with errors: imports are unknown
+	pkg, _ := config.Check("p", fset, parsed, info) // errors are expected, because imports are unknown
 	uses := map[string]map[string]bool{}
 	for ident, obj := range info.Uses {
 		if obj.Pkg() != pkg || !obj.Pos().IsValid() || obj.Name() == "_" {

@@ -1,5 +1,3 @@
-// Package layout holds the test that keeps the import graph as docs and
-// package comments promise it: which packages may know etcd and NATS, which
-// parts of the tree may know each other, and what is never depended on. There
-// is nothing in it to call.
+// Package layout holds tests of the structure of the repository: the import graph, the modules, and
+// the references in the documentation. It has no API.
 package layout

@@ -11,8 +11,8 @@ import (
 
 var namedFile = regexp.MustCompile("`([a-z0-9][a-z0-9_/.-]*\\.go)`")
 
-// files returns the files below a folder of the project whose name ends in suffix, with their
-// content, except those of tests.
+// files returns the files below folder whose names end in suffix, with their content. It omits
+// tests.
 func files(t *testing.T, folder, suffix string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -30,7 +30,7 @@ func files(t *testing.T, folder, suffix string) map[string]string {
 	return out
 }
 
-// TestDocumentationNamesFiles: a source file that the documentation names exists.
+// TestDocumentationNamesFiles checks that source files named in the documentation exist.
 func TestDocumentationNamesFiles(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var sources []string
@@ -53,6 +53,6 @@ func TestDocumentationNamesFiles(t *testing.T) {
 		}
 	}
 	if named < 20 {
-		t.Errorf("only %d files are named", named)
+		t.Errorf("the documentation names only %d files", named)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const module = "binnacle"
 
-// pkg is what is looked at of a package, as `go list -json` prints it.
+// pkg holds the fields of `go list -json` that the rules use.
 type pkg struct {
 	ImportPath   string
 	Imports      []string
@@ -90,12 +90,12 @@ func group(importPath string) int {
 
 // forTests reports whether a package is used only by tests.
 func forTests(importPath string) bool {
-	name, _, _ := strings.Cut(importPath, "/cmd/") // a program is for what its package is for
+	name, _, _ := strings.Cut(importPath, "/cmd/") // a command counts as its package
 	name = path.Base(name)
 	return under(importPath, module) && strings.HasSuffix(name, "test") && !strings.HasSuffix(name, "attest")
 }
 
-// violations returns what is wrong with a package.
+// violations returns the rules that a package violates.
 func violations(p pkg) []string {
 	var out []string
 	if p.Module != nil && slices.Contains(forbidden(), p.Module.Path) {
@@ -143,7 +143,7 @@ func violations(p pkg) []string {
 	return out
 }
 
-// mayNotImport says why one package may not know another, tests included.
+// mayNotImport returns why importer may not import imported, or "". The rule includes tests.
 func mayNotImport(importer, imported string) string {
 	for _, f := range forbidden() {
 		if under(imported, f) {
@@ -212,7 +212,7 @@ func TestImportGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	if own < 10 {
-		t.Errorf("only %d packages of the module were seen", own)
+		t.Errorf("found only %d packages of the module", own)
 	}
 }
 
@@ -238,7 +238,7 @@ func requiredForbidden(gomod string) []string {
 	return out
 }
 
-// TestRulesCatchViolations holds the rules against graphs that break them.
+// TestRulesCatchViolations checks the rules with graphs that violate them.
 func TestRulesCatchViolations(t *testing.T) {
 	const server = module + "/services/apiserver/internal"
 	tests := []struct {
@@ -301,8 +301,8 @@ func moduleRoot(t *testing.T) string {
 	return filepath.Dir(strings.TrimSpace(string(out)))
 }
 
-// TestErrorsAreBounded: what is wrong with an object is put into words by one package, which bounds
-// them; apimachinery's own take time that grows with the square of what is told.
+// TestErrorsAreBounded checks that only one package formats the errors of an object, because it
+// limits them. The functions of apimachinery take time quadratic in the number of errors.
 func TestErrorsAreBounded(t *testing.T) {
 	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
 	files := 0
@@ -320,6 +320,6 @@ func TestErrorsAreBounded(t *testing.T) {
 		return err
 	})
 	if err != nil || files < 100 {
-		t.Errorf("%d files were seen, %v", files, err)
+		t.Errorf("found %d files, %v", files, err)
 	}
 }

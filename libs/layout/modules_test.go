@@ -10,12 +10,11 @@ import (
 	"testing"
 )
 
-// TestModulesAgree compares the versions of modules that several go.mod files require. Packages
-// of another version, and all that import them, would be compiled again: a version of protobuf
-// alone makes that 600 packages.
+// TestModulesAgree compares the versions of modules that several go.mod files require. With
+// different versions the packages of a module, and all that import them, are compiled twice.
 func TestModulesAgree(t *testing.T) {
 	files := []string{"go.mod", "e2e/go.mod", "e2e/sampleapiserver/go.mod", "e2e/helm/go.mod"}
-	first, version := map[string]string{}, map[string]string{} // by module: the file that names it, and how
+	first, version := map[string]string{}, map[string]string{} // by module: the file that requires it, and the version
 	for i, file := range files {
 		shared := 0
 		for path, v := range requirements(t, file) {
@@ -29,15 +28,15 @@ func TestModulesAgree(t *testing.T) {
 			}
 		}
 		if i > 0 && shared < 30 {
-			t.Errorf("%s shares only %d modules with the others", file, shared)
+			t.Errorf("%s shares only %d modules with the other files", file, shared)
 		}
 	}
 }
 
-// conformance is the only folder whose files may name modules of kube-apiserver, which it tests with.
+// conformance is the only folder that may import modules of kube-apiserver.
 const conformance = "e2e/conformance"
 
-// TestOnlyConformanceNamesKubernetes reads the imports of all files of the repository, of all modules.
+// TestOnlyConformanceNamesKubernetes checks the imports of all files in all modules.
 func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 	root := moduleRoot(t)
 	files, named := 0, 0
@@ -71,8 +70,7 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 	}
 }
 
-// namedModules returns the imports of a Go file, and the requirements of a go.mod, that are of
-// k8s.io/kubernetes.
+// namedModules returns the imports and requirements of k8s.io/kubernetes in a Go file or a go.mod.
 func namedModules(t *testing.T, path string) (out []string) {
 	t.Helper()
 	const kubernetes = "k8s.io/kubernetes"
@@ -101,7 +99,7 @@ func namedModules(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// requirements are the versions of the modules that a go.mod names.
+// requirements returns the versions of the modules that a go.mod requires.
 func requirements(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(moduleRoot(t), file))

@@ -21,7 +21,7 @@ var (
 	makeTarget      = regexp.MustCompile("(?m)(?:`|^\\$ )make ([a-z][a-z0-9-]*)")
 )
 
-// source returns the code of the product, without tests.
+// source returns the product code without tests.
 func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -33,23 +33,23 @@ func source(t *testing.T) string {
 	return all.String()
 }
 
-// TestDocumentedMetricsExist: a metric of the project that the user documentation names exists.
+// TestDocumentedMetricsExist checks that metrics named in the user documentation exist.
 func TestDocumentedMetricsExist(t *testing.T) {
 	code, named := source(t), 0
 	for page, text := range files(t, "docs/user", ".md") {
 		for _, m := range namedMetric.FindAllStringSubmatch(text, -1) {
-			name := strings.TrimPrefix(m[1], "binnacle_embedded_etcd_") // composed in the code
+			name := strings.TrimPrefix(m[1], "binnacle_embedded_etcd_") // the code composes the name
 			if named++; !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
 				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("only %d metrics are named", named)
+		t.Errorf("the documentation names only %d metrics", named)
 	}
 }
 
-// TestAlertsAreDocumented: docs/user/monitoring.md describes each alert.
+// TestAlertsAreDocumented checks that docs/user/monitoring.md describes each alert.
 func TestAlertsAreDocumented(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "monitoring", "rules.yaml"))
 	if err != nil {
@@ -66,8 +66,8 @@ func TestAlertsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestTroubleshootingQuotesMessages: a message in the first column of a table under
-// "Troubleshooting" is one of the code, where … stands for variable parts.
+// TestTroubleshootingQuotesMessages checks that messages in the first column of a table under
+// "Troubleshooting" occur in the code. In them, … stands for variable parts.
 func TestTroubleshootingQuotesMessages(t *testing.T) {
 	code, found := strings.ReplaceAll(source(t), `\"`, `"`), 0
 	for page, text := range files(t, "docs/user", ".md") {
@@ -76,18 +76,18 @@ func TestTroubleshootingQuotesMessages(t *testing.T) {
 				found++
 				for part := range strings.SplitSeq(m[1], "…") {
 					if part = strings.TrimSpace(part); !strings.Contains(code, part) {
-						t.Errorf("%s: no code has the message %q", page, part)
+						t.Errorf("%s: no code contains the message %q", page, part)
 					}
 				}
 			}
 		}
 	}
 	if found < 20 {
-		t.Errorf("only %d messages are quoted", found)
+		t.Errorf("the documentation quotes only %d messages", found)
 	}
 }
 
-// TestDocumentationLinksResolve: each relative link leads to a file, and its fragment to a heading.
+// TestDocumentationLinksResolve checks that relative links lead to files, and fragments to headings.
 func TestDocumentationLinksResolve(t *testing.T) {
 	pages := files(t, "docs/user", ".md")
 	for _, folder := range []string{"docs/dev", "docs/adr", "deploy"} {
@@ -116,13 +116,13 @@ func TestDocumentationLinksResolve(t *testing.T) {
 			if info, statErr := os.Stat(file); statErr != nil || err != nil && !info.IsDir() {
 				t.Errorf("%s links to %s, which does not exist", page, m[1])
 			} else if fragment != "" && !anchors(string(content))[fragment] {
-				t.Errorf("%s links to %s, which is no heading", page, m[1])
+				t.Errorf("%s links to %s, which is not a heading", page, m[1])
 			}
 		}
 	}
 }
 
-// anchors returns the fragments of the headings of a page, as GitHub forms them.
+// anchors returns the fragments of a page's headings, as GitHub forms them.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {
@@ -131,7 +131,7 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// TestDocumentedMakeTargetsExist: the Makefile has each target that the documentation names.
+// TestDocumentedMakeTargetsExist checks that Makefile targets named in the documentation exist.
 func TestDocumentedMakeTargetsExist(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join("..", "..", "Makefile"))
 	if err != nil {

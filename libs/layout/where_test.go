@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPathsOfWhereExist compares the paths that docs/dev/where.md names with the tree. They are
-// relative to the module or to the internal folder of the API server.
+// TestPathsOfWhereExist checks that the paths in docs/dev/where.md exist. They are relative to the
+// module or to the internal folder of the API server.
 func TestPathsOfWhereExist(t *testing.T) {
 	root := moduleRoot(t)
 	page, err := os.ReadFile(filepath.Join(root, "docs", "dev", "where.md"))
@@ -20,7 +20,7 @@ func TestPathsOfWhereExist(t *testing.T) {
 	for _, m := range regexp.MustCompile("`([a-z0-9_./-]+)`").FindAllStringSubmatch(string(page), -1) {
 		path := m[1]
 		if strings.HasSuffix(path, ".go") && !strings.Contains(path, "/") {
-			continue // a file of several folders
+			continue // a file name that several folders contain
 		}
 		if !exists(filepath.Join(root, path)) && !exists(filepath.Join(root, "services", "apiserver", "internal", path)) {
 			t.Errorf("%s does not exist", path)

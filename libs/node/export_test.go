@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Size is how much a graph keeps.
+// Size returns the number of entries in a graph.
 func Size(g *Graph) int {
 	return len(g.pods) + len(g.users) + len(g.volumes) + len(g.mounts) + len(g.owned)
 }
 
-// RefCount is how many objects a pod brings to its node, and whether another one
-// brings the same.
+// RefCount returns the number of objects that a pod references, and whether another pod references
+// the same.
 func RefCount(p, other *corev1.Pod) (int, bool) {
 	refs := podRefs(p)
 	return len(refs), slices.Equal(refs, podRefs(other))

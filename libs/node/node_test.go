@@ -30,7 +30,7 @@ func pod(name, onNode string, change func(*corev1.Pod)) *corev1.Pod {
 
 func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
 
-// everything names one object in each way that a pod can.
+// everything adds a reference to one object in each way that a pod can.
 func everything(p *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
 	claim := "named"
@@ -91,7 +91,7 @@ func csi() corev1.PersistentVolumeSource {
 	}}
 }
 
-func TestWhatBelongsToANode(t *testing.T) {
+func TestGraphBelongs(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))
 	g.Set(pod("mirror", "n2", func(p *corev1.Pod) {
@@ -134,28 +134,28 @@ func TestWhatBelongsToANode(t *testing.T) {
 	all("n2", false)
 	all("", false)
 	if !g.Belongs("n2", node.Pod, "a", "mirror") || g.Belongs("n1", node.Secret, "csi", "controller") || g.Belongs("n1", node.Volume, "", "free") || g.Belongs("", node.Slice, "", "shared") || g.Belongs("n1", node.Secret, "a", "csi/x") {
-		t.Error("wrong about a mirror pod, a controller's secret, or a free volume")
+		t.Error("wrong result for a mirror pod, a controller's secret, or an unbound volume")
 	}
 	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
 		if g.Belongs("", kind, "a", name) || g.Belongs("n1", kind, "a", name) {
-			t.Errorf("kind %d %q belongs to somebody", kind, name)
+			t.Errorf("kind %d %q belongs to a node", kind, name)
 		}
 	}
 	if g.Belongs("", node.Pod, "a", "absent") || g.Belongs("", node.Attachment, "", "absent") {
-		t.Error("what is not there belongs to a node without a name")
+		t.Error("a missing object belongs to a node without a name")
 	}
-	// What is kept of one kind says nothing of others.
+	// Keep for one kind does not affect other kinds.
 	g.Keep(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
 	g.Set(pod("pv", "n1", nil))
 	g.Keep(node.Volume, func(namespace, name string) bool { return namespace == "" && name != "free" })
 	all("n1", true)
 	g.Delete(node.Pod, "a", "pv")
-	// A secret that two volumes need stays while one does.
+	// A secret that two volumes need remains while one of them exists.
 	g.Set(volume("second", "claim", csi()))
 	g.Delete(node.Volume, "", "second")
 	all("n1", true)
-	// All goes away with what it hung on.
-	g.Set(pod("p", "n1", everything)) // as an update that changes nothing
+	// Entries are removed with the last object that references them.
+	g.Set(pod("p", "n1", everything)) // an update without changes
 	g.Delete(node.Pod, "a", "p")
 	g.Delete(node.Attachment, "", "va")
 	g.Keep(node.Slice, func(string, string) bool { return false })
@@ -165,23 +165,23 @@ func TestWhatBelongsToANode(t *testing.T) {
 		g.Delete(node.Volume, "", v)
 	}
 	if n := node.Size(g); n != 0 {
-		t.Errorf("%d entries are left of nothing", n)
+		t.Errorf("%d entries remain, want 0", n)
 	}
 }
 
-// TestForeignObjects: what is no part of the graph is a fault of the caller.
-func TestForeignObjects(t *testing.T) {
+// TestSetPanicsOnOtherObjects checks that Set panics for objects of other kinds.
+func TestSetPanicsOnOtherObjects(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a node was taken in")
+			t.Error("Set accepted a node")
 		}
 	}()
 	node.NewGraph().Set(&corev1.Node{})
 }
 
-// TestRandomChangesLeaveNothingBehind compares the graph after changes with one
-// that is made of what is left.
-func TestRandomChangesLeaveNothingBehind(t *testing.T) {
+// TestRandomChangesAgreeWithNewGraph compares a graph after random changes with a new graph of the
+// remaining objects.
+func TestRandomChangesAgreeWithNewGraph(t *testing.T) {
 	names := []string{"x", "y", "z"}
 	rapid.Check(t, func(t *rapid.T) {
 		g := node.NewGraph()
@@ -305,8 +305,9 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestBeforeSelectors is how nodes read with the gate AuthorizeNodeWithSelectors off.
-func TestBeforeSelectors(t *testing.T) {
+// TestNodeReadsWithoutSelectorGate checks how nodes read without the gate
+// AuthorizeNodeWithSelectors.
+func TestNodeReadsWithoutSelectorGate(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), func(features.Gate) bool { return false })
 	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
 	for _, c := range []struct {
@@ -354,7 +355,7 @@ func TestNodeReadsWhatFeatureGatesAdd(t *testing.T) {
 	}
 }
 
-func TestWhoIsANode(t *testing.T) {
+func TestNodeOf(t *testing.T) {
 	z := node.NewAuthorizer(node.NewGraph(), features.New().Enabled)
 	nodes := []string{"system:nodes"}
 	for _, c := range []struct {

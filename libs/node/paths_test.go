@@ -10,7 +10,7 @@ import (
 	"binnacle/libs/node"
 )
 
-// keep leaves of a document what stands at some paths.
+// keep returns the parts of a document at the given paths.
 func keep(v any, paths [][]string) any {
 	switch v := v.(type) {
 	case []any:
@@ -42,7 +42,7 @@ func keep(v any, paths [][]string) any {
 	return v
 }
 
-// TestPodPaths: a pod brings the same to its node when nothing else of it is known.
+// TestPodPaths checks that PodPaths covers all fields that a pod's references depend on.
 func TestPodPaths(t *testing.T) {
 	var paths [][]string
 	for _, p := range node.PodPaths() {
@@ -73,10 +73,10 @@ func TestPodPaths(t *testing.T) {
 		}
 		n, same := node.RefCount(whole, part)
 		if !same || part.Name != whole.Name || part.Namespace != whole.Namespace || part.Spec.NodeName != whole.Spec.NodeName {
-			t.Errorf("%s: what is read of a pod tells something else", name)
+			t.Errorf("%s: a pod with the listed fields only has other references", name)
 		}
 		if mirror := name == "a mirror"; (n == 0) != mirror {
-			t.Errorf("%s brings %d objects", name, n)
+			t.Errorf("%s references %d objects", name, n)
 		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"binnacle/libs/node"
 )
 
-// TestSecretsOfVolumes: a node reads what the volumes of its pods are mounted by, in
-// the namespace of the claim where none is given.
-func TestSecretsOfVolumes(t *testing.T) {
+// TestVolumeSecrets checks that a node can read the secrets that are needed to mount the volumes of
+// its pods, by default in the namespace of the claim.
+func TestVolumeSecrets(t *testing.T) {
 	ref, elsewhere := &corev1.SecretReference{Name: "s"}, &corev1.SecretReference{Namespace: "b", Name: "s"}
 	namespace, none := "b", ""
 	for name, c := range map[string]struct {
 		source corev1.PersistentVolumeSource
-		in     string // the namespace of the secret, if it is one
+		in     string // the namespace of the secret, if it has one
 	}{
 		"azure":                 {corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s"}}, "a"},
 		"azure, elsewhere":      {corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "s", SecretNamespace: &namespace}}, "b"},
@@ -46,8 +46,8 @@ func TestSecretsOfVolumes(t *testing.T) {
 	}
 }
 
-// TestWhatAPodNames, which a mirror pod must not.
-func TestWhatAPodNames(t *testing.T) {
+// TestNames checks which references a mirror pod must not have.
+func TestNames(t *testing.T) {
 	projected := func(s corev1.VolumeProjection) []corev1.Volume {
 		return []corev1.Volume{{Name: "v"}, {VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}, s}}}}}
 	}
@@ -72,7 +72,7 @@ func TestWhatAPodNames(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 		if got := node.UsesSecrets(p); got != (c.want == "secrets") {
-			t.Errorf("%s uses secrets: %v", name, got)
+			t.Errorf("%s: UsesSecrets() = %v", name, got)
 		}
 	}
 }

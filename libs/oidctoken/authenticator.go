@@ -15,15 +15,14 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Authenticator authenticates the tokens that a provider issued for one of some
-// audiences.
+// Authenticator authenticates tokens that a provider issued for one of several audiences.
 type Authenticator struct {
 	provider  *Provider
 	audiences []string
 	rules     Rules
 }
 
-// New returns an authenticator. The provider is run by the caller.
+// New returns an authenticator. The caller runs the provider.
 func New(p *Provider, audiences []string, rules Rules) (*Authenticator, error) {
 	if len(audiences) == 0 {
 		return nil, errors.New("at least one audience is required")
@@ -34,8 +33,8 @@ func New(p *Provider, audiences []string, rules Rules) (*Authenticator, error) {
 // Provider returns the issuer of the tokens.
 func (a *Authenticator) Provider() *Provider { return a.provider }
 
-// AuthenticateToken implements authenticator.Token. The asker's audiences are
-// not those of ID tokens; authenticator.ForAudiences deals with them.
+// AuthenticateToken implements authenticator.Token. It ignores the requested audiences, which are
+// not those of ID tokens; see authenticator.ForAudiences.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
 	if len(token) > authenticator.MaxTokenBytes {
 		return nil, false, authenticator.ErrTooLong
@@ -76,8 +75,7 @@ func (a *Authenticator) authenticate(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: user, Expires: until}, nil
 }
 
-// verified is the content of a token whose signature, issuer, audience and time
-// are right.
+// verified is the content of a token with valid signature, issuer, audience and times.
 type verified struct {
 	payload json.RawMessage
 	claims  Claims
@@ -89,7 +87,7 @@ func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token stri
 	t, err := issuer.verifier.Verify(ctx, token)
 	if err != nil {
 		err = fmt.Errorf("verify token: %w", err)
-		if issuer.keys.Load() == nil { // so the token may be good
+		if issuer.keys.Load() == nil { // the token may be valid
 			err = authenticator.Unavailable(err)
 		}
 		return nil, err
@@ -110,11 +108,11 @@ func (a *Authenticator) verify(ctx context.Context, issuer *Provider, token stri
 	return v, nil
 }
 
-// notBeforeLeeway is how far the issuer's clock may be ahead. The verifier
-// allows five minutes, kube-apiserver one.
+// notBeforeLeeway is the tolerated difference to the issuer's clock. The verifier allows five
+// minutes, kube-apiserver one.
 const notBeforeLeeway = time.Minute
 
-// notYetValid returns an error if the claim nbf of a token lies ahead.
+// notYetValid returns an error if the claim nbf of a token is in the future.
 func notYetValid(payload []byte, now time.Time) error {
 	var claims struct {
 		NotBefore *json.Number `json:"nbf"`
@@ -135,8 +133,7 @@ func notYetValid(payload []byte, now time.Time) error {
 	return nil
 }
 
-// Issuer returns the issuer that a token claims to be of, without believing
-// it, and nothing when the token is no JWT.
+// Issuer returns the unverified issuer of a token, or "" if it is not a JWT.
 func Issuer(token string) string {
 	_, rest, ok := strings.Cut(token, ".")
 	if !ok {
@@ -162,6 +159,6 @@ func Issuer(token string) string {
 	return claims.Issuer
 }
 
-// googleWithoutScheme is how tokens of Google may name their issuer (OpenID
-// Connect Core 1.0, section 15.6.2).
+// googleWithoutScheme is the issuer that tokens of Google may contain (OpenID Connect Core 1.0,
+// section 15.6.2).
 const googleWithoutScheme = "accounts.google.com"

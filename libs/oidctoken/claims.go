@@ -10,17 +10,16 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// emailClaim counts as a username only where its provider vouches for it.
+// emailClaim is accepted as a username only if the provider has verified it.
 const (
 	emailClaim         = "email"
 	emailVerifiedClaim = "email_verified"
 )
 
-// Claims are the claims of a verified token, decoded from JSON; whole numbers
-// are int64.
+// Claims are the claims of a verified token, decoded from JSON. Whole numbers are int64.
 type Claims map[string]any
 
-// String returns a claim that must be there and a string.
+// String returns a claim, which must be present and a string.
 func (c Claims) String(name string) (string, error) {
 	v, ok := c[name]
 	if !ok {
@@ -33,8 +32,7 @@ func (c Claims) String(name string) (string, error) {
 	return s, nil
 }
 
-// Strings returns a claim that is a string or a list of strings, and nothing
-// when it is absent.
+// Strings returns a claim that is a string or a list of strings, or nil if it is absent.
 func (c Claims) Strings(name string) ([]string, error) {
 	switch v := c[name].(type) {
 	case nil:
@@ -55,8 +53,8 @@ func (c Claims) Strings(name string) ([]string, error) {
 	return nil, fmt.Errorf("claim %q is neither a string nor a list of strings", name)
 }
 
-// Username returns the claim that names the user, with a prefix. An email
-// address does not count where the claim "email_verified" denies it.
+// Username returns the claim with the user's name, with a prefix. An email address is rejected if
+// the claim "email_verified" is false.
 func (c Claims) Username(name, prefix string) (string, error) {
 	s, err := c.String(name)
 	if err != nil {
@@ -77,7 +75,7 @@ func (c Claims) Username(name, prefix string) (string, error) {
 	return prefix + s, nil
 }
 
-// Groups returns the claim that lists the groups, each with a prefix.
+// Groups returns the claim with the groups, each with a prefix.
 func (c Claims) Groups(name, prefix string) ([]string, error) {
 	groups, err := c.Strings(name)
 	if err != nil {
@@ -89,8 +87,7 @@ func (c Claims) Groups(name, prefix string) ([]string, error) {
 	return groups, nil
 }
 
-// Extra names the token as the user's credential, where it has an id; nil where
-// not.
+// Extra returns the credential id of the token, or nil without one.
 func (c Claims) Extra() map[string][]string {
 	id, ok := c["jti"].(string)
 	if !ok || id == "" {
@@ -99,7 +96,7 @@ func (c Claims) Extra() map[string][]string {
 	return map[string][]string{authenticator.ExtraCredentialID: {authenticator.TokenID(id)}}
 }
 
-// Require checks that a claim is a certain string.
+// Require checks that a claim has a certain string value.
 func (c Claims) Require(name, value string) error {
 	s, err := c.String(name)
 	if err != nil {
@@ -111,18 +108,18 @@ func (c Claims) Require(name, value string) error {
 	return nil
 }
 
-// Rules make a user of a token's claims, or refuse them.
+// Rules map the claims of a token to a user, or reject them.
 type Rules interface {
 	User(ctx context.Context, c Claims) (authenticator.User, error)
-	// DistributedClaim returns the name of the claim that is read from a claim
-	// source if the token lacks it, or nothing.
+	// DistributedClaim returns the name of the claim that is read from a claim source if the token
+	// lacks it, or "".
 	DistributedClaim() string
 }
 
-// ClaimRules are rules that take claims as they are.
+// ClaimRules are rules that use claims without expressions.
 type ClaimRules struct {
 	UsernameClaim, UsernamePrefix string
-	// GroupsClaim is empty where tokens carry no groups.
+	// GroupsClaim is empty if tokens have no groups.
 	GroupsClaim, GroupsPrefix string
 	// Required claims and their values.
 	Required map[string]string

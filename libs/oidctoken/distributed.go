@@ -17,26 +17,24 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// Claims that name the sources of distributed claims (OpenID Connect Core 1.0,
-// section 5.6.2).
+// Claims that name the sources of distributed claims (OpenID Connect Core 1.0, section 5.6.2).
 const (
 	claimNames   = "_claim_names"
 	claimSources = "_claim_sources"
 )
 
-// maxSourceIssuers is how many other issuers of claim tokens one provider follows the keys
-// of. A new issuer replaces the least recently used one.
+// maxSourceIssuers is the number of other issuers of claim tokens that one provider tracks. A new
+// issuer replaces the least recently used one.
 const maxSourceIssuers = 16
 
-// claimSource is where a distributed claim is read.
+// claimSource is the source of a distributed claim.
 type claimSource struct {
 	Endpoint    string `json:"endpoint"`
 	AccessToken string `json:"access_token"`
 }
 
-// resolve adds the distributed claim name to claims, unless the token has the
-// claim itself or names no source of it. It returns when the claim expires, and
-// the zero time if it was not added.
+// resolve adds the distributed claim name to claims, unless the token contains the claim or names no
+// source for it. It returns the expiry of the claim, or the zero time if it was not added.
 func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []byte, name string) (time.Time, error) {
 	if _, ok := claims[name]; ok || name == "" {
 		return time.Time{}, nil
@@ -65,8 +63,7 @@ func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []by
 	return v.expires, nil
 }
 
-// sourceOf returns the source that a token's payload names for a claim, and the
-// zero source if it names none.
+// sourceOf returns the source that a token's payload names for a claim, or the zero source.
 func sourceOf(payload []byte, name string) (source claimSource, err error) {
 	var claims map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &claims); err != nil || claims[claimNames] == nil {
@@ -93,9 +90,9 @@ func sourceOf(payload []byte, name string) (source claimSource, err error) {
 	return source, nil
 }
 
-// fetchClaim reads a token from a claim source. Its errors hold the host of the
-// source only, since a URL may carry secrets. A failed fetch says nothing about
-// the ID token, so it is an authenticator.Unavailable error.
+// fetchClaim reads a token from a claim source. Its errors contain only the host of the source,
+// because the URL may contain secrets. A failed fetch says nothing about the ID token, so it is an
+// authenticator.Unavailable error.
 func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, error) {
 	at, err := url.Parse(source.Endpoint)
 	if err != nil || at.Scheme != "https" || at.Host == "" {
@@ -113,7 +110,7 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
-		return "", authenticator.Unavailable(fmt.Errorf("ask claim source %s: %w", at.Host, err))
+		return "", authenticator.Unavailable(fmt.Errorf("request to claim source %s: %w", at.Host, err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusIMUsed {
@@ -129,8 +126,8 @@ func (p *Provider) fetchClaim(ctx context.Context, source claimSource) (string, 
 	return strings.TrimSpace(string(body)), nil
 }
 
-// sourceIssuers are the issuers of claim tokens beside the provider itself. They run as long
-// as the provider, or until maxSourceIssuers newer ones are in use.
+// sourceIssuers are the issuers of claim tokens other than the provider. They run as long as the
+// provider, or until maxSourceIssuers newer ones are in use.
 type sourceIssuers struct {
 	mu    sync.Mutex
 	known *simplelru.LRU[string, *sourceIssuer]
@@ -142,8 +139,7 @@ type sourceIssuer struct {
 	stop context.CancelFunc
 }
 
-// start lets issuers run until ctx ends. The caller calls stop then, which
-// waits for them.
+// start runs issuers until ctx ends. Then the caller must call stop, which waits for them.
 func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
 	var running sync.WaitGroup
 	s.mu.Lock()
@@ -161,8 +157,8 @@ func (s *sourceIssuers) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// issuer returns the provider of a claim token's issuer. An issuer that is met
-// for the first time is started, and refused until it is initialized.
+// issuer returns the provider for a claim token's issuer. A new issuer is started, and its tokens
+// are rejected until it is initialized.
 func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	if url == p.config.IssuerURL {
 		return p, nil

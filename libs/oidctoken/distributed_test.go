@@ -21,7 +21,7 @@ func distributed(source map[string]any) map[string]any {
 	return map[string]any{"_claim_names": map[string]string{"groups": "s"}, "_claim_sources": map[string]any{"s": source}}
 }
 
-// TestDistributedClaims asks for the groups of tokens that name a claim source.
+// TestDistributedClaims checks tokens whose groups are in a claim source.
 func TestDistributedClaims(t *testing.T) {
 	issuer, other := oidctest.New(t), oidctest.New(t)
 	a := ready(t, issuer, bySubject)
@@ -58,7 +58,7 @@ func TestDistributedClaims(t *testing.T) {
 		"an access token is missing": {distributed(map[string]any{"endpoint": issuer.URL() + claimPath}), requires("Bearer secret", groups(nil)), nil, "status 401"},
 		"not found":                  {from("/nope"), nil, nil, "status 404"},
 		"source without TLS":         {distributed(map[string]any{"endpoint": "http://127.0.0.1:1/"}), nil, nil, "not an https URL"},
-		"source of an unknown CA":    {distributed(map[string]any{"endpoint": "https://127.0.0.1:1/?key=secret"}), nil, nil, "ask claim source 127.0.0.1:1"},
+		"source of an unknown CA":    {distributed(map[string]any{"endpoint": "https://127.0.0.1:1/?key=secret"}), nil, nil, "request to claim source 127.0.0.1:1"},
 		"redirect without TLS":       {here, http.RedirectHandler("http://127.0.0.1:1/", http.StatusFound).ServeHTTP, nil, "want https"},
 		"too long":                   {here, answer(strings.Repeat("x", 1<<20+1)), nil, "more than 1048576 bytes"},
 		"no token":                   {here, answer("hello"), nil, "scheme"},
@@ -73,7 +73,7 @@ func TestDistributedClaims(t *testing.T) {
 			h := c.answer
 			if h == nil {
 				h = func(w http.ResponseWriter, _ *http.Request) {
-					t.Error("the claim source was asked")
+					t.Error("the claim source got a request")
 					w.WriteHeader(http.StatusTeapot)
 				}
 			}
@@ -82,10 +82,10 @@ func TestDistributedClaims(t *testing.T) {
 			switch {
 			case c.err != "":
 				if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
-					t.Errorf("accepted %v, %v, want %q", ok, err, c.err)
+					t.Errorf("authenticated = %v, error: %v, want %q", ok, err, c.err)
 				}
 			case err != nil || !ok:
-				t.Errorf("accepted %v, %v", ok, err)
+				t.Errorf("authenticated = %v, error: %v", ok, err)
 			case !slices.Equal(r.User.Groups, c.want):
 				t.Errorf("groups %q, want %q", r.User.Groups, c.want)
 			}
@@ -93,7 +93,7 @@ func TestDistributedClaims(t *testing.T) {
 	}
 }
 
-// requires serves a token to requests with the header Authorization.
+// requires returns a handler that returns a token to requests with the given Authorization header.
 func requires(authorization, token string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != authorization {
@@ -104,8 +104,8 @@ func requires(authorization, token string) http.HandlerFunc {
 	}
 }
 
-// TestDistributedClaimsOfAnotherIssuer checks that the keys of an issuer of
-// claim tokens are found, and that a user does not outlive the claim token.
+// TestDistributedClaimsOfAnotherIssuer checks that the keys of another issuer are found, and that
+// the result expires with the claim token.
 func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	issuer, other := oidctest.New(t), oidctest.New(t)
 	a := ready(t, issuer, bySubject)
@@ -118,8 +118,8 @@ func TestDistributedClaimsOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// TestDistributedClaimsOfManyIssuers uses more issuers of claim tokens than the provider
-// follows at a time, and the first one again.
+// TestDistributedClaimsOfManyIssuers uses more issuers of claim tokens than the provider tracks, and
+// then the first one again.
 func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
@@ -139,8 +139,7 @@ func TestDistributedClaimsOfManyIssuers(t *testing.T) {
 	}
 }
 
-// authenticated returns the answer for a token once the issuer of its claim token is
-// initialized.
+// authenticated returns the response for a token once the issuer of its claim token is initialized.
 func authenticated(t *testing.T, a *oidctoken.Authenticator, token string) authenticator.Response {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -16,7 +16,7 @@ import (
 
 const (
 	wellKnown = "/.well-known/openid-configuration"
-	// maxAnswerBytes and maxKeys bound what a provider can make us keep.
+	// maxAnswerBytes and maxKeys limit the memory that a provider can use.
 	maxAnswerBytes = 1 << 20
 	maxKeys        = 256
 	maxRedirects   = 5
@@ -24,7 +24,7 @@ const (
 
 var errNoKey = errors.New("no key of the issuer verifies the signature")
 
-// discover reads the provider's metadata, and returns the URL of the keys.
+// discover reads the provider's metadata and returns the URL of the keys.
 func (p *Provider) discover(ctx context.Context) (string, error) {
 	at := p.config.DiscoveryURL
 	if at == "" {
@@ -46,7 +46,7 @@ func (p *Provider) discover(ctx context.Context) (string, error) {
 	return metadata.JWKSURI, nil
 }
 
-// readKeys reads the keys that the provider publishes at a URL.
+// readKeys reads the keys published at a URL.
 func (p *Provider) readKeys(ctx context.Context, at string) ([]jose.JSONWebKey, error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -64,8 +64,7 @@ func (p *Provider) readKeys(ctx context.Context, at string) ([]jose.JSONWebKey, 
 	return keys, nil
 }
 
-// signingKeys takes the keys that can verify a signature. Others, and those of
-// kinds that are not known here, are of no concern.
+// signingKeys returns the keys that can verify a signature. It ignores other keys and unknown types.
 func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	var keys []jose.JSONWebKey
 	for _, r := range raw {
@@ -78,7 +77,7 @@ func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 	return keys
 }
 
-// containsAll tells whether keys verify all that others do.
+// containsAll reports whether keys contains all of others.
 func containsAll(keys, others []jose.JSONWebKey) bool {
 	return !slices.ContainsFunc(others, func(o jose.JSONWebKey) bool {
 		return !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
@@ -104,9 +103,9 @@ func (p *Provider) get(ctx context.Context, url string, into any) error {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", url, err)
 	case resp.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s answers with status %d", url, resp.StatusCode)
+		return fmt.Errorf("%s returned status %d", url, resp.StatusCode)
 	case len(body) > maxAnswerBytes:
-		return fmt.Errorf("%s answers with more than %d bytes", url, maxAnswerBytes)
+		return fmt.Errorf("%s returned more than %d bytes", url, maxAnswerBytes)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("%s: %w", url, err)

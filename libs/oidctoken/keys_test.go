@@ -24,8 +24,8 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// TestKeysThatDoNotCount: a published key verifies what it is for, and says that it is.
-func TestKeysThatDoNotCount(t *testing.T) {
+// TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and algorithm.
+func TestUnusableKeysAreIgnored(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -67,13 +67,13 @@ func TestKeysThatDoNotCount(t *testing.T) {
 			}
 			token := oidctest.Sign(t, jwt.SigningMethodES256, key, c.kid, issuer.Claims(nil))
 			if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok != c.accepted {
-				t.Errorf("accepted %v, %v", ok, err)
+				t.Errorf("authenticated = %v, error: %v", ok, err)
 			}
 		})
 	}
 }
 
-// TestBrokenKeySets: what is published cannot be read, or is too much.
+// TestBrokenKeySets checks key sets that are invalid or too large.
 func TestBrokenKeySets(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -125,12 +125,12 @@ func TestBrokenKeySets(t *testing.T) {
 			_, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if c.want == "" {
 				if !ok || err != nil {
-					t.Errorf("accepted %v, %v", ok, err)
+					t.Errorf("authenticated = %v, error: %v", ok, err)
 				}
 				return
 			}
 			if ok || !errors.Is(err, authenticator.ErrUnavailable) {
-				t.Errorf("accepted %v, %v, want unavailable", ok, err)
+				t.Errorf("authenticated = %v, error: %v, want unavailable", ok, err)
 			}
 			if got := <-logged; !strings.Contains(got, c.want) {
 				t.Errorf("got %q, want %q", got, c.want)
@@ -139,13 +139,13 @@ func TestBrokenKeySets(t *testing.T) {
 	}
 }
 
-// TestTheSameProvider is one of which everything is the same.
-func TestTheSameProvider(t *testing.T) {
+// TestProviderConfigEqual checks that every field but Withdrawn counts.
+func TestProviderConfigEqual(t *testing.T) {
 	one := func() oidctoken.ProviderConfig {
 		return oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "https://y", CA: "c", Algorithms: []string{"RS256", "ES256"}}
 	}
 	if !one().Equal(one()) {
-		t.Error("a provider is not itself")
+		t.Error("a configuration does not equal itself")
 	}
 	for name, change := range map[string]func(*oidctoken.ProviderConfig){
 		"issuer": func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" }, "discovery": func(c *oidctoken.ProviderConfig) { c.DiscoveryURL = "" },
@@ -153,7 +153,7 @@ func TestTheSameProvider(t *testing.T) {
 	} {
 		other := one()
 		if change(&other); one().Equal(other) {
-			t.Errorf("another %s is the same", name)
+			t.Errorf("configurations with different %s are equal", name)
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// run runs a provider as long as the test.
+// run runs a provider until the test ends.
 func run(t testing.TB, p *oidctoken.Provider) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,7 +53,7 @@ func provider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
 	return p
 }
 
-// ready returns an authenticator whose provider is initialized.
+// ready returns an authenticator with an initialized provider.
 func ready(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms ...string) *oidctoken.Authenticator {
 	t.Helper()
 	p := provider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
@@ -128,7 +128,7 @@ func TestBrokenTokens(t *testing.T) {
 	hour := time.Hour
 	whole := `{"iss":"` + issuer.URL() + `"}`
 	whole += strings.Repeat(" ", (3-len(whole)%3)%3)
-	// An empty want: the token is not of this issuer, which is no error.
+	// An empty want means that the token is not of this issuer, which is no error.
 	tests := []struct {
 		name  string
 		rules oidctoken.Rules
@@ -186,7 +186,7 @@ func TestBrokenTokens(t *testing.T) {
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
 				t.Errorf("got %v, want %q", err, tt.want)
 			case err != nil && tt.token != "" && strings.Contains(err.Error(), tt.token):
-				t.Error("the error holds the token")
+				t.Error("the error contains the token")
 			}
 		})
 	}
@@ -214,43 +214,43 @@ func TestKeysRotate(t *testing.T) {
 		return ok
 	}
 	if !accepted(old) {
-		t.Fatal("the first key does not count")
+		t.Fatal("the first key was rejected")
 	}
 	asked := issuer.Asked()
 	for range 10 {
 		if !accepted(old) {
-			t.Fatal("refused")
+			t.Fatal("the token was rejected")
 		}
 	}
 	if n := issuer.Asked(); n != asked {
-		t.Errorf("known keys caused %d calls", n-asked)
+		t.Errorf("known keys caused %d requests", n-asked)
 	}
 	issuer.Rotate("RS256")
 	if !accepted(issuer.Token(nil)) {
-		t.Error("the new key does not count")
+		t.Error("the new key was rejected")
 	}
 	if accepted(old) {
-		t.Error("the withdrawn key counts")
+		t.Error("the withdrawn key was accepted")
 	}
 	publish := issuer.RotateSecretly("RS256")
 	if accepted(issuer.Token(nil)) {
-		t.Error("a key that is not published counts")
+		t.Error("an unpublished key was accepted")
 	}
 	publish()
 	if !accepted(issuer.Token(nil)) {
-		t.Error("a published key does not count")
+		t.Error("a published key was rejected")
 	}
-	// The provider is down: what is known goes on.
+	// During an outage the known keys stay in use.
 	issuer.SetStatus(http.StatusServiceUnavailable)
 	good := issuer.Token(nil)
 	issuer.RotateSecretly("RS256")
 	if accepted(issuer.Token(nil)) || !accepted(good) {
-		t.Error("an outage changes what counts")
+		t.Error("the result changed during an outage")
 	}
 }
 
-// TestUnknownKeysAskTheProviderRarely sends what an attacker would.
-func TestUnknownKeysAskTheProviderRarely(t *testing.T) {
+// TestUnknownKeysAreRateLimited sends forged tokens with unknown keys.
+func TestUnknownKeysAreRateLimited(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
 	stranger := oidctest.New(t)
@@ -260,18 +260,18 @@ func TestUnknownKeysAskTheProviderRarely(t *testing.T) {
 	for range 200 {
 		wg.Go(func() {
 			if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
-				t.Error("accepted")
+				t.Error("the token was accepted")
 			}
 		})
 	}
 	wg.Wait()
-	for range 200 { // and one after another
+	for range 200 { // one after another
 		if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
-			t.Error("accepted")
+			t.Error("the token was accepted")
 		}
 	}
 	if n := issuer.Asked() - before; n > 40 {
-		t.Errorf("400 forged tokens caused %d calls", n)
+		t.Errorf("400 forged tokens caused %d requests", n)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
 	}
 }
 
-// TestKeysAreReadWithFirstToken lets an issuer publish its keys after discovery.
+// TestKeysAreReadWithFirstToken uses an issuer that publishes its keys after the metadata.
 func TestKeysAreReadWithFirstToken(t *testing.T) {
 	issuer := oidctest.New(t)
 	a := ready(t, issuer, bySubject)
@@ -306,7 +306,7 @@ func TestKeysAreReadWithFirstToken(t *testing.T) {
 	}
 }
 
-func TestDiscoveryIsTriedAgain(t *testing.T) {
+func TestDiscoveryIsRetried(t *testing.T) {
 	issuer := oidctest.New(t)
 	issuer.SetStatus(http.StatusBadGateway)
 	logged := make(chan string, 1)
@@ -319,18 +319,18 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err, oidctoken.ErrNotInitialized) || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("before the first try: %v, %v", ok, err)
+		t.Errorf("before the first discovery: %v, %v", ok, err)
 	}
 	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
 		t.Errorf("Check() = %v", err)
 	}
 	run(t, p)
 	if got := <-logged; !strings.Contains(got, "status 502") {
-		t.Errorf("the first try: %s", got)
+		t.Errorf("first discovery: %s", got)
 	}
 	issuer.SetStatus(http.StatusOK)
 	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
-		t.Errorf("a token does not cause another try: %v, %v", ok, err)
+		t.Errorf("a token caused no other discovery: %v, %v", ok, err)
 	}
 	if err := p.Check(); err != nil {
 		t.Errorf("Check() = %v", err)
@@ -340,7 +340,7 @@ func TestDiscoveryIsTriedAgain(t *testing.T) {
 	}
 }
 
-// failure runs a provider until its first call has failed, and returns why.
+// failure runs a provider until its first request has failed, and returns the error.
 func failure(t *testing.T, c oidctoken.ProviderConfig) string {
 	t.Helper()
 	logged := make(chan string, 1)
@@ -352,7 +352,7 @@ func failure(t *testing.T, c oidctoken.ProviderConfig) string {
 	return <-logged
 }
 
-// firstError is a log handler that passes on the first warning or error.
+// firstError is a log handler that returns the first warning or error.
 type firstError struct{ logged chan string }
 
 func (h *firstError) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
@@ -392,7 +392,7 @@ func TestBrokenProviders(t *testing.T) {
 		}, "more than"},
 		{"status", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) }, "status 404"},
 		{"unknown CA", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, "certificate"},
-		{"discovery elsewhere fails", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, "/nowhere answers with status 404"},
+		{"discovery elsewhere fails", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, "/nowhere returned status 404"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -408,7 +408,7 @@ func TestBrokenProviders(t *testing.T) {
 
 func TestDiscoveryURL(t *testing.T) {
 	issuer := oidctest.New(t)
-	// The issuer itself cannot be reached: only its metadata elsewhere.
+	// Only the metadata elsewhere can be reached, not the issuer itself.
 	const url = "https://issuer.invalid"
 	issuer.SetIssuer(url)
 	p := provider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
@@ -445,7 +445,7 @@ func TestNewProviderErrors(t *testing.T) {
 		})
 	}
 	if _, err := oidctoken.New(provider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
-		t.Error("no audience is no error")
+		t.Error("New() without audiences succeeded")
 	}
 }
 

@@ -13,10 +13,10 @@ import (
 	"binnacle/libs/options"
 )
 
-// noPrefix is the value of --oidc-username-prefix that means none.
+// noPrefix is the value of --oidc-username-prefix for no prefix.
 const noPrefix = "-"
 
-// Options are the --oidc-* flags (specification: "OpenID Connect flags").
+// Options holds the --oidc-* flags (specification: "OpenID Connect flags").
 type Options struct {
 	IssuerURL      string
 	ClientID       string
@@ -36,23 +36,23 @@ func NewOptions() *Options {
 	return &Options{UsernameClaim: "sub", Algorithms: []string{"RS256"}}
 }
 
-// AddFlags declares the flags in the section "authentication".
+// AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	own := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
-	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "https URL of the OpenID Connect provider, whose ID tokens identify their bearer")
-	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "the client that ID tokens must be issued for")
-	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that names the user")
+	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "https URL of the OpenID Connect provider whose ID tokens are accepted")
+	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "client ID that must be an audience of ID tokens")
+	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim with the user name")
 	own.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email")
-	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim that lists the user's groups, a string or a list of strings")
+	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim with the user's groups, a string or a list of strings")
 	own.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of groups")
-	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that must be among the token's claims; may be repeated")
-	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "bundle of CAs that the provider's web certificate is verified with; the host's roots when not given")
+	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that the token's claims must contain; may be repeated")
+	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA bundle that verifies the provider's server certificate; empty for the host's roots")
 	own.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", "))
 	o.flags = own
 	s.Set("authentication").AddFlagSet(own)
 }
 
-// Given tells whether any of the flags was given.
+// Given reports whether any of the flags was given.
 func (o *Options) Given() bool {
 	given := false
 	if o.flags != nil {
@@ -61,7 +61,7 @@ func (o *Options) Given() bool {
 	return given || o.IssuerURL != "" || o.ClientID != ""
 }
 
-// Validate returns everything that is wrong.
+// Validate returns all errors.
 func (o *Options) Validate() []error {
 	if !o.Given() {
 		return nil
@@ -94,8 +94,8 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// Authenticator makes the authenticator that the flags describe, or nil where
-// none was given. Its Provider is run by the caller; withdrawn is ProviderConfig's.
+// Authenticator returns the authenticator that the flags configure, or nil if none was given. The
+// caller runs its Provider. withdrawn is used as ProviderConfig.Withdrawn.
 func (o *Options) Authenticator(log *slog.Logger, withdrawn func()) (*Authenticator, error) {
 	if o.IssuerURL == "" {
 		return nil, nil

@@ -15,12 +15,12 @@ import (
 	"binnacle/libs/options"
 )
 
-// command is a process with the flags and nothing else.
+// command is a process with the flags of this package.
 type command struct{ *oidctoken.Options }
 
 func (command) Complete() error { return nil }
 
-// parse runs a command line and returns what it complained of.
+// parse parses a command line and returns the errors.
 func parse(t *testing.T, o *oidctoken.Options, args ...string) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -58,7 +58,7 @@ func TestOptionErrors(t *testing.T) {
 	}
 }
 
-func TestOptionsMakeAnAuthenticator(t *testing.T) {
+func TestOptionsAuthenticator(t *testing.T) {
 	issuer := oidctest.New(t)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(ca, []byte(issuer.CA()), 0o600); err != nil {
@@ -125,7 +125,7 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
 		if !half.Given() || len(half.Validate()) == 0 {
-			t.Errorf("%+v is as good as nothing", half)
+			t.Errorf("%+v counts as no flags", half)
 		}
 	}
 }

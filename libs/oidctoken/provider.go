@@ -22,15 +22,13 @@ import (
 )
 
 const (
-	// The pause after a failed discovery starts at retryFirst and doubles up to
-	// retryLast.
+	// The delay after a failed discovery starts at retryFirst and doubles up to retryLast.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
-	// refreshInterval is how soon a key that the provider has withdrawn stops
-	// counting.
+	// refreshInterval is the longest time after which a withdrawn key becomes invalid.
 	refreshInterval = 10 * time.Minute
-	// Tokens with unknown keys cause a call to the provider at most
-	// unknownKeyBurst times in a row, and then once in unknownKeyPause.
+	// Tokens with unknown keys cause at most unknownKeyBurst requests to the provider in a row, and
+	// then one in unknownKeyPause.
 	unknownKeyPause = 10 * time.Second
 	unknownKeyBurst = 5
 	callTimeout     = 10 * time.Second
@@ -41,8 +39,8 @@ var ErrNotInitialized = errors.New("not initialized")
 
 var errNotTried = errors.New("discovery has not been tried yet")
 
-// SigningAlgorithms are those that may be configured. All are asymmetric: a
-// public key must never count as a shared secret.
+// SigningAlgorithms returns the supported algorithms. All are asymmetric, because a public key must
+// never be used as a shared secret.
 func SigningAlgorithms() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512,
@@ -51,31 +49,28 @@ func SigningAlgorithms() []string {
 	}
 }
 
-// ProviderConfig says which provider.
+// ProviderConfig configures a Provider.
 type ProviderConfig struct {
 	// IssuerURL is an https URL, and the claim "iss" of the tokens.
 	IssuerURL string
-	// DiscoveryURL is where the provider's metadata is read, exactly as given;
-	// below IssuerURL when empty.
+	// DiscoveryURL is the URL of the provider's metadata, used exactly as given. If empty, it is
+	// derived from IssuerURL.
 	DiscoveryURL string
-	// CA is a PEM bundle that the provider's web certificate is verified with;
-	// the host's roots when empty.
+	// CA is a PEM bundle that verifies the provider's server certificate; the host's roots if empty.
 	CA string
-	// Algorithms are the signing algorithms that are accepted; RS256 when
-	// empty.
+	// Algorithms are the accepted signing algorithms; RS256 if empty.
 	Algorithms []string
-	// Withdrawn is called when keys have been found withdrawn, so that what their
-	// tokens were found to be worth is kept no longer; may be nil. It is no part of
-	// which provider is meant.
+	// Withdrawn is called when keys were withdrawn, so that callers can drop cached results; may be
+	// nil. Equal ignores it.
 	Withdrawn func()
 }
 
-// Equal tells whether two configurations mean the same provider.
+// Equal reports whether two configurations describe the same provider.
 func (c ProviderConfig) Equal(d ProviderConfig) bool {
 	return c.IssuerURL == d.IssuerURL && c.DiscoveryURL == d.DiscoveryURL && c.CA == d.CA && slices.Equal(c.Algorithms, d.Algorithms)
 }
 
-// Provider is one issuer of tokens.
+// Provider is an issuer of tokens.
 type Provider struct {
 	config     ProviderConfig
 	log        *slog.Logger
@@ -84,16 +79,16 @@ type Provider struct {
 	algorithms []jose.SignatureAlgorithm
 
 	keys        atomic.Pointer[[]jose.JSONWebKey] // nil until a token needed them
-	initialized chan struct{}                     // closed by Run when discovery has succeeded
+	initialized chan struct{}                     // closed by Run after the first successful discovery
 	stopped     chan struct{}                     // closed when Run has ended
 	unknown     *rate.Limiter
-	asked       chan struct{} // wakes Run for refresh
+	asked       chan struct{} // wakes Run for a refresh
 
 	sources sourceIssuers // of claim tokens
 
 	mu      sync.Mutex // leaf
 	refresh chan struct{}
-	failure error // of the last call
+	failure error // of the last request
 }
 
 // NewProvider returns a provider that is not initialized.
@@ -129,8 +124,7 @@ func NewProvider(c ProviderConfig, log *slog.Logger) (*Provider, error) {
 		return nil, err
 	}
 	p.verifier = oidc.NewVerifier(c.IssuerURL, p, &oidc.Config{
-		// Audiences are the Authenticator's affair, since any of several may
-		// match.
+		// The Authenticator checks audiences, because any of several may match.
 		SkipClientIDCheck:    true,
 		SupportedSigningAlgs: c.Algorithms,
 	})
@@ -181,10 +175,10 @@ func client(ca string) (*http.Client, error) {
 	}, nil
 }
 
-// Config returns what the provider was made of.
+// Config returns the provider's configuration.
 func (p *Provider) Config() ProviderConfig { return p.config }
 
-// Initialized is closed once discovery has succeeded.
+// Initialized returns a channel that is closed after the first successful discovery.
 func (p *Provider) Initialized() <-chan struct{} { return p.initialized }
 
 func (p *Provider) isInitialized() bool {
@@ -196,8 +190,7 @@ func (p *Provider) isInitialized() bool {
 	}
 }
 
-// Check returns nil once the provider is initialized, and before that why it
-// is not.
+// Check returns nil if the provider is initialized, and otherwise the reason why not.
 func (p *Provider) Check() error {
 	if p.isInitialized() {
 		return nil
@@ -207,8 +200,8 @@ func (p *Provider) Check() error {
 	return fmt.Errorf("OIDC issuer %q is %w: %w", p.config.IssuerURL, ErrNotInitialized, p.failure)
 }
 
-// Run discovers the provider, and keeps the keys up to date from the first token on,
-// until ctx ends. It is called once.
+// Run discovers the provider and updates its keys, from the first token on, until ctx ends. It is
+// called once.
 func (p *Provider) Run(ctx context.Context) error {
 	defer p.client.CloseIdleConnections()
 	defer close(p.stopped)
@@ -242,15 +235,15 @@ func (p *Provider) Run(ctx context.Context) error {
 		case needed:
 			pause = retryFirst
 			timer.Reset(refreshInterval)
-		default: // the first token wakes it
+		default: // the first token wakes Run
 			pause = retryFirst
 			timer.Stop()
 		}
 	}
 }
 
-// update reads the metadata, and the keys if tokens need them. An issuer may publish its
-// metadata before its keys, so they are not read earlier.
+// update reads the metadata, and the keys if tokens need them. An issuer may publish its metadata
+// before its keys, so keys are not read earlier.
 func (p *Provider) update(ctx context.Context, needed bool) error {
 	at, err := p.discover(ctx)
 	if err != nil {
@@ -273,7 +266,7 @@ func (p *Provider) update(ctx context.Context, needed bool) error {
 	return nil
 }
 
-// note records and, if it is news, logs the outcome of a call.
+// note records the result of a request, and logs it if it differs from the previous one.
 func (p *Provider) note(err error) {
 	p.mu.Lock()
 	before := p.failure
@@ -287,8 +280,8 @@ func (p *Provider) note(err error) {
 	}
 }
 
-// askRefresh makes Run read the keys, unless that happened too often lately;
-// what it returns is closed when they have been read.
+// askRefresh makes Run read the keys, unless the rate limit is reached. The returned channel is
+// closed when they were read.
 func (p *Provider) askRefresh() (done <-chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,13 +294,13 @@ func (p *Provider) askRefresh() (done <-chan struct{}, ok bool) {
 	p.refresh = make(chan struct{})
 	select {
 	case p.asked <- struct{}{}:
-	default: // a wake-up waits already
+	default: // a wake-up is pending already
 	}
 	return p.refresh, true
 }
 
 // ready reports whether the provider is initialized. If the last discovery failed, it repeats the
-// discovery instead of waiting for the next one, as often as askRefresh admits.
+// discovery at once, within the rate limit of askRefresh.
 func (p *Provider) ready(ctx context.Context) bool {
 	if p.isInitialized() {
 		return true
@@ -328,8 +321,8 @@ func (p *Provider) ready(ctx context.Context) bool {
 	return p.isInitialized()
 }
 
-// takeRefresh returns what those wait for who asked before the call to the
-// provider; who asks during it waits for the next.
+// takeRefresh returns the channel of callers that requested a refresh before the current request.
+// Later callers wait for the next one.
 func (p *Provider) takeRefresh() chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

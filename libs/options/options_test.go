@@ -125,7 +125,7 @@ func TestSectionsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-func TestCompleteFailureIsAUsageError(t *testing.T) {
+func TestCompleteErrorIsUsageError(t *testing.T) {
 	o := &testOptions{completeErr: errors.New("no such host")}
 	if r := run(t, o, nil); r.code != options.ExitUsage || r.ran || !strings.Contains(r.stderr, "no such host") {
 		t.Errorf("got %+v", r)
@@ -228,7 +228,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-func TestAFirstArgumentNamesACommand(t *testing.T) {
+func TestSubcommands(t *testing.T) {
 	service, other := &testOptions{}, &testOptions{}
 	main := func(args ...string) (ran string, code int, out, errOut bytes.Buffer) {
 		as := func(name string) options.RunFunc {

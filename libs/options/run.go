@@ -59,9 +59,9 @@ func (c *common) addFlags(s *Sections) {
 	c.logs.addFlags(s)
 	global := s.Set("global")
 	global.BoolP("help", "h", false, "print this help and exit")
-	global.Var(&c.version, "version", "print the version and exit; --version=raw prints all that is known of the build")
+	global.Var(&c.version, "version", "print the version and exit; --version=raw prints full build information")
 	global.Lookup("version").NoOptDefVal = "true"
-	global.StringVar(&c.config, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
+	global.StringVar(&c.config, configFlag, "", "YAML file with flag values; its keys are flag names, and the command line takes precedence")
 }
 
 // Run is the complete main function of a service, with the arguments after its name. It does not

@@ -22,7 +22,7 @@ func (v *versionFlag) Set(s string) error {
 		*v = versionFlag(s)
 		return nil
 	}
-	return fmt.Errorf("%q is neither true, false nor raw; another version than %s cannot be told", s, version.Kubernetes)
+	return fmt.Errorf("%q is not one of true, false and raw; the version is always %s", s, version.Kubernetes)
 }
 
 func (v *versionFlag) print(w io.Writer, name string) error {

@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestCovers: each part of a rule counts by itself.
+// TestCovers checks that each part of a rule is compared separately.
 func TestCovers(t *testing.T) {
 	with := func(r rbacv1.PolicyRule, change func(*rbacv1.PolicyRule)) rbacv1.PolicyRule {
 		change(&r)
@@ -55,7 +55,7 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestMissingNamesAreTold(t *testing.T) {
+func TestMissingNamesAreReported(t *testing.T) {
 	err := engine().Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
 	want := []string{
 		`{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get" "list"]}`,
@@ -67,7 +67,7 @@ func TestMissingNamesAreTold(t *testing.T) {
 	}
 }
 
-func TestEmptyNamesMatchNobody(t *testing.T) {
+func TestEmptyNamesMatchNoUser(t *testing.T) {
 	e := engine(
 		clusterRole("all", rule("*", "*", "*")), clusterRole("nameless", rule("", "", "get"), rule("", "*/", "get")),
 		clusterBinding("b", ref("ClusterRole", "all"), user("")),
@@ -80,8 +80,9 @@ func TestEmptyNamesMatchNobody(t *testing.T) {
 	}
 }
 
-// TestTheReasonNamesTheSubject, not one of another kind with the same name.
-func TestTheReasonNamesTheSubject(t *testing.T) {
+// TestReasonNamesSubject checks that the reason does not name a subject of another kind with the
+// same name.
+func TestReasonNamesSubject(t *testing.T) {
 	e := engine(
 		clusterRole("all", rule("*", "*", "*")),
 		clusterBinding("b", ref("ClusterRole", "all"), group("alice"), user("dev"), user("alice"), group("dev")),
@@ -93,7 +94,7 @@ func TestTheReasonNamesTheSubject(t *testing.T) {
 	}
 }
 
-func TestRulesOfUsers(t *testing.T) {
+func TestRulesFor(t *testing.T) {
 	pods, both, path := rule("", "pods", "get", "a"), rule("apps", "deployments", "list"), paths("/a", "get")
 	e := engine(
 		clusterRole("c", pods, path), role("a", "r", both),
@@ -113,13 +114,14 @@ func TestRulesOfUsers(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
-		t.Errorf("a role of another namespace: %v", got)
+		t.Errorf("role of another namespace: %v", got)
 	}
 }
 
-// TestManyRules: of a user who has more than are listed, some are, and the answer says so. The rules of a
-// role are listed for each binding, as in Kubernetes.
-func TestManyRules(t *testing.T) {
+// TestListedRulesAreLimited checks that only some rules of a user with very many are listed, and
+// that the result is marked incomplete. The rules of a role are listed for each binding, as in
+// Kubernetes.
+func TestListedRulesAreLimited(t *testing.T) {
 	u := &authorizer.User{Name: "alice"}
 	of := func(bindings, rules, bytes int) *rbac.Engine {
 		objs := []metav1.Object{role("a", "r", slices.Repeat([]rbacv1.PolicyRule{rule("", "pods", strings.Repeat("x", bytes))}, rules)...)}
@@ -130,7 +132,7 @@ func TestManyRules(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		bindings, rules, bytes int
-		least, most            int // how many are listed
+		least, most            int // number of listed rules
 		more                   bool
 	}{
 		"few, twice":             {2, 3, 10, 6, 6, false},
@@ -142,14 +144,15 @@ func TestManyRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
 			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
-				t.Errorf("%d rules, incomplete: %t, %v", n, rules.Incomplete, err)
+				t.Errorf("got %d rules, incomplete = %t, error: %v", n, rules.Incomplete, err)
 			}
 		})
 	}
 }
 
-// TestManyRoles are all asked, though bindings name some of them again and again.
-func TestManyRoles(t *testing.T) {
+// TestManyRolesAreEvaluated checks that all roles are evaluated, even if several bindings name the
+// same role.
+func TestManyRolesAreEvaluated(t *testing.T) {
 	for n := range 30 {
 		objs := []metav1.Object{role("a", "last", rule("", "pods", "get"))}
 		for i := range n {
@@ -170,22 +173,22 @@ func TestManyRoles(t *testing.T) {
 	}
 }
 
-// TestAggregationOfASelectorThatCannotBeRead leaves the role as it is.
-func TestAggregationOfASelectorThatCannotBeRead(t *testing.T) {
+// TestInvalidAggregationSelectorKeepsRules checks that a role with an invalid selector is unchanged.
+func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 	broken := clusterRole("broken", rule("", "pods", "get"))
 	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
 	s := engine(broken).Snapshot()
 	if rules, err := s.Aggregate("broken", broken.AggregationRule); err == nil {
-		t.Errorf("became %v", rules)
+		t.Errorf("rules = %v", rules)
 	}
 	if stale := s.Stale(); stale != nil {
-		t.Errorf("stale: %v", stale)
+		t.Errorf("Stale() = %v", stale)
 	}
 }
 
-// TestBindingsStandByThemselves: one that goes leaves the others of its subject, and
-// one is enough.
-func TestBindingsStandByThemselves(t *testing.T) {
+// TestBindingsAreIndependent checks that deleting a binding keeps the others of its subject, and
+// that one binding suffices.
+func TestBindingsAreIndependent(t *testing.T) {
 	e := engine(
 		clusterRole("reader", rule("", "pods", "get")), clusterRole("writer", rule("", "pods", "create")),
 		clusterBinding("r", ref("ClusterRole", "reader"), user("alice")), clusterBinding("r2", ref("ClusterRole", "reader"), group("dev")),

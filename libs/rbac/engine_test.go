@@ -58,7 +58,7 @@ func engine(objs ...metav1.Object) *rbac.Engine {
 	return e
 }
 
-// ask reads "verb group/resource[/sub] [ns[/name]]" or "verb /path".
+// ask parses "verb group/resource[/sub] [ns[/name]]" or "verb /path".
 func ask(u *authorizer.User, text string) *authorizer.Attributes {
 	f := strings.Fields(text)
 	a := &authorizer.Attributes{User: u, Verb: f[0]}
@@ -99,7 +99,7 @@ func TestDecisionsAndReasons(t *testing.T) {
 	for _, c := range []struct {
 		user *authorizer.User
 		ask  string
-		want string // reason of Allow, or no + reason
+		want string // reason for Allow, or "no" + reason
 	}{
 		{alice, "get :pods/log a/p", by(`User "alice"`)},
 		{alice, "get :pods a/p", no},
@@ -146,7 +146,7 @@ func TestDecisionsAndReasons(t *testing.T) {
 	}
 }
 
-// naive evaluates the objects themselves, rule by rule.
+// naive evaluates the objects rule by rule.
 type naive struct {
 	roles    map[string][]rbacv1.PolicyRule // namespace/name
 	bindings map[string]*rbacv1.RoleBinding
@@ -299,7 +299,7 @@ func TestAgreesWithNaiveEvaluation(t *testing.T) {
 	})
 }
 
-func TestWhatCoversAllowsAtLeastAsMuch(t *testing.T) {
+func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owner := rapid.SliceOfN(genRule(), 0, 5).Draw(t, "owner")
 		wanted := rapid.SliceOfN(genRule(), 1, 3).Draw(t, "wanted")
@@ -308,7 +308,7 @@ func TestWhatCoversAllowsAtLeastAsMuch(t *testing.T) {
 			t.Fatalf("covers %v, missing %v", ok, missing)
 		}
 		if again, _ := rbac.Covers(append(owner, missing...), wanted); !again {
-			t.Fatalf("with what was missing it still does not cover: %v", missing)
+			t.Fatalf("rules do not cover after the missing ones were added: %v", missing)
 		}
 		if !ok {
 			return
@@ -316,7 +316,7 @@ func TestWhatCoversAllowsAtLeastAsMuch(t *testing.T) {
 		has, gets := rbac.NewRuleSet(owner), rbac.NewRuleSet(wanted)
 		for range 20 {
 			if a := genAsk().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
-				t.Fatalf("%+v is granted and not held", a)
+				t.Fatalf("%+v is granted but not held", a)
 			}
 		}
 	})
@@ -354,17 +354,17 @@ func TestAggregation(t *testing.T) {
 	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
 	stale := e.Snapshot().Stale()
 	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
-		t.Fatalf("stale: %v", stale)
+		t.Fatalf("Stale() = %v", stale)
 	}
 	filled := total.DeepCopy()
 	filled.Rules = stale["total"]
 	e.Update(func(tx *rbac.Tx) { tx.Set(filled) })
 	if stale := e.Snapshot().Stale(); stale != nil {
-		t.Errorf("still stale: %v", stale)
+		t.Errorf("Stale() after the update = %v", stale)
 	}
 	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
 	if stale := e.Snapshot().Stale(); len(stale["total"]) != 1 {
-		t.Errorf("stale after a deletion: %v", stale)
+		t.Errorf("Stale() after a deletion = %v", stale)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestClearAndPosition(t *testing.T) {
 	e := engine(r, clusterRole("r", rule("", "pods", "get")),
 		binding("a", "b", ref("Role", "r"), user("alice")), clusterBinding("b", ref("ClusterRole", "r"), user("bob")))
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
-		t.Errorf("position %s", got)
+		t.Errorf("position = %s", got)
 	}
 	before := e.Snapshot()
 	e.Update(func(tx *rbac.Tx) {
@@ -383,21 +383,21 @@ func TestClearAndPosition(t *testing.T) {
 		tx.Advance(rbac.KindRoleBinding, 8)
 	})
 	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
-		t.Errorf("position %s", got)
+		t.Errorf("position = %s", got)
 	}
 	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
 		d, _ := s.Authorize(ask(&authorizer.User{Name: name}, "get :pods a/p"))
 		return d
 	}
 	if get(e.Snapshot(), "alice") != authorizer.NoOpinion || get(e.Snapshot(), "bob") != authorizer.Allow {
-		t.Error("Clear took the wrong bindings")
+		t.Error("Clear removed the wrong bindings")
 	}
 	if get(before, "alice") != authorizer.Allow {
-		t.Error("a snapshot changed")
+		t.Error("a published snapshot changed")
 	}
 }
 
-func TestUpdatesWhileAsked(t *testing.T) {
+func TestConcurrentUpdates(t *testing.T) {
 	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
 	u := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
 	var wg sync.WaitGroup
@@ -411,7 +411,7 @@ func TestUpdatesWhileAsked(t *testing.T) {
 				default:
 				}
 				if d, _, _ := e.Authorize(context.Background(), ask(u, "get :pods a/p")); d != authorizer.Allow {
-					t.Error("refused although no update refuses")
+					t.Error("request was rejected although no update revokes the permission")
 					return
 				}
 			}
@@ -450,9 +450,9 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// TestReasonsAreBounded binds a user to missing roles with long names, and to a role with
-// one.
-func TestReasonsAreBounded(t *testing.T) {
+// TestReasonsAreLimited binds a user to missing roles with long names, and to a role with a long
+// name.
+func TestReasonsAreLimited(t *testing.T) {
 	long := strings.Repeat("n", 200_000)
 	var objs []metav1.Object
 	for i := range 100 {

@@ -17,8 +17,9 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestWhatIsMissing is what looking at one part after the other finds.
-func TestWhatIsMissing(t *testing.T) {
+// TestMissingRulesAgreeWithNaiveComparison compares the result with that of checking each part
+// separately.
+func TestMissingRulesAgreeWithNaiveComparison(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owner := rapid.SliceOfN(genRule(), 0, 150).Draw(t, "owner")
 		wanted := rapid.SliceOfN(genRule(), 1, 4).Draw(t, "wanted")
@@ -77,9 +78,9 @@ func holdsPart(o, part rbacv1.PolicyRule) bool {
 	return resource && names && in(o.APIGroups, part.APIGroups[0])
 }
 
-// TestRulesOfManyParts: a short rule has a hundred million parts, which nobody looks at one by one.
-// Who does not hold all of it by one rule is refused.
-func TestRulesOfManyParts(t *testing.T) {
+// TestRulesWithManyPartsAreRejected uses a short rule with a hundred million parts. A user that does
+// not hold all of it by one rule is rejected.
+func TestRulesWithManyPartsAreRejected(t *testing.T) {
 	values := func(n int) (out []string) {
 		for i := range n {
 			out = append(out, fmt.Sprint("v", i))
@@ -113,14 +114,15 @@ func TestRulesOfManyParts(t *testing.T) {
 			}
 			var refused *rbac.EscalationError
 			if errors.As(err, &refused) && (!refused.More || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
-				t.Errorf("more: %t, %d are missing", refused.More, len(refused.Missing))
+				t.Errorf("More = %t, %d parts are missing", refused.More, len(refused.Missing))
 			}
 		})
 	}
 }
 
-// TestManyRulesAreHeld: what they say that nobody asks for takes nothing, however often a role is bound.
-func TestManyRulesAreHeld(t *testing.T) {
+// TestManyHeldRulesCostLittle checks that held rules that were not requested need no memory, however
+// often a role is bound.
+func TestManyHeldRulesCostLittle(t *testing.T) {
 	rules := make([]rbacv1.PolicyRule, 20_000)
 	for i := range rules {
 		rules[i] = rule("", fmt.Sprint("r", i), fmt.Sprint("v", i), fmt.Sprint("n", i))

@@ -40,7 +40,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreNotKept(t *testing.T) {
+func TestRefusalsAreNotCacheable(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for path, c := range map[string]struct {
 		answer        func(*gin.Context)
@@ -61,8 +61,8 @@ func TestRefusalsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestWhoMayNotAskIsToldNothing, whatever the method.
-func TestWhoMayNotAskIsToldNothing(t *testing.T) {
+// TestUnauthorizedClientsAreRejected checks that all methods are rejected.
+func TestUnauthorizedClientsAreRejected(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for anybody, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
 		who, err := callers.NewGuard(&callers.Options{Anybody: anybody}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
@@ -76,7 +76,7 @@ func TestWhoMayNotAskIsToldNothing(t *testing.T) {
 				w := httptest.NewRecorder()
 				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
 				if w.Code != codes[i] || !anybody && strings.Contains(w.Body.String(), "secret") {
-					t.Errorf("%s %s, anybody may ask: %t: %d %s", method, path, anybody, w.Code, w.Body)
+					t.Errorf("%s %s, any client allowed = %t: %d %s", method, path, anybody, w.Code, w.Body)
 				}
 			}
 		}

@@ -29,7 +29,7 @@ func claims() satoken.Claims {
 	}
 }
 
-// made makes a token that nobody who means well would.
+// made creates a token with arbitrary headers and claims.
 func made(t testing.TB, method jwt.SigningMethod, key any, header map[string]any, change func(*satoken.Claims)) string {
 	t.Helper()
 	c := claims()
@@ -67,7 +67,7 @@ func TestBrokenTokens(t *testing.T) {
 		return strings.Join(p, ".")
 	}
 	b64 := base64.RawURLEncoding.EncodeToString
-	const mine, foreign = true, false // what is mine is refused, what is foreign left to others
+	const mine, foreign = true, false // own tokens are rejected, other tokens are ignored
 	for name, c := range map[string]struct {
 		token string
 		mine  bool
@@ -105,18 +105,18 @@ func TestBrokenTokens(t *testing.T) {
 				t.Fatalf("authenticated %v, error %v, want an error: %v", ok, err, c.mine)
 			}
 			if err != nil && (strings.Contains(err.Error(), parts[1]) || strings.Contains(err.Error(), parts[2])) {
-				t.Errorf("error %v quotes the token", err)
+				t.Errorf("error %v contains the token", err)
 			}
 		})
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
-		t.Errorf("the good one is refused: %v", err)
+		t.Errorf("the valid token was rejected: %v", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), made(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
-		t.Errorf("an unknown key id hides the key: %v", err)
+		t.Errorf("a token with an unknown key id was rejected: %v", err)
 	}
 	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
-		t.Errorf("an endless token: %v", err)
+		t.Errorf("token without expiry: %v", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestLegacy(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		claims func(*satoken.Claims)
-		world  func(*world)
+		world  func(*fixture)
 		err    string
 	}{
 		"good":                 {},
@@ -145,13 +145,13 @@ func TestLegacy(t *testing.T) {
 		"no uid":               {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
 		"another subject":      {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
 		"expired":              {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
-		"no secret":            {world: func(w *world) { w.secrets = nil }, err: "invalidated"},
-		"secret being deleted": {world: func(w *world) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
-		"another token inside": {world: func(w *world) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
-		"marked invalid":       {world: func(w *world) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
-		"no account":           {world: func(w *world) { w.accounts = nil }, err: "has been deleted"},
-		"account made anew":    {world: func(w *world) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"lookup fails":         {world: func(w *world) { w.down = errors.New("no connection") }, err: "no connection"},
+		"no secret":            {world: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
+		"secret being deleted": {world: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
+		"another token inside": {world: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
+		"marked invalid":       {world: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
+		"no account":           {world: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
+		"account made anew":    {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"lookup fails":         {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, tok := full(), token(c.claims)
@@ -171,12 +171,12 @@ func TestLegacy(t *testing.T) {
 			}
 		})
 	}
-	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: &world{}, Now: func() time.Time { return start }})
+	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: &fixture{}, Now: func() time.Time { return start }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(nil), nil); !ok {
-		t.Errorf("without lookup, the signature is enough: %v", err)
+		t.Errorf("without lookup, the token was rejected: %v", err)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestHint(t *testing.T) {
 		}
 	}
 	if h := satoken.HintOf("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
-		t.Errorf("an opaque token tells %+v", h)
+		t.Errorf("hint of an opaque token = %+v", h)
 	}
 }
 
@@ -210,7 +210,7 @@ func FuzzAuthenticate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		satoken.HintOf(token)
 		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
-			t.Errorf("%q authenticates", token)
+			t.Errorf("%q was accepted", token)
 		}
 	})
 }
@@ -221,7 +221,7 @@ func FuzzParsePublicKeys(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		keys, err := satoken.ParsePublicKeys(bytes.Clone(data))
 		if err == nil && len(keys) == 0 {
-			t.Error("no keys and no error")
+			t.Error("New() without keys succeeded")
 		}
 	})
 }

@@ -24,8 +24,8 @@ import (
 	"binnacle/libs/satoken"
 )
 
-// withoutAccounts is a world whose accounts cannot be looked up.
-type withoutAccounts struct{ *world }
+// withoutAccounts is a fixture whose accounts cannot be looked up.
+type withoutAccounts struct{ *fixture }
 
 func (withoutAccounts) ServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
 	return nil, errors.New("no connection")
@@ -38,35 +38,35 @@ func legacyClaims(c *satoken.Claims) {
 	}
 }
 
-// TestLegacyAccounts: how an account is found, and how the use of its token counts.
+// TestLegacyAccounts checks how the account of a legacy token is found, and which use is counted.
 func TestLegacyAccounts(t *testing.T) {
 	key := rsaKey()
 	expiry := start.Add(time.Hour)
 	for name, c := range map[string]struct {
 		claims      func(*satoken.Claims)
-		world       func(*world) satoken.Objects
+		world       func(*fixture) satoken.Objects
 		uses        []satoken.Use
 		expires     time.Time
 		err         string
 		unavailable bool
 	}{
 		"somebody's": {uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
-		"made with its account": {world: func(w *world) satoken.Objects {
+		"made with its account": {world: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}, {Name: "s"}}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyAuto, satoken.UseLegacy}},
-		"another was": {world: func(w *world) satoken.Objects {
+		"another was": {world: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
 		"that expires": {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(expiry) },
 			uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}, expires: expiry.Add(satoken.Leeway)},
-		"account being deleted": {world: func(w *world) satoken.Objects {
+		"account being deleted": {world: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].DeletionTimestamp = &metav1.Time{Time: start}
 			return w
 		}, err: "has been deleted"},
-		"account cannot be looked up": {world: func(w *world) satoken.Objects { return withoutAccounts{w} }, err: "look up the service account", unavailable: true},
-		"marked invalid": {world: func(w *world) satoken.Objects {
+		"account cannot be looked up": {world: func(w *fixture) satoken.Objects { return withoutAccounts{w} }, err: "look up the service account", unavailable: true},
+		"marked invalid": {world: func(w *fixture) satoken.Objects {
 			w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"}
 			return w
 		}, uses: []satoken.Use{satoken.UseLegacyInvalid}, err: "marked invalid"},
@@ -94,7 +94,7 @@ func TestLegacyAccounts(t *testing.T) {
 			}
 			r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
 			if ok != (c.err == "") || !reflect.DeepEqual(seen, c.uses) || errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
-				t.Errorf("%v, %v, uses %q, want %q", ok, err, seen, c.uses)
+				t.Errorf("authenticated = %v, error: %v, uses = %q, want %q", ok, err, seen, c.uses)
 			}
 			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("%v, want %q", err, c.err)
@@ -106,7 +106,7 @@ func TestLegacyAccounts(t *testing.T) {
 	}
 }
 
-// TestHintsOfClaims: what a token says of itself, however little that is.
+// TestHintsOfClaims checks the hints of tokens with few claims.
 func TestHintsOfClaims(t *testing.T) {
 	key := rsaKey()
 	account := satoken.Object{Kind: satoken.KindServiceAccount, Namespace: "ns", Name: "a", UID: "ua"}
@@ -145,16 +145,16 @@ func TestHintsOfClaims(t *testing.T) {
 	}
 }
 
-func TestNamesOfOthersAreNoAccounts(t *testing.T) {
+func TestSplitUsernameRejectsOtherUsers(t *testing.T) {
 	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
 		if ns, name, ok := satoken.SplitUsername(user); ok {
-			t.Errorf("%s is the account %s of %s", user, name, ns)
+			t.Errorf("SplitUsername(%s) = account %s in %s", user, name, ns)
 		}
 	}
 }
 
-// TestTheClockIsTheSystems where no other is given.
-func TestTheClockIsTheSystems(t *testing.T) {
+// TestDefaultClock checks that the system's clock is the default.
+func TestDefaultClock(t *testing.T) {
 	key := rsaKey()
 	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: full()})
 	if err != nil {
@@ -181,8 +181,8 @@ func TestTheClockIsTheSystems(t *testing.T) {
 	}
 }
 
-// TestDamagedFilesOfKeys: a good key does not excuse one beside it.
-func TestDamagedFilesOfKeys(t *testing.T) {
+// TestDamagedKeyFiles checks that a damaged key is an error, even if the file has a valid one.
+func TestDamagedKeyFiles(t *testing.T) {
 	key := ecKey(t, elliptic.P256())
 	good := pkix(t, key.Public())
 	for _, kind := range []string{"PUBLIC KEY", "CERTIFICATE", "RSA PUBLIC KEY", "EC PRIVATE KEY"} {
@@ -204,7 +204,7 @@ func TestDamagedFilesOfKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := satoken.LoadPrivateKey(path); err == nil {
-		t.Error("a damaged private key is passed over")
+		t.Error("a damaged private key was ignored")
 	}
 }
 
@@ -231,7 +231,7 @@ func TestUsesAreCounted(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	count := satoken.CountUses(reg, satoken.UseStale)
 	count(satoken.UseStale)
-	count(satoken.UseValid) // not asked for
+	count(satoken.UseValid) // not registered
 	families, err := reg.Gather()
 	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" || families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
 		t.Errorf("%v, %v", families, err)

@@ -27,7 +27,7 @@ func block(kind string, der []byte, err error) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-func TestKeysOfFiles(t *testing.T) {
+func TestLoadPublicKeys(t *testing.T) {
 	r, e := rsaKey(), ecKey(t, elliptic.P384())
 	ecDER, ecErr := x509.MarshalECPrivateKey(e)
 	pkcs8, pkcs8Err := x509.MarshalPKCS8PrivateKey(r)
@@ -80,16 +80,17 @@ func TestKeysOfFiles(t *testing.T) {
 				t.Fatalf("private key: %v", err)
 			}
 			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
-				t.Error("another private key")
+				t.Error("the wrong private key was loaded")
 			}
 		})
 	}
 	if _, err := satoken.LoadPublicKeys(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there")
+		t.Error("loading a missing file succeeded")
 	}
 }
 
-// What is published is read by another implementation and verifies tokens.
+// TestPublishedKeysVerify checks that another implementation can read the published keys and verify
+// tokens with them.
 func TestPublishedKeysVerify(t *testing.T) {
 	for _, key := range []crypto.Signer{rsaKey(), ecKey(t, elliptic.P256()), ecKey(t, elliptic.P521())} {
 		doc, err := satoken.JWKS(public(t, key))
@@ -120,21 +121,21 @@ func TestDiscovery(t *testing.T) {
 	}
 	for _, bad := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
 		if _, err := satoken.Discovery(bad, "https://issuer", keys); err == nil {
-			t.Errorf("issuer %q is discovered", bad)
+			t.Errorf("Discovery() with issuer %q succeeded", bad)
 		}
 		if _, err := satoken.Discovery("https://issuer", bad, keys); err == nil {
-			t.Errorf("keys at %q are discovered", bad)
+			t.Errorf("Discovery() with keys at %q succeeded", bad)
 		}
 	}
 }
 
-func TestSignersAreComplete(t *testing.T) {
+func TestIncompleteSignersAreRejected(t *testing.T) {
 	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
-		t.Error("a signer without issuer")
+		t.Error("NewSigner() without an issuer succeeded")
 	}
 	var p224 *ecdsa.PrivateKey = ecKey(t, elliptic.P224())
 	if _, err := satoken.NewSigner(issuer, p224); err == nil {
-		t.Error("a signer with P-224")
+		t.Error("NewSigner() with P-224 succeeded")
 	}
 	for name, c := range map[string]satoken.Config{
 		"no issuer":  {Keys: public(t, rsaKey()), Objects: full()},
@@ -142,7 +143,7 @@ func TestSignersAreComplete(t *testing.T) {
 		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
 	} {
 		if _, err := satoken.New(c); err == nil {
-			t.Errorf("%s: made", name)
+			t.Errorf("%s: New() succeeded", name)
 		}
 	}
 }

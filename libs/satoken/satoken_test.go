@@ -60,8 +60,8 @@ func public(t testing.TB, keys ...crypto.Signer) []satoken.PublicKey {
 	return out
 }
 
-// world is what exists.
-type world struct {
+// fixture holds the objects that tokens are bound to.
+type fixture struct {
 	accounts map[string]*corev1.ServiceAccount
 	pods     map[string]*corev1.Pod
 	secrets  map[string]*corev1.Secret
@@ -69,7 +69,7 @@ type world struct {
 	down     error
 }
 
-func find[T any](w *world, m map[string]*T, resource, key string) (*T, error) {
+func find[T any](w *fixture, m map[string]*T, resource, key string) (*T, error) {
 	if w.down != nil {
 		return nil, w.down
 	}
@@ -79,16 +79,16 @@ func find[T any](w *world, m map[string]*T, resource, key string) (*T, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource(resource), key)
 }
 
-func (w *world) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+func (w *fixture) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
 	return find(w, w.accounts, "serviceaccounts", ns+"/"+name)
 }
-func (w *world) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+func (w *fixture) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 	return find(w, w.pods, "pods", ns+"/"+name)
 }
-func (w *world) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+func (w *fixture) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
 	return find(w, w.secrets, "secrets", ns+"/"+name)
 }
-func (w *world) Node(_ context.Context, name string) (*corev1.Node, error) {
+func (w *fixture) Node(_ context.Context, name string) (*corev1.Node, error) {
 	return find(w, w.nodes, "nodes", name)
 }
 
@@ -96,8 +96,8 @@ func meta(ns, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 }
 
-func full() *world {
-	return &world{
+func full() *fixture {
+	return &fixture{
 		accounts: map[string]*corev1.ServiceAccount{"ns/a": {ObjectMeta: meta("ns", "a", "ua")}},
 		pods:     map[string]*corev1.Pod{"ns/p": {ObjectMeta: meta("ns", "p", "up")}},
 		secrets:  map[string]*corev1.Secret{"ns/s": {ObjectMeta: meta("ns", "s", "us")}},
@@ -105,7 +105,7 @@ func full() *world {
 	}
 }
 
-func newAuthenticator(t testing.TB, w *world, now time.Time, keys ...crypto.Signer) *satoken.Authenticator {
+func newAuthenticator(t testing.TB, w *fixture, now time.Time, keys ...crypto.Signer) *satoken.Authenticator {
 	t.Helper()
 	a, err := satoken.New(satoken.Config{
 		Issuers: []string{issuer, "https://old"}, Keys: public(t, keys...), Audiences: []string{audience}, Lookup: true,
@@ -158,7 +158,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 				t.Errorf("expires %v, want %v", r.Expires, want)
 			}
 			if _, ok, err := newAuthenticator(t, full(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-				t.Errorf("other keys verify it: %v", err)
+				t.Errorf("another key verified the token: %v", err)
 			}
 		})
 	}
@@ -168,35 +168,35 @@ func TestBound(t *testing.T) {
 	key := rsaKey()
 	pod := func(r *satoken.Request) {
 		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
-		r.Binding.Node = &satoken.Ref{Name: "gone", UID: "x"} // told, not checked
+		r.Binding.Node = &satoken.Ref{Name: "gone", UID: "x"} // recorded, not checked
 	}
 	secret := func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"} }
 	node := func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }
 	deleted := func(o *metav1.ObjectMeta, at time.Time) { o.DeletionTimestamp = &metav1.Time{Time: at} }
 	for name, c := range map[string]struct {
 		request func(*satoken.Request)
-		world   func(*world)
-		at      time.Duration // after the issue
-		err     string        // empty: it is good
-		expires time.Duration // after the issue, with the leeway; 0: an hour
+		world   func(*fixture)
+		at      time.Duration // after the token was issued
+		err     string        // empty if the token is valid
+		expires time.Duration // after the token was issued, with the leeway; 0 for an hour
 	}{
 		"account alone":          {},
 		"to a pod":               {request: pod},
 		"to a secret":            {request: secret},
 		"to a node":              {request: node},
-		"no account":             {world: func(w *world) { w.accounts = nil }, err: "does not exist"},
-		"account made anew":      {world: func(w *world) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"account being deleted":  {world: func(w *world) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 59 * time.Second, expires: time.Nanosecond},
-		"account deleted":        {world: func(w *world) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 61 * time.Second, err: "has been deleted"},
-		"no pod":                 {request: pod, world: func(w *world) { w.pods = nil }, err: `pod "p"`},
-		"pod made anew":          {request: pod, world: func(w *world) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
-		"pod terminating":        {request: pod, world: func(w *world) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 119 * time.Second, expires: time.Minute},
-		"pod terminated":         {request: pod, world: func(w *world) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 121 * time.Second, err: "has been deleted"},
-		"no secret":              {request: secret, world: func(w *world) { w.secrets = nil }, err: `secret "s"`},
-		"secret made anew":       {request: secret, world: func(w *world) { w.secrets["ns/s"].UID = "other" }, err: "secret UID"},
-		"no node":                {request: node, world: func(w *world) { w.nodes = nil }, err: `node "n"`},
-		"node made anew":         {request: node, world: func(w *world) { w.nodes["n"].UID = "other" }, err: "node UID"},
-		"lookup fails":           {world: func(w *world) { w.down = errors.New("no connection") }, err: "no connection"},
+		"no account":             {world: func(w *fixture) { w.accounts = nil }, err: "does not exist"},
+		"account made anew":      {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"account being deleted":  {world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 59 * time.Second, expires: time.Nanosecond},
+		"account deleted":        {world: func(w *fixture) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 61 * time.Second, err: "has been deleted"},
+		"no pod":                 {request: pod, world: func(w *fixture) { w.pods = nil }, err: `pod "p"`},
+		"pod made anew":          {request: pod, world: func(w *fixture) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
+		"pod terminating":        {request: pod, world: func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 119 * time.Second, expires: time.Minute},
+		"pod terminated":         {request: pod, world: func(w *fixture) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 121 * time.Second, err: "has been deleted"},
+		"no secret":              {request: secret, world: func(w *fixture) { w.secrets = nil }, err: `secret "s"`},
+		"secret made anew":       {request: secret, world: func(w *fixture) { w.secrets["ns/s"].UID = "other" }, err: "secret UID"},
+		"no node":                {request: node, world: func(w *fixture) { w.nodes = nil }, err: `node "n"`},
+		"node made anew":         {request: node, world: func(w *fixture) { w.nodes["n"].UID = "other" }, err: "node UID"},
+		"lookup fails":           {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 		"in the leeway":          {at: time.Hour + 59*time.Second},
 		"expired":                {at: time.Hour + 61*time.Second, err: "has expired"},
 		"not yet valid":          {at: -61 * time.Second, err: "not valid yet"},
@@ -217,7 +217,7 @@ func TestBound(t *testing.T) {
 					t.Fatalf("%v, %v, want %q", ok, err, c.err)
 				}
 				if got := errors.Is(err, authenticator.ErrUnavailable); got != (w.down != nil) {
-					t.Errorf("error %v is told as unavailable: %v", err, got)
+					t.Errorf("error %v is unavailable: %v", err, got)
 				}
 				return
 			}
@@ -256,7 +256,7 @@ func TestAudiences(t *testing.T) {
 	a := newAuthenticator(t, full(), start, key)
 	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
 	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
-		t.Errorf("good for the server: %v", err)
+		t.Errorf("token for the server: %v", err)
 	}
 	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
 	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {
@@ -264,7 +264,7 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
-func TestUses(t *testing.T) {
+func TestUsesAreObserved(t *testing.T) {
 	key := rsaKey()
 	var seen []satoken.Use
 	now := start
@@ -282,7 +282,7 @@ func TestUses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := r.Words["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
-			t.Errorf("told of it: %q", got)
+			t.Errorf("observed uses: %q", got)
 		}
 	}
 	if len(seen) != 2 || seen[0] != satoken.UseValid || seen[1] != satoken.UseStale {

@@ -20,7 +20,7 @@ import (
 	"binnacle/libs/semantic"
 )
 
-// kinds are objects with all that API types are made of.
+// kinds returns objects that cover all field types of the API.
 func kinds() []runtime.Object {
 	return []runtime.Object{
 		&corev1.Pod{}, &corev1.Service{}, &corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Node{}, &corev1.Event{},
@@ -41,8 +41,8 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// spot changes one place of a value, chosen at random, to something near; false when it met none.
-func spot(v reflect.Value, r *rand.Rand) bool {
+// mutate changes one random place of a value slightly. It returns false if it found none.
+func mutate(v reflect.Value, r *rand.Rand) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() || r.IntN(12) == 0 {
@@ -56,7 +56,7 @@ func spot(v reflect.Value, r *rand.Rand) bool {
 			}
 			return true
 		}
-		return spot(v.Elem(), r)
+		return mutate(v.Elem(), r)
 	case reflect.Struct:
 		switch p := v.Addr().Interface().(type) {
 		case *resource.Quantity:
@@ -70,17 +70,17 @@ func spot(v reflect.Value, r *rand.Rand) bool {
 			return true
 		}
 		for _, i := range r.Perm(v.NumField()) {
-			if spot(v.Field(i), r) {
+			if mutate(v.Field(i), r) {
 				return true
 			}
 		}
 		return false
 	case reflect.Slice:
 		if v.Len() > 0 && r.IntN(4) > 0 {
-			return spot(v.Index(r.IntN(v.Len())), r)
+			return mutate(v.Index(r.IntN(v.Len())), r)
 		}
 		if v.Len() == 0 {
-			v.Set(reflect.MakeSlice(v.Type(), r.IntN(2), 1)) // or what means the same
+			v.Set(reflect.MakeSlice(v.Type(), r.IntN(2), 1)) // or a value with the same meaning
 		} else {
 			v.Set(v.Slice(0, v.Len()-1))
 		}
@@ -108,8 +108,8 @@ func spot(v reflect.Value, r *rand.Rand) bool {
 	return true
 }
 
-// TestAgrees: the answer is that of apimachinery, whatever two objects differ in.
-func TestAgrees(t *testing.T) {
+// TestEqualAgreesWithApimachinery compares the results for random differences.
+func TestEqualAgreesWithApimachinery(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	count := map[bool]int{}
 	for _, empty := range kinds() {
@@ -118,7 +118,7 @@ func TestAgrees(t *testing.T) {
 			filler(seed).Fill(a)
 			b := a.DeepCopyObject()
 			for range r.IntN(3) {
-				spot(reflect.ValueOf(b), r)
+				mutate(reflect.ValueOf(b), r)
 			}
 			want := equality.Semantic.DeepEqual(a, b)
 			if got := semantic.Equal(a, b); got != want {
@@ -128,12 +128,12 @@ func TestAgrees(t *testing.T) {
 		}
 	}
 	if count[true] < 80 || count[false] < 80 {
-		t.Errorf("%d were equal and %d not, which says little", count[true], count[false])
+		t.Errorf("%d equal and %d different pairs are too few", count[true], count[false])
 	}
 }
 
-// TestOddValues are those that objects seldom have.
-func TestOddValues(t *testing.T) {
+// TestEqualUnusualValues checks values that are rare in objects.
+func TestEqualUnusualValues(t *testing.T) {
 	one := 1
 	type schema struct {
 		Items *schema
@@ -177,18 +177,18 @@ func TestOddValues(t *testing.T) {
 	}
 }
 
-// TestNothingIsChanged by comparing it: quantities that are compared decode themselves.
-func TestNothingIsChanged(t *testing.T) {
+// TestEqualChangesNothing checks that comparing quantities does not modify them.
+func TestEqualChangesNothing(t *testing.T) {
 	size := func(text string) *corev1.EmptyDirVolumeSource {
 		q := resource.MustParse(text)
 		return &corev1.EmptyDirVolumeSource{SizeLimit: &q}
 	}
 	small, large := size("1Gi"), size("1.5Gi")
 	if semantic.Equal(small, large) || semantic.Equal(large, small) {
-		t.Error("they are equal")
+		t.Error("Equal() = true, want false")
 	}
 	if *small.SizeLimit != *size("1Gi").SizeLimit {
-		t.Errorf("1Gi has become %#v", *small.SizeLimit)
+		t.Errorf("1Gi changed to %#v", *small.SizeLimit)
 	}
 }
 

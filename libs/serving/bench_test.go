@@ -10,8 +10,8 @@ import (
 	"binnacle/libs/serving"
 )
 
-// BenchmarkResponses measures a request and its response over TLS on a real socket, with the CPU time
-// of both ends.
+// BenchmarkResponses measures a request and its response over TLS on a real socket, with the CPU
+// time of client and server.
 func BenchmarkResponses(b *testing.B) {
 	for _, size := range []int{200, 1 << 20} {
 		body := make([]byte, size)

@@ -14,9 +14,9 @@ import (
 	"binnacle/libs/serving/health"
 )
 
-// TestHealthWhileDraining: who watches over the process is answered until its end,
-// which comes when the last request has ended.
-func TestHealthWhileDraining(t *testing.T) {
+// TestHealthIsServedWhileDraining checks that health and metrics are served until the last request
+// has ended.
+func TestHealthIsServedWhileDraining(t *testing.T) {
 	o := testOptions(t)
 	o.ShutdownRetryAfter = true
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -60,21 +60,21 @@ func TestHealthWhileDraining(t *testing.T) {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
 		}
 		if after := resp.Header.Get("Retry-After"); (after == "5") != (want == 429) {
-			t.Errorf("%s: again after %q", path, after)
+			t.Errorf("%s: Retry-After = %q", path, after)
 		}
 	}
 	for range 2 {
 		release <- struct{}{}
 		if got := <-answers; got != "complete" {
-			t.Errorf("got %q", got)
+			t.Errorf("response = %q, want complete", got)
 		}
 	}
 	r.wait(t)
 }
 
-// TestRecoveredErrors: an error that a handler panics with is answered; only that of
-// net/http cuts the connection.
-func TestRecoveredErrors(t *testing.T) {
+// TestRecoveryRespondsToErrors checks that panics with an error get a 500 response, and that
+// http.ErrAbortHandler closes the connection.
+func TestRecoveryRespondsToErrors(t *testing.T) {
 	panicking := func(v any) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
 		serving.WithRecovery(silent(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
@@ -86,7 +86,7 @@ func TestRecoveredErrors(t *testing.T) {
 	func() {
 		defer func() {
 			if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
-				t.Errorf("got %v", err)
+				t.Errorf("panic value = %v, want http.ErrAbortHandler", err)
 			}
 		}()
 		panicking(http.ErrAbortHandler)
@@ -94,31 +94,31 @@ func TestRecoveredErrors(t *testing.T) {
 	out := httptest.NewRecorder()
 	serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 	if !out.Flushed {
-		t.Error("a flush does not come through")
+		t.Error("Flush did not reach the recorder")
 	}
 }
 
-// full takes some metrics, and then no more.
-type full struct {
+// limitedRegisterer accepts left metrics and then fails.
+type limitedRegisterer struct {
 	prometheus.Registerer
 	left int
 }
 
-func (f *full) Register(prometheus.Collector) error {
+func (f *limitedRegisterer) Register(prometheus.Collector) error {
 	if f.left--; f.left < 0 {
-		return errors.New("no more")
+		return errors.New("full")
 	}
 	return nil
 }
 
-func TestMetricsThatCannotBeRegistered(t *testing.T) {
-	const connections = "register the counts of connections: no more"
-	for left, want := range []string{"register the ends of certificates: no more", "register the counts of stalled clients: no more", connections, connections, connections, ""} {
+func TestNewServerFailsIfMetricsCannotBeRegistered(t *testing.T) {
+	const connections = "register the connection metrics: full"
+	for left, want := range []string{"register the certificate metrics: full", "register the stall metrics: full", connections, connections, connections, ""} {
 		o := testOptions(t)
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
 		}
-		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: &full{left: left}})
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: &limitedRegisterer{left: left}})
 		if (err == nil) != (want == "") || err != nil && err.Error() != want {
 			t.Errorf("%d: %v, want %q", left, err, want)
 		}

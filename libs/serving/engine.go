@@ -11,8 +11,8 @@ import (
 
 const panicMessage = "This request caused the server to panic. Look in the logs for details."
 
-// NewEngine returns a gin engine that recovers from panics, logs through log
-// only, and neither redirects nor guesses: a path is found as it is written.
+// NewEngine returns a gin engine that recovers from panics, logs only to log, and matches paths
+// exactly: it does not redirect.
 func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
@@ -35,9 +35,8 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	return e, nil
 }
 
-// WithRecovery is the engine's recovery for any handler: a panic is logged
-// with its stack and answered with a 500 Status, or by cutting the connection
-// when an answer has begun.
+// WithRecovery recovers from panics of next. It logs the panic with its stack and responds with a
+// 500 Status, or closes the connection if a response has begun.
 func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &writeTracker{ResponseWriter: w}
@@ -51,12 +50,12 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 }
 
 func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
-	if x := exchangeOf(w); x != nil && x.apart != nil {
-		x.forsake(v)
-		w, written = x.apart, x.apart.begun
+	if x := exchangeOf(w); x != nil && x.detached != nil {
+		x.cancelDetach(v)
+		w, written = x.detached, x.detached.begun
 	}
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(http.ErrAbortHandler) // net/http's own way to cut a connection
+		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
 	log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	if written {
@@ -65,8 +64,8 @@ func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, 
 	writeStatus(w, http.StatusInternalServerError, "InternalError", panicMessage)
 }
 
-// writeTracker notes whether an answer has begun. Flushing and hijacking reach
-// the writer below through http.ResponseController.
+// writeTracker records whether a response has begun. http.ResponseController reaches the wrapped
+// writer through Unwrap.
 type writeTracker struct {
 	http.ResponseWriter
 	written bool
@@ -82,7 +81,7 @@ func (t *writeTracker) Write(p []byte) (int, error) {
 	return t.ResponseWriter.Write(p)
 }
 
-// Flush keeps the writer an http.Flusher.
+// Flush implements http.Flusher.
 func (t *writeTracker) Flush() {
 	t.written = true
 	if f, ok := t.ResponseWriter.(http.Flusher); ok {
@@ -90,5 +89,5 @@ func (t *writeTracker) Flush() {
 	}
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap is used by http.ResponseController.
 func (t *writeTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }

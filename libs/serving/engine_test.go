@@ -19,12 +19,12 @@ func TestRecovery(t *testing.T) {
 	tests := []struct {
 		name   string
 		handle handle
-		status int  // 0: the connection is cut
+		status int  // 0: the connection is closed
 		logged bool // with a stack
 	}{
 		{"no panic", func(w http.ResponseWriter) { io.WriteString(w, "ok") }, 200, false},
 		{"panic", func(http.ResponseWriter) { panic("boom") }, 500, true},
-		{"panic after the answer began", func(w http.ResponseWriter) {
+		{"panic after the response began", func(w http.ResponseWriter) {
 			io.WriteString(w, "half")
 			http.NewResponseController(w).Flush()
 			panic("boom")
@@ -81,6 +81,6 @@ func checkStatus(t *testing.T, resp *http.Response, body []byte) {
 	}
 	if resp.Header.Get("Content-Type") != "application/json" || got["kind"] != "Status" || got["apiVersion"] != "v1" ||
 		got["status"] != "Failure" || got["reason"] != "InternalError" || got["code"] != 500.0 || got["message"] == "" {
-		t.Errorf("answer %v %s", resp.Header, body)
+		t.Errorf("response %v %s", resp.Header, body)
 	}
 }

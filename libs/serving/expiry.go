@@ -11,14 +11,14 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Certificate is one that a process uses, or a bundle of those that it trusts.
+// Certificate is a certificate that a process uses, or a bundle of CAs that it trusts.
 type Certificate struct {
-	// Use says what for: "serving", "client-ca", "api-client" and so on.
+	// Use names the purpose, such as "serving", "client-ca" or "api-client".
 	Use    string
 	Source tlsfiles.Dated
 }
 
-// file names the certificate for people; "" for one that is in no file.
+// file returns the first file of the certificate, or "" if it has none.
 func (c Certificate) file() string {
 	if files := c.Source.Files(); len(files) > 0 {
 		return files[0]
@@ -34,68 +34,69 @@ func sources(certs []Certificate) []tlsfiles.Source {
 	return out
 }
 
-// ends is the metric of when certificates end: the first of a chain or bundle.
-type ends []Certificate
+// expiryCollector reports when certificates expire. Of a chain or bundle it reports the earliest
+// time.
+type expiryCollector []Certificate
 
-func endsDesc() *prometheus.Desc {
+func expiryDesc() *prometheus.Desc {
 	return prometheus.NewDesc("binnacle_certificate_expiration_timestamp_seconds",
-		"[ALPHA] When the certificate ends, in seconds since 1970; of a chain or bundle the one that ends first.", []string{"use", "file"}, nil)
+		"[ALPHA] Expiration time of the certificate in Unix seconds; the earliest one of a chain or bundle.", []string{"use", "file"}, nil)
 }
 
 // Describe implements prometheus.Collector.
-func (e ends) Describe(out chan<- *prometheus.Desc) { out <- endsDesc() }
+func (e expiryCollector) Describe(out chan<- *prometheus.Desc) { out <- expiryDesc() }
 
 // Collect implements prometheus.Collector.
-func (e ends) Collect(out chan<- prometheus.Metric) {
-	seen := map[[2]string]bool{} // a file may serve one use twice
+func (e expiryCollector) Collect(out chan<- prometheus.Metric) {
+	seen := map[[2]string]bool{} // two uses may share a file
 	for _, c := range e {
 		id := [2]string{c.Use, c.file()}
 		if seen[id] {
 			continue
 		}
 		seen[id] = true
-		out <- prometheus.MustNewConstMetric(endsDesc(), prometheus.GaugeValue, float64(c.Source.EndsFirst().NotAfter.Unix()), id[0], id[1])
+		out <- prometheus.MustNewConstMetric(expiryDesc(), prometheus.GaugeValue, float64(c.Source.EndsFirst().NotAfter.Unix()), id[0], id[1])
 	}
 }
 
-// Times of the warnings. A certificate of a year is warned of a month before its
-// end, one of a day five hours before.
+// Times of the warnings. A certificate that is valid for a year is reported a month before it
+// expires, one that is valid for a day about five hours before.
 const (
-	warnBefore   = 30 * 24 * time.Hour
-	warnPart     = 5 // of its whole life
-	endsInterval = 10 * time.Minute
-	warnAgain    = 24 * time.Hour
+	warnBefore          = 30 * 24 * time.Hour
+	warnFraction        = 5 // of its lifetime
+	expiryCheckInterval = 10 * time.Minute
+	warnInterval        = 24 * time.Hour
 )
 
-// nearEnd tells whether a certificate should have been replaced by now.
-func nearEnd(c *x509.Certificate, now time.Time) bool {
-	return c.NotAfter.Sub(now) < min(warnBefore, c.NotAfter.Sub(c.NotBefore)/warnPart)
+// expiresSoon reports whether a certificate should have been replaced by now.
+func expiresSoon(c *x509.Certificate, now time.Time) bool {
+	return c.NotAfter.Sub(now) < min(warnBefore, c.NotAfter.Sub(c.NotBefore)/warnFraction)
 }
 
-// warnOfEnds tells of certificates that end soon or have ended, once a day each
-// and when that is news, until ctx ends.
-func warnOfEnds(ctx context.Context, log *slog.Logger, certs []Certificate) error {
-	told := make([]struct {
-		cert  *x509.Certificate
-		ended bool
-		at    time.Time
+// warnOfExpiry logs certificates that expire soon or have expired, at every change and once a day,
+// until ctx ends.
+func warnOfExpiry(ctx context.Context, log *slog.Logger, certs []Certificate) error {
+	warned := make([]struct {
+		cert    *x509.Certificate
+		expired bool
+		at      time.Time
 	}, len(certs))
-	tick := time.NewTicker(endsInterval)
+	tick := time.NewTicker(expiryCheckInterval)
 	defer tick.Stop()
 	for {
 		now := time.Now()
 		for i, c := range certs {
 			first := c.Source.EndsFirst()
-			ended, t := !now.Before(first.NotAfter), &told[i]
-			if !nearEnd(first, now) || first.Equal(t.cert) && t.ended == ended && now.Sub(t.at) < warnAgain {
+			expired, t := !now.Before(first.NotAfter), &warned[i]
+			if !expiresSoon(first, now) || first.Equal(t.cert) && t.expired == expired && now.Sub(t.at) < warnInterval {
 				continue
 			}
-			t.cert, t.ended, t.at = first, ended, now
+			t.cert, t.expired, t.at = first, expired, now
 			args := []any{"use", c.Use, "file", c.file(), "subject", first.Subject.String(), "end", first.NotAfter.UTC().Format(time.RFC3339)}
-			if ended {
-				log.Error("a certificate has ended", args...)
+			if expired {
+				log.Error("certificate expired", args...)
 			} else {
-				log.Warn("a certificate ends soon", append(args, "in", first.NotAfter.Sub(now).Round(time.Second).String())...)
+				log.Warn("certificate expires soon", append(args, "in", first.NotAfter.Sub(now).Round(time.Second).String())...)
 			}
 		}
 		select {

@@ -22,8 +22,8 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// lasting is a certificate that began now and ends so much later.
-func lasting(t *testing.T, life time.Duration) *tlsfiles.Pair {
+// newPair returns a certificate that is valid from now for life.
+func newPair(t *testing.T, life time.Duration) *tlsfiles.Pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -47,20 +47,20 @@ func lasting(t *testing.T, life time.Duration) *tlsfiles.Pair {
 	return p
 }
 
-func TestTheEndsOfCertificatesAreTold(t *testing.T) {
+func TestCertificateExpiryIsLogged(t *testing.T) {
 	const day = 24 * time.Hour
 	tests := []struct {
 		name        string
 		life, after time.Duration
-		soon, ended int // lines of the log by then
+		soon, ended int // number of log lines
 	}{
-		{"fresh, of a year", 365 * day, 300 * day, 0, 0},
-		{"a month before the end", 365 * day, 335*day + endsInterval, 1, 0},
-		{"once a day", 365 * day, 340*day + endsInterval, 6, 0},
-		{"fresh, of a day", day, 19 * time.Hour, 0, 0},
-		{"a fifth of its life before the end", day, 20 * time.Hour, 1, 0},
-		{"ended", day, 25 * time.Hour, 1, 1},
-		{"ended long ago", day, 3*day + time.Hour, 1, 3},
+		{"fresh, valid for a year", 365 * day, 300 * day, 0, 0},
+		{"a month before expiration", 365 * day, 335*day + expiryCheckInterval, 1, 0},
+		{"once a day", 365 * day, 340*day + expiryCheckInterval, 6, 0},
+		{"fresh, valid for a day", day, 19 * time.Hour, 0, 0},
+		{"a fifth of its life before expiration", day, 20 * time.Hour, 1, 0},
+		{"expired", day, 25 * time.Hour, 1, 1},
+		{"expired long ago", day, 3*day + time.Hour, 1, 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,65 +69,67 @@ func TestTheEndsOfCertificatesAreTold(t *testing.T) {
 				log := slog.New(slog.NewTextHandler(&out, nil))
 				ctx, cancel := context.WithTimeout(t.Context(), tt.after)
 				defer cancel()
-				err := warnOfEnds(ctx, log, []Certificate{{Use: "serving", Source: lasting(t, tt.life)}})
+				err := warnOfExpiry(ctx, log, []Certificate{{Use: "serving", Source: newPair(t, tt.life)}})
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v", err)
 				}
-				soon, ended := strings.Count(out.String(), "ends soon"), strings.Count(out.String(), "has ended")
+				soon, ended := strings.Count(out.String(), "expires soon"), strings.Count(out.String(), "certificate expired")
 				if soon != tt.soon || ended != tt.ended {
-					t.Errorf("%d times soon, %d times ended:\n%s", soon, ended, out.String())
+					t.Errorf("%d warnings, %d errors:\n%s", soon, ended, out.String())
 				}
 			})
 		})
 	}
 }
 
-// replaced is a source whose certificates, read anew each time, come one after the other.
-type replaced struct {
+// replacedSource is a source whose certificate changes at the given times. Each call parses it
+// again.
+type replacedSource struct {
 	tlsfiles.Source
-	in []*tlsfiles.Pair
-	at []time.Time // when the next one comes
+	pairs []*tlsfiles.Pair
+	times []time.Time // when the next pair replaces the current one
 }
 
-func (r replaced) Files() []string { return nil }
+func (r replacedSource) Files() []string { return nil }
 
-func (r replaced) EndsFirst() *x509.Certificate {
+func (r replacedSource) EndsFirst() *x509.Certificate {
 	i := 0
-	for i < len(r.at) && !time.Now().Before(r.at[i]) {
+	for i < len(r.times) && !time.Now().Before(r.times[i]) {
 		i++
 	}
-	c, err := x509.ParseCertificate(r.in[i].Certificate().Certificate[0])
+	c, err := x509.ParseCertificate(r.pairs[i].Certificate().Certificate[0])
 	if err != nil {
 		panic(err)
 	}
 	return c
 }
 
-// TestTheEndsOfReplacedCertificatesAreTold at once, and those of the same ones once a day.
-func TestTheEndsOfReplacedCertificatesAreTold(t *testing.T) {
+// TestReplacedCertificateExpiryIsLoggedAgain checks that a new certificate is reported at once, and
+// the same one once a day.
+func TestReplacedCertificateExpiryIsLoggedAgain(t *testing.T) {
 	for _, replaces := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			source, want := replaced{in: []*tlsfiles.Pair{lasting(t, 24*time.Hour)}}, 1
+			source, want := replacedSource{pairs: []*tlsfiles.Pair{newPair(t, 24*time.Hour)}}, 1
 			if replaces {
-				source.in = append(source.in, lasting(t, 25*time.Hour))
-				source.at, want = []time.Time{time.Now().Add(22 * time.Hour)}, 2
+				source.pairs = append(source.pairs, newPair(t, 25*time.Hour))
+				source.times, want = []time.Time{time.Now().Add(22 * time.Hour)}, 2
 			}
 			var out bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 23*time.Hour)
 			defer cancel()
-			_ = warnOfEnds(ctx, slog.New(slog.NewTextHandler(&out, nil)), []Certificate{{Source: source}})
-			if n := strings.Count(out.String(), "ends soon"); n != want {
-				t.Errorf("replaced %t: told %d times, want %d:\n%s", replaces, n, want, out.String())
+			_ = warnOfExpiry(ctx, slog.New(slog.NewTextHandler(&out, nil)), []Certificate{{Source: source}})
+			if n := strings.Count(out.String(), "expires soon"); n != want {
+				t.Errorf("replaced %t: %d warnings, want %d:\n%s", replaces, n, want, out.String())
 			}
 		})
 	}
 }
 
-func TestTheEndsOfCertificatesAreMeasured(t *testing.T) {
+func TestCertificateExpiryMetric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := prometheus.NewRegistry()
-		short := Certificate{Use: "serving", Source: lasting(t, time.Hour)}
-		r.MustRegister(ends{short, short, {Use: "api-client", Source: lasting(t, 2*time.Hour)}})
+		short := Certificate{Use: "serving", Source: newPair(t, time.Hour)}
+		r.MustRegister(expiryCollector{short, short, {Use: "api-client", Source: newPair(t, 2*time.Hour)}})
 		families, err := r.Gather()
 		if err != nil || len(families) != 1 || families[0].GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
 			t.Fatalf("%v, %v", families, err)

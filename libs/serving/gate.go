@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// gate counts the requests in flight, and refuses new ones once it is closed.
-// Health and metrics pass uncounted: a server that drains still answers them.
+// gate counts the requests in flight, and refuses new ones once it is closed. Health and metrics
+// pass uncounted: a draining server still answers them.
 type gate struct {
 	next        http.Handler
 	longRunning func(*http.Request) bool
-	// sendRetryAfter: the listener stays open while draining, and clients
-	// are told to try elsewhere.
+	// sendRetryAfter: the listener stays open during the drain, and clients get 429 with
+	// Retry-After.
 	sendRetryAfter bool
 	limits         *limits
 
 	mu       sync.Mutex // leaf
 	closed   bool
 	inFlight [2]int           // by class
-	drained  [2]chan struct{} // closed when closed and the class is at 0
+	drained  [2]chan struct{} // closed when the gate is closed and the count of the class is 0
 }
 
-// The classes of requests: a drain waits for short ones and ends long ones.
+// Request classes. A drain waits for short requests and ends long ones.
 const (
 	short = iota
 	long
@@ -41,12 +41,12 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h, ok := r.Context().Value(headKey{}).(*headConn); ok {
-		h.begun()
+	if h, ok := r.Context().Value(headerConnKey{}).(*headerConn); ok {
+		h.headerDone()
 	}
 	class := short
 	if r.Method == http.MethodOptions && r.RequestURI == "*" {
-		g.serve(w, r, class, http.HandlerFunc(allowAll), nil)
+		g.serve(w, r, class, http.HandlerFunc(serveServerOptions), nil)
 		return
 	}
 	if passesGate(r.URL.Path) {
@@ -63,37 +63,41 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.serve(w, r, class, g.next, func() { g.leave(class) })
 }
 
-// serve bounds what the client may hold up. leave is called at the end, if it is not nil.
+// serve applies the client limits and calls next. leave, if not nil, is called once the response is
+// sent.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler, leave func()) {
 	if class == short {
-		needStack(class)
+		growStack(class)
 	}
-	held, room := g.limits.heads.hold(r)
+	reserved, ok := g.limits.headers.reserveFor(r)
 	x, r := g.limits.exchange(w, r, class)
 	defer AtEnd(x, func(any) {
 		x.finish()
-		g.limits.heads.letGo(held)
+		g.limits.headers.release(reserved)
 		if leave != nil {
 			x.whenSent(leave)
 		}
 	})
-	if !room {
-		next = http.HandlerFunc(crowded)
+	if !ok {
+		next = http.HandlerFunc(rejectLargeHeader)
 	}
 	next.ServeHTTP(x, r)
 }
 
-// crowded refuses a request whose header section is large, where others' are under way.
-func crowded(w http.ResponseWriter, r *http.Request) {
+// rejectLargeHeader refuses a request with a large header section while too many others are in
+// flight.
+func rejectLargeHeader(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // else net/http would wait for the rest of the body first
+		w.Header().Set("Connection", "close") // otherwise net/http reads the rest of the body first
 	}
 	w.Header().Set("Retry-After", "1")
 	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", "too many requests with large headers are under way, please try again later")
 }
 
-// allowAll answers for the server as a whole, as net/http does.
-func allowAll(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") }
+// serveServerOptions answers "OPTIONS *" as net/http does.
+func serveServerOptions(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "0")
+}
 
 func passesGate(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
@@ -123,7 +127,7 @@ func (g *gate) leave(class int) {
 	}
 }
 
-// close refuses requests from now on.
+// close refuses all later requests.
 func (g *gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -138,8 +142,8 @@ func (g *gate) close() {
 	}
 }
 
-// wait blocks until a class has drained, or the time is over. It returns how
-// many requests are left. The gate must be closed.
+// wait blocks until a class has drained or atMost has passed. It returns the number of requests
+// left. The gate must be closed.
 func (g *gate) wait(class int, atMost time.Duration) int {
 	timer := time.NewTimer(atMost)
 	defer timer.Stop()

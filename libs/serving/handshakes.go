@@ -16,32 +16,31 @@ import (
 )
 
 const (
-	// handshakeTimeout is that of client-go: who waits longer is gone.
+	// handshakeTimeout is the TLS handshake timeout of client-go.
 	handshakeTimeout = 10 * time.Second
-	// handshakeShare is the part of the CPUs that handshakes may take, one at least.
+	// handshakeShare is the divisor for the CPUs that handshakes may use. At least one CPU is used.
 	handshakeShare = 4
 
 	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 )
 
-// handshakes is a listener of connections that have shaken hands. A handshake costs
-// the server far more than the client, so only a few are computed at a time, and
-// clients take turns by their addresses. One that waits for its client holds up
-// nobody.
+// handshakes is a listener whose Accept returns connections with a finished TLS handshake. A
+// handshake costs the server far more than the client, so only a few are computed at a time, shared
+// fairly by address. A handshake that waits for its client holds no permit.
 type handshakes struct {
 	net.Listener
-	config  *tls.Config
-	log     *slog.Logger
-	metrics *clientMetrics
-	turns   *turns
-	sends   *turns // of long answers, after the handshake
-	heads   *heads // of connections of HTTP/1; nil is without bounds
+	config      *tls.Config
+	log         *slog.Logger
+	metrics     *clientMetrics
+	limiter     *fairLimiter
+	sendLimiter *fairLimiter  // for large responses, after the handshake
+	headers     *headerLimits // for HTTP/1 connections; nil for no limits
 
-	ctx    context.Context // of all handshakes, until Close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	ready  chan accepted
-	open   openConns
+	ctx       context.Context // ends all handshakes; canceled by Close
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	ready     chan accepted
+	openConns openConns
 }
 
 type accepted struct {
@@ -49,12 +48,12 @@ type accepted struct {
 	err  error
 }
 
-// shakeHands takes what the listener accepts until it is closed.
-func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, heads *heads) *handshakes {
+// newHandshakes accepts connections from l until l is closed.
+func newHandshakes(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, sendLimiter *fairLimiter, headers *headerLimits) *handshakes {
 	h := &handshakes{
 		Listener: l, config: config, log: log, metrics: m,
-		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
-		sends: answers, heads: heads,
+		limiter:     newFairLimiter(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
+		sendLimiter: sendLimiter, headers: headers,
 		ready: make(chan accepted),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -72,7 +71,7 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the handshakes that go on.
+// Close closes the listener and ends the handshakes in progress.
 func (h *handshakes) Close() error {
 	err := h.Listener.Close()
 	h.cancel()
@@ -85,15 +84,15 @@ func (h *handshakes) run() {
 		conn, err := h.Listener.Accept()
 		switch {
 		case err == nil:
-			h.done.Go(func() { h.shake(conn) })
-		case !h.pass(accepted{err: err}):
+			h.done.Go(func() { h.handshake(conn) })
+		case !h.deliver(accepted{err: err}):
 			return
 		}
 	}
 }
 
-// pass waits until somebody accepts; false after the end.
-func (h *handshakes) pass(a accepted) bool {
+// deliver passes a connection or an error to Accept. It returns false after Close.
+func (h *handshakes) deliver(a accepted) bool {
 	select {
 	case h.ready <- a:
 		return true
@@ -102,39 +101,40 @@ func (h *handshakes) pass(a accepted) bool {
 	}
 }
 
-func (h *handshakes) shake(raw net.Conn) {
+func (h *handshakes) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
 	defer cancel()
-	turn := newTurnConn(ctx, h, raw)
-	conn := tls.Server(turn, h.config)
+	limited := newLimitedConn(ctx, h, raw)
+	conn := tls.Server(limited, h.config)
 	err := conn.HandshakeContext(ctx)
-	turn.finish()
+	limited.finishHandshake()
 	if err == nil {
-		h.open.add(turn)
-		h.metrics.shaken.Inc()
-		if h.pass(accepted{conn: h.shaken(conn)}) {
+		h.openConns.add(limited)
+		h.metrics.succeeded.Inc()
+		if h.deliver(accepted{conn: h.wrap(conn)}) {
 			return
 		}
-		h.open.remove(turn)
+		h.openConns.remove(limited)
 	} else {
-		h.failed(ctx, raw, err)
+		h.recordFailure(ctx, raw, err)
 	}
 	_ = raw.Close()
 }
 
-// shaken is the connection as it is served.
-func (h *handshakes) shaken(c *tls.Conn) net.Conn {
-	if h.heads == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+// wrap returns the connection that the server uses: HTTP/1 connections limit their header sections.
+func (h *handshakes) wrap(c *tls.Conn) net.Conn {
+	if h.headers == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
 		return c
 	}
-	return newHeadConn(c, h.heads)
+	return newHeaderConn(c, h.headers)
 }
 
-// failed tells of a handshake; not loudly, as whoever scans ports would fill the log.
-func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
+// recordFailure counts a failed handshake. It logs at debug level, because port scanners would fill
+// the log.
+func (h *handshakes) recordFailure(ctx context.Context, raw net.Conn, err error) {
 	count := h.metrics.failed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		count = h.metrics.late
+		count = h.metrics.timedOut
 	}
 	count.Inc()
 	if h.metrics.errors != nil {
@@ -151,8 +151,8 @@ func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
 	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
-// remote is where a client comes from.
-func remote(c net.Conn) netip.Addr {
+// clientNetwork returns the network of the client's address.
+func clientNetwork(c net.Conn) netip.Addr {
 	a, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
@@ -160,7 +160,8 @@ func remote(c net.Conn) netip.Addr {
 	return Network(a.AddrPort().Addr())
 }
 
-// Network is what an address counts as: of IPv6 its network, as a client has all of that.
+// Network returns the key by which limits count a client address: the address for IPv4, and the /64
+// network for IPv6, because a client usually owns all of it.
 func Network(a netip.Addr) netip.Addr {
 	from := a.Unmap().WithZone("")
 	if from.Is6() {

@@ -12,38 +12,38 @@ import (
 	"time"
 )
 
-const shaken = "binnacle_tls_handshakes_total"
+const handshakeMetric = "binnacle_tls_handshakes_total"
 
-// deaf is a connection on which nothing is heard until it is closed.
-type deaf struct {
+// mutedConn is a connection on which nothing arrives until it is closed.
+type mutedConn struct {
 	net.Conn
 	end chan struct{}
 }
 
-func (d deaf) Read([]byte) (int, error) {
+func (d mutedConn) Read([]byte) (int, error) {
 	<-d.end
 	return 0, net.ErrClosed
 }
 
-// TestHandshakesThatStall: clients begin a handshake and do not end it, as many as
-// like to; whoever else comes is served.
-func TestHandshakesThatStall(t *testing.T) {
+// TestStalledHandshakesDoNotBlockOthers checks that many unfinished handshakes do not delay other
+// clients.
+func TestStalledHandshakesDoNotBlockOthers(t *testing.T) {
 	const clients = 50
 	for name, begin := range map[string]func(t *testing.T, conn net.Conn){
-		"in the greeting": func(t *testing.T, conn net.Conn) {
+		"partial ClientHello": func(t *testing.T, conn net.Conn) {
 			if _, err := conn.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"after the server's part": func(t *testing.T, conn net.Conn) {
-			d := deaf{conn, make(chan struct{})}
+		"after ServerHello": func(t *testing.T, conn net.Conn) {
+			d := mutedConn{conn, make(chan struct{})}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_ = tls.Client(d, &tls.Config{InsecureSkipVerify: true}).Handshake() // the greeting, and no more
+				_ = tls.Client(d, &tls.Config{InsecureSkipVerify: true}).Handshake() // sends the ClientHello only
 			}()
 			t.Cleanup(func() { close(d.end); <-done })
-			if _, err := conn.Read(make([]byte, 1)); err != nil { // the answer
+			if _, err := conn.Read(make([]byte, 1)); err != nil { // the ServerHello
 				t.Fatal(err)
 			}
 		},
@@ -59,18 +59,18 @@ func TestHandshakesThatStall(t *testing.T) {
 				begin(t, conn)
 			}
 			if _, body := r.get(t, "/x"); body != "hello" {
-				t.Errorf("answered %q", body)
+				t.Errorf("body = %q, want hello", body)
 			}
-			if n := r.count(t, shaken, ""); n != 1 {
-				t.Errorf("%v handshakes were counted", n)
+			if n := r.count(t, handshakeMetric, ""); n != 1 {
+				t.Errorf("%v handshakes were counted, want 1", n)
 			}
 		})
 	}
 }
 
-// TestHandshakesThatStallEnd: they have as long as a good client waits.
-func TestHandshakesThatStallEnd(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, r *running) {
+// TestStalledHandshakeTimesOut checks that an unfinished handshake ends after the handshake timeout.
+func TestStalledHandshakeTimesOut(t *testing.T) {
+	testInMemory(t, nil, func(t *testing.T, r *testServer) {
 		conn, err := r.connect(t.Context(), "", "")
 		if err != nil {
 			t.Fatal(err)
@@ -83,16 +83,16 @@ func TestHandshakesThatStallEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-			t.Errorf("it goes on: %v", err)
+			t.Errorf("the connection is still open: %v", err)
 		}
-		if synctest.Wait(); r.count(t, shaken, "late") != 1 {
-			t.Error("it is not counted")
+		if synctest.Wait(); r.count(t, handshakeMetric, "late") != 1 {
+			t.Error("the timeout was not counted")
 		}
 	})
 }
 
-// TestManyHandshakes: all of many at once come to their end.
-func TestManyHandshakes(t *testing.T) {
+// TestManyHandshakesSucceed checks that many concurrent handshakes complete.
+func TestManyHandshakesSucceed(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	const clients = 200
 	failed := make(chan error, clients)
@@ -111,13 +111,13 @@ func TestManyHandshakes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := r.count(t, shaken, "ok"); n != clients {
-		t.Errorf("%v handshakes were counted", n)
+	if n := r.count(t, handshakeMetric, "ok"); n != clients {
+		t.Errorf("counted %v handshakes, want all", n)
 	}
 }
 
-// TestClientsWithoutTLS are told what is wrong.
-func TestClientsWithoutTLS(t *testing.T) {
+// TestPlaintextClientGetsError checks that a plaintext HTTP request gets a 400 response.
+func TestPlaintextClientGetsError(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	conn, err := net.Dial("tcp", r.Addr().String())
 	if err != nil {
@@ -126,14 +126,14 @@ func TestClientsWithoutTLS(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 	if got, _ := io.ReadAll(conn); !strings.HasPrefix(string(got), "HTTP/1.0 400") || !strings.Contains(string(got), "an HTTP request to an HTTPS server") {
-		t.Errorf("answered %q", got)
+		t.Errorf("got %q, want a 400 response", got)
 	}
-	if n := r.count(t, shaken, "failed"); n != 1 {
-		t.Errorf("%v failed", n)
+	if n := r.count(t, handshakeMetric, "failed"); n != 1 {
+		t.Errorf("failed handshakes = %v, want 1", n)
 	}
 }
 
-// TestShutdownEndsHandshakes: nobody waits for a client that does not go on.
+// TestShutdownEndsHandshakes checks that a shutdown does not wait for an unfinished handshake.
 func TestShutdownEndsHandshakes(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	conn, err := net.Dial("tcp", r.Addr().String())
@@ -141,12 +141,12 @@ func TestShutdownEndsHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK { // so the other has been accepted
+	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusOK { // so the other connection has been accepted
 		t.Error(resp.Status)
 	}
 	r.stop()
 	r.wait(t)
 	if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
-		t.Errorf("it goes on: %v", err)
+		t.Errorf("the connection is still open: %v", err)
 	}
 }

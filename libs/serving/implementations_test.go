@@ -20,7 +20,7 @@ import (
 func eachProtocol(t *testing.T, test func(t *testing.T, o *serving.Options)) {
 	for _, name := range []string{"own", "standard", "http1"} {
 		t.Run(name, func(t *testing.T) {
-			o := impatient(t)
+			o := shortStallOptions(t)
 			if o.DisableHTTP2 = name == "http1"; !o.DisableHTTP2 {
 				o.HTTP2Implementation = name
 			}
@@ -29,8 +29,8 @@ func eachProtocol(t *testing.T, test func(t *testing.T, o *serving.Options)) {
 	}
 }
 
-// TestImplementationsServe what handlers write, flush and refuse, and watches while they last.
-func TestImplementationsServe(t *testing.T) {
+// TestAllProtocolsServe checks large responses, echoed bodies, "Connection: close" and watches.
+func TestAllProtocolsServe(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<16)
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		events := make(chan string)
@@ -44,7 +44,7 @@ func TestImplementationsServe(t *testing.T) {
 				case "/close":
 					w.Header().Set("Connection", "close")
 				case "/watch":
-					serving.Steady(w)
+					serving.LimitStall(w)
 					for e := range events {
 						_ = serving.Send(w, []byte(e+"\n"))
 					}
@@ -52,7 +52,7 @@ func TestImplementationsServe(t *testing.T) {
 			})
 		})
 		if _, body := r.get(t, "/large"); body != large {
-			t.Errorf("%d of %d bytes came", len(body), len(large))
+			t.Errorf("received %d of %d bytes", len(body), len(large))
 		}
 		resp, err := r.client.Post(r.url+"/echo", "text/plain", strings.NewReader(large))
 		if err != nil {
@@ -60,7 +60,7 @@ func TestImplementationsServe(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != large {
-			t.Errorf("%d of %d bytes came back, %v", len(body), len(large), err)
+			t.Errorf("received %d of %d bytes, %v", len(body), len(large), err)
 		}
 		watch := make(chan *http.Response)
 		go func() {
@@ -74,7 +74,7 @@ func TestImplementationsServe(t *testing.T) {
 		resp = <-watch
 		defer resp.Body.Close()
 		for range 3 {
-			r.get(t, "/close") // the watch goes on beside connections that leave
+			r.get(t, "/close") // the watch continues on its connection
 		}
 		go func() {
 			events <- "second"
@@ -83,7 +83,7 @@ func TestImplementationsServe(t *testing.T) {
 		lines := bufio.NewScanner(resp.Body)
 		for _, want := range []string{"first", "second"} {
 			if !lines.Scan() || lines.Text() != want {
-				t.Errorf("the watch has %q, %v; want %q", lines.Text(), lines.Err(), want)
+				t.Errorf("watch line = %q, %v; want %q", lines.Text(), lines.Err(), want)
 			}
 		}
 	})
@@ -92,17 +92,17 @@ func TestImplementationsServe(t *testing.T) {
 // throttledConn is a connection with a receive buffer of fixed size that is read at a rate.
 type throttledConn struct {
 	net.Conn
-	rate int // bytes a second
+	rate int // bytes per second
 }
 
 func (c throttledConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), 16<<10)])
-	time.Sleep(time.Duration(n) * time.Second / time.Duration(c.rate)) // the rate of the line
+	time.Sleep(time.Duration(n) * time.Second / time.Duration(c.rate)) // simulates the rate of the line
 	return n, err
 }
 
-// slowly makes a client whose connections are throttled.
-func slowly(t *testing.T, r *running, o *serving.Options, rate int) *http.Client {
+// slowClient returns a client whose connections are throttled.
+func slowClient(t *testing.T, r *testServer, o *serving.Options, rate int) *http.Client {
 	t.Helper()
 	c := newClient(t, o.CertFile, nil)
 	c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -118,15 +118,15 @@ func slowly(t *testing.T, r *running, o *serving.Options, rate int) *http.Client
 	return c
 }
 
-// TestSlowClientsGetWholeResponses: many responses for clients that read all the time take longer
-// than the timeouts, and complete.
-func TestSlowClientsGetWholeResponses(t *testing.T) {
+// TestSlowClientGetsWholeResponse checks that concurrent responses to a client that keeps reading
+// complete, although they take longer than the timeouts.
+func TestSlowClientGetsWholeResponse(t *testing.T) {
 	const size, responses, rate = 600_000, 8, 2_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		r := start(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
-		client := slowly(t, r, o, rate)
+		client := slowClient(t, r, o, rate)
 		var all sync.WaitGroup
 		for range responses {
 			all.Go(func() {
@@ -137,7 +137,7 @@ func TestSlowClientsGetWholeResponses(t *testing.T) {
 				}
 				defer resp.Body.Close()
 				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
-					t.Errorf("%d of %d bytes, %v", n, size, err)
+					t.Errorf("received %d of %d bytes, %v", n, size, err)
 				}
 			})
 		}
@@ -145,36 +145,37 @@ func TestSlowClientsGetWholeResponses(t *testing.T) {
 	})
 }
 
-// TestShutdownWaitsForSlowClients: what was sent arrives although the server ends, also what the
-// kernel has left to send then.
+// TestShutdownWaitsForSlowClients checks that everything that was sent arrives, including bytes that
+// the kernel has not sent when the server ends.
 func TestShutdownWaitsForSlowClients(t *testing.T) {
 	const size, rate = 1_500_000, 1_000_000
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		if o.HTTP2Implementation == "standard" {
-			t.Skip("net/http closes a connection a second after its last stream, whatever is left in the kernel")
+			t.Skip("net/http closes a connection a second after its last stream, even if the kernel has bytes to send")
 		}
 		r := start(t, o, nil, func(*serving.Server) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		})
-		resp, err := slowly(t, r, o, rate).Get(r.url + "/x")
+		resp, err := slowClient(t, r, o, rate).Get(r.url + "/x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
 		r.stop()
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != size {
-			t.Errorf("%d of %d bytes, %v", n, size, err)
+			t.Errorf("received %d of %d bytes, %v", n, size, err)
 		}
 	})
 }
 
-// TestShutdownWaitsForWindows: the handler has returned, and its client opens the window later.
+// TestShutdownWaitsForWindows checks that a response is delivered if the client opens the window
+// after the handler has returned.
 func TestShutdownWaitsForWindows(t *testing.T) {
 	for _, implementation := range []string{"own", "standard"} {
 		t.Run(implementation, func(t *testing.T) {
 			o := testOptions(t)
 			o.HTTP2Implementation = implementation
-			r, heard := stalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
+			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, _ *http.Request) error {
 				_, err := io.WriteString(w, "hello")
 				return err
 			})
@@ -187,21 +188,21 @@ func TestShutdownWaitsForWindows(t *testing.T) {
 			<-r.Timeline().NotAcceptingNewRequest.Signaled()
 			select {
 			case <-r.Timeline().HTTPServerStoppedListening.Signaled():
-				t.Error("the server ends before the response")
-			case <-time.After(time.Second): // longer than connections may take to close
+				t.Error("the server ended before the response")
+			case <-time.After(time.Second): // longer than closeGrace
 			}
 			if err := c.WriteWindowUpdate(1, 100); err != nil {
 				t.Fatal(err)
 			}
 			if got := c.ended(1); got != "end" {
-				t.Errorf("the stream ends with %s", got)
+				t.Errorf("stream ended with %s, want end", got)
 			}
 		})
 	}
 }
 
-// TestNoAcceptedRequestIsLost: 2,000 requests of clients that try again only what the server has not
-// accepted, while responses make their connections leave.
+// TestNoAcceptedRequestIsLost sends 2,000 requests, while responses close their connections. The
+// clients retry only requests that the server did not accept.
 func TestNoAcceptedRequestIsLost(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, o *serving.Options) {
 		o.StallTimeout = time.Minute

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketOptions returns what sets the options of a new socket.
+// socketOptions returns a function that sets the options of a new socket, or nil if there is nothing
+// to set.
 func socketOptions(port, address bool) func(network, address string, c syscall.RawConn) error {
 	if !port && !address {
 		return nil

@@ -23,14 +23,15 @@ const (
 	defaultMaxResets      = 500
 )
 
-// Options configure a server. NewOptions sets the defaults; the flags and the
-// caller change them before Complete.
+// Options configures a server. NewOptions sets the defaults. Flags and the caller change them before
+// Complete.
 type Options struct {
-	// PairName names the self-signed pair in CertDir: <PairName>.crt, .key.
+	// PairName names the files of the self-signed pair in CertDir: <PairName>.crt and
+	// <PairName>.key.
 	PairName string
 
 	BindAddress       net.IP
-	SecurePort        int // 0 takes any free port
+	SecurePort        int // 0 selects any free port
 	CertFile, KeyFile string
 	CertDir           string
 	MinTLSVersion     string
@@ -38,8 +39,8 @@ type Options struct {
 	SNI               []NamedPair
 	MaxHTTP2Streams   int
 	DisableHTTP2      bool
-	// MaxResetsPerAddress is how many streams the connections of an address may reset together
-	// in a second.
+	// MaxResetsPerAddress is the number of streams that the connections of an address may reset
+	// together in a second.
 	MaxResetsPerAddress int
 	// HTTP2Implementation is "own" or "standard".
 	HTTP2Implementation string
@@ -48,34 +49,32 @@ type Options struct {
 	ClientCAFile        string
 	ShutdownDelay       time.Duration
 	ShutdownRetryAfter  bool
-	// WatchGrace is how long a shutdown waits for long-running requests that have been
-	// told to end, where that is more than usual.
+	// WatchGrace is how long a shutdown waits for long-running requests to end after
+	// LongRunningStop. Values below 5 s have no effect.
 	WatchGrace       time.Duration
 	LivezGracePeriod time.Duration
-	// StallTimeout is how long a client may neither send what is waited for nor
-	// take what is sent; twice that in requests that are Steady.
+	// StallTimeout is how long a client may send nothing while the server waits for a body, or take
+	// nothing of a response. It is twice that for requests that call LimitStall.
 	StallTimeout time.Duration
 
-	// AdvertiseAddress and AlternateNames are further names of a self-signed
-	// certificate.
+	// AdvertiseAddress and AlternateNames are additional names of a self-signed certificate.
 	AdvertiseAddress net.IP
 	AlternateNames   []string
-	// RequestTimeout bounds how long a shutdown waits for requests, how long a
-	// body may take, and with StallTimeout how long an answer may take.
+	// RequestTimeout limits the time for a body and how long a shutdown waits for requests.
+	// RequestTimeout plus StallTimeout is the time after which slow responses are aborted.
 	RequestTimeout time.Duration
-	// ExtraClientCAs are named to clients, beside those of ClientCAFile, as
-	// issuers whose certificates are welcome, for instance the front proxy's.
-	// The server keeps them up to date.
+	// ExtraClientCAs are further CAs, such as the front proxy's, that the server names to clients as
+	// accepted issuers. The server reloads their files.
 	ExtraClientCAs []*tlsfiles.Bundle
 
 	minVersion   uint16
 	cipherSuites []uint16
 }
 
-// NamedPair is a certificate for some of a server's names.
+// NamedPair is a certificate for some server names.
 type NamedPair struct {
 	CertFile, KeyFile string
-	// Names it is served for; those in the certificate when empty.
+	// Names lists the server names. If empty, the names in the certificate apply.
 	Names []string
 }
 
@@ -85,7 +84,8 @@ const (
 	http2Standard = "standard"
 )
 
-// responseTimeout is how long a response may take of a client that reads slowly; 0 is without bound.
+// responseTimeout returns the time after which a response is aborted if its client reads slowly, or
+// 0 for no limit.
 func (o *Options) responseTimeout() time.Duration {
 	if o.RequestTimeout <= 0 {
 		return 0
@@ -108,37 +108,36 @@ func NewOptions(pairName string, port int) *Options {
 	}
 }
 
-// AddFlags declares the flags in the sections "generic", "secure serving" and
-// "authentication".
+// AddFlags adds the flags to the sections "generic", "secure serving" and "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving after the order to end; /readyz fails meanwhile")
-	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "keep listening while requests in flight end, and answer new ones with 429 and Retry-After")
-	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace, "how long a shutdown waits, at most, for watches that have been told to end; a few seconds when 0")
-	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout, "how long a client may neither send the next part of a body nor take the next part of an answer before it is cut off; twice that for the events of a watch")
-	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "how long after the start /livez assumes that the process is well")
+	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to keep serving after SIGTERM; /readyz fails during that time")
+	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "keep listening while requests in flight complete, and reject new ones with 429 and Retry-After")
+	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace, "how long a shutdown waits for watches to end, at least 5s")
+	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout, "how long a client may send no part of a request body or read no part of a response before the request is aborted; twice that for watches")
+	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "startup period in which /livez always passes")
 
 	f := s.Set("secure serving")
 	f.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "address to listen on; 0.0.0.0 or :: for all interfaces")
-	f.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "port for HTTPS; 0 takes any free one")
-	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate chain for HTTPS, PEM, the server's own first; a self-signed pair is made in --cert-dir when this and --tls-private-key-file are not given")
-	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "private key of --tls-cert-file, PEM")
+	f.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "port for HTTPS; 0 selects any free port")
+	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "PEM file with the certificate chain for HTTPS, the server's certificate first; without this and --tls-private-key-file, a self-signed pair is created in --cert-dir")
+	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "PEM file with the private key of --tls-cert-file")
 	f.StringVar(&o.CertDir, "cert-dir", o.CertDir, fmt.Sprintf("folder of the self-signed pair, %s.crt and %s.key", o.PairName, o.PairName))
 	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "lowest TLS version: "+strings.Join(tlsVersionNames(), ", ")+" (default VersionTLS12)")
-	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites of TLS 1.2, by IANA name; Go's choice when not given")
-	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "how many requests a client may have in flight on one HTTP/2 connection")
+	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "IANA names of the cipher suites for TLS 1.2; empty for Go's defaults")
+	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "maximum number of requests in flight on one HTTP/2 connection")
 	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "serve HTTP/1.1 only")
-	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress, "how many HTTP/2 streams all connections of one client address may reset in a second before they are read more slowly; raise it for a proxy with many users")
-	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation, "HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, that of Go's net/http")
+	f.IntVar(&o.MaxResetsPerAddress, "http2-max-resets-per-address", o.MaxResetsPerAddress, "number of HTTP/2 streams per second that all connections of one client address may reset before they are read more slowly; raise it for a proxy with many users")
+	f.StringVar(&o.HTTP2Implementation, "http2-implementation", o.HTTP2Implementation, "HTTP/2 server: own, which uses less CPU and no goroutine for an idle watch, or standard, which is that of net/http")
 	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing, "listen with SO_REUSEPORT, so that several processes can share the port")
-	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing, "listen with SO_REUSEADDR, which binds also while old connections linger in TIME_WAIT")
-	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key", "a further pair as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that ask for one of the names (*.suffix allowed); may be repeated")
+	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing, "listen with SO_REUSEADDR, so that the port can be bound while old connections are in TIME_WAIT")
+	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key", "additional certificate as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that request one of the names (*.suffix allowed); may be repeated")
 
 	a := s.Set("authentication")
-	a.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "bundle of CAs whose client certificates identify their bearer")
+	a.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "CA bundle that verifies client certificates")
 }
 
-// Complete resolves names and makes the self-signed pair where it is needed.
+// Complete resolves TLS names, and creates the self-signed pair if no certificate is configured.
 func (o *Options) Complete() error {
 	var err error
 	if o.minVersion, err = tlsVersion(o.MinTLSVersion); err != nil {
@@ -179,7 +178,7 @@ func (o *Options) Validate() []error {
 	return errs
 }
 
-// names returns what a self-signed certificate is for.
+// names returns the names of a self-signed certificate.
 func (o *Options) names() (dns []string, ips []net.IP, err error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -204,13 +203,13 @@ func (o *Options) names() (dns []string, ips []net.IP, err error) {
 func interfaceAddresses() []net.IP {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // the names above do without
+		return nil // the names above are sufficient
 	}
-	return outside(addrs)
+	return globalAddresses(addrs)
 }
 
-// outside are the addresses that others may come by; not more than a certificate should have.
-func outside(addrs []net.Addr) []net.IP {
+// globalAddresses returns the global unicast addresses, at most maxInterfaceAddresses.
+func globalAddresses(addrs []net.Addr) []net.IP {
 	var ips []net.IP
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(ips) < maxInterfaceAddresses {
@@ -243,8 +242,8 @@ func tlsVersion(name string) (uint16, error) {
 	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, strings.Join(tlsVersionNames(), ", "))
 }
 
-// shortCipherNames maps the former names of cipher suites, which Kubernetes still
-// accepts, to their IANA names.
+// shortCipherNames maps former names of cipher suites, which Kubernetes still accepts, to their IANA
+// names.
 func shortCipherNames() map[string]string {
 	return map[string]string{
 		"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305":   "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",

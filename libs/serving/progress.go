@@ -7,7 +7,7 @@ import (
 
 const (
 	// connPatience times --stalled-client-timeout is the longest time without an acknowledgment of
-	// sent bytes. A receiver may announce room in steps of 64 KiB, which take 16 s at 4 KiB/s.
+	// sent bytes. A receiver may open its window in steps of 64 KiB, which take 16 s at 4 KiB/s.
 	connPatience = 2
 	// minRate is the rate in bytes per second that a client has to reach after the response time.
 	// It is half of the documented rate, because clients acknowledge in steps.
@@ -19,12 +19,12 @@ const (
 // progress measures whether a client takes the response on its connection. It serves HTTP/1 and
 // net/http's HTTP/2. Package h2 measures its streams itself.
 type progress struct {
-	conn  *turnConn // nil if the connection does not report acknowledged bytes
-	after time.Time // from when the client has to take minRate; zero for never
+	conn  *limitedConn // nil if the connection does not report acknowledged bytes
+	after time.Time    // from when the client has to take minRate; zero for never
 
 	acknowledged int64
-	grew         time.Time // of the last growth of acknowledged
-	empty        time.Time // since when no byte is outstanding; zero while one is
+	grewAt       time.Time // time of the last growth of acknowledged
+	emptySince   time.Time // since when no byte is outstanding; zero while one is
 	dead         bool      // the connection, not only the stream, takes nothing
 	mark         int64     // acknowledged at markAt, to measure the rate
 	markAt       time.Time
@@ -53,18 +53,18 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 	now := time.Now()
 	acknowledged, outstanding := p.conn.delivered()
 	if first || acknowledged > p.acknowledged {
-		p.grew = now
+		p.grewAt = now
 	}
 	if first {
 		p.mark, p.markAt = acknowledged, now
 	}
 	if first || outstanding > 0 {
-		p.empty = time.Time{}
+		p.emptySince = time.Time{}
 	}
-	if p.acknowledged = acknowledged; outstanding == 0 && p.empty.IsZero() {
-		p.empty = now
+	if p.acknowledged = acknowledged; outstanding == 0 && p.emptySince.IsZero() {
+		p.emptySince = now
 	}
-	if now.Sub(p.grew) >= timeout || !p.empty.IsZero() && now.Sub(p.empty) >= timeout {
+	if now.Sub(p.grewAt) >= timeout || !p.emptySince.IsZero() && now.Sub(p.emptySince) >= timeout {
 		p.dead = outstanding > 0
 		return true
 	}
@@ -81,19 +81,19 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 // value is empty.
 type openConns struct {
 	mu    sync.Mutex // a leaf
-	conns map[*turnConn]struct{}
+	conns map[*limitedConn]struct{}
 }
 
-func (o *openConns) add(c *turnConn) {
+func (o *openConns) add(c *limitedConn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.conns == nil {
-		o.conns = map[*turnConn]struct{}{}
+		o.conns = map[*limitedConn]struct{}{}
 	}
 	o.conns[c] = struct{}{}
 }
 
-func (o *openConns) remove(c *turnConn) {
+func (o *openConns) remove(c *limitedConn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.conns, c)

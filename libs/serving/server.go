@@ -27,68 +27,65 @@ const (
 	maxHeaderBytes    = 1 << 20
 	idleTimeout       = 90 * time.Second
 	readHeaderTimeout = 32 * time.Second
-	// longRunningGrace is how long a long-running request may take to end
-	// after LongRunningStop.
+	// longRunningGrace is how long long-running requests may take to end after LongRunningStop.
 	longRunningGrace = 5 * time.Second
-	// pingAfter is how long a connection of HTTP/2 may be silent before its client
-	// is asked for a sign of life; clients of Kubernetes ask after 30 s themselves.
+	// pingAfter is how long an HTTP/2 connection may be silent before the server sends a PING.
+	// Kubernetes clients send their own after 30 s.
 	pingAfter = 45 * time.Second
-	// pingTimeout is how long it has to give one.
+	// pingTimeout is how long the client may take to answer it.
 	pingTimeout = 15 * time.Second
-	// closeGrace is how long connections may take to close once no request
-	// is left on them: the time for a GOAWAY to reach its client.
+	// closeGrace is how long connections without requests may take to close, so that a GOAWAY
+	// reaches the client.
 	closeGrace = 250 * time.Millisecond
-	// deliveryPoll is how often a shutdown looks whether clients have everything.
+	// deliveryPoll is the interval at which a shutdown checks whether clients have received
+	// everything.
 	deliveryPoll = 20 * time.Millisecond
 )
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
-	// Options, completed and validated.
+	// Options must be completed and validated.
 	Options *Options
 	Logger  *slog.Logger
-	// Health gets the check "shutdown" on /readyz when Run begins, after all
-	// others.
+	// Health gets the readyz check "shutdown" when Run starts, after all other checks.
 	Health *health.Registry
-	// LongRunning tells requests that end with LongRunningStop, watches for
-	// instance, from those that a shutdown waits for. Nil: there are none.
+	// LongRunning reports whether a request, such as a watch, ends with LongRunningStop. A shutdown
+	// waits for all other requests. Nil means that there are no long-running requests.
 	LongRunning func(*http.Request) bool
-	// Connection gives the requests of a connection a context of their own; may
-	// be nil.
+	// Connection derives the context for the requests of a connection; may be nil.
 	Connection func(context.Context, net.Conn) context.Context
-	// Clients are the certificates that the process shows to others. Their files
-	// are followed, and their ends told, like those of the server's own.
+	// Clients are the client certificates of the process. Their files are watched, and their
+	// expiration is reported like that of the server's own certificates.
 	Clients []Certificate
-	// Metrics gets the ends of all certificates; may be nil.
+	// Metrics registers the metrics of the server; may be nil.
 	Metrics prometheus.Registerer
-	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
+	// HandshakeErrors also counts failed TLS handshakes; may be nil.
 	HandshakeErrors prometheus.Counter
 }
 
 // Server serves HTTPS on one port.
 type Server struct {
-	o        *Options
-	log      *slog.Logger
-	health   *health.Registry
-	long     func(*http.Request) bool
-	conn     func(context.Context, net.Conn) context.Context
-	listener net.Listener
-	tls      *tlsMaterial
-	certs    []Certificate
-	timeline *Timeline
-	stopLong chan struct{}
-	limits   *limits
-	active   *activeConns
-	open     *openConns // since Run
-	clients  *clientMetrics
-	answers  *turns
-	large    *turns // in which large requests are worked on
-	heads    *heads // of large requests, which are short work
+	o             *Options
+	log           *slog.Logger
+	health        *health.Registry
+	longRunning   func(*http.Request) bool
+	connection    func(context.Context, net.Conn) context.Context
+	listener      net.Listener
+	tls           *tlsMaterial
+	certs         []Certificate
+	timeline      *Timeline
+	stopLong      chan struct{}
+	limits        *limits
+	active        *activeConns
+	openConns     *openConns // set by Run
+	clients       *clientMetrics
+	longResponses *fairLimiter
+	largeRequests *fairLimiter  // limits the processing of large requests
+	headers       *headerLimits // limits header sections
 }
 
-// NewServer loads the certificates and binds the port. Clients can connect
-// from now on, and are answered when Run is called. A server that is not run
-// must be closed.
+// NewServer loads the certificates and binds the port. Clients can connect from then on, and are
+// served when Run is called. The caller must close a server that it does not run.
 func NewServer(c Config) (*Server, error) {
 	material, err := loadTLS(c.Options)
 	if err != nil {
@@ -96,64 +93,65 @@ func NewServer(c Config) (*Server, error) {
 	}
 	certs := append(material.certificates(), c.Clients...)
 	if c.Metrics != nil {
-		if err := c.Metrics.Register(ends(certs)); err != nil {
-			return nil, fmt.Errorf("register the ends of certificates: %w", err)
+		if err := c.Metrics.Register(expiryCollector(certs)); err != nil {
+			return nil, fmt.Errorf("register the certificate metrics: %w", err)
 		}
 	}
 	stalled, err := newStallMetrics(c.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("register the counts of stalled clients: %w", err)
+		return nil, fmt.Errorf("register the stall metrics: %w", err)
 	}
 	clients, err := newClientMetrics(c.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("register the counts of connections: %w", err)
+		return nil, fmt.Errorf("register the connection metrics: %w", err)
 	}
 	clients.errors = c.HandshakeErrors
 	listener, err := listen(c.Options)
 	if err != nil {
 		return nil, err
 	}
-	heads := newHeads(max(1, runtime.GOMAXPROCS(0)-1))
+	headers := newHeaderLimits(max(1, runtime.GOMAXPROCS(0)-1))
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, heads: heads},
-		active:   newActiveConns(),
-		clients:  clients,
-		o:        c.Options,
-		log:      c.Logger,
-		health:   c.Health,
-		long:     c.LongRunning,
-		conn:     c.Connection,
-		listener: listener,
-		tls:      material,
-		certs:    certs,
-		timeline: newTimeline(c.Logger),
-		stopLong: make(chan struct{}),
-		answers:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
-		large:    newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
-		heads:    heads,
+		limits:        &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, headers: headers},
+		active:        newActiveConns(),
+		clients:       clients,
+		o:             c.Options,
+		log:           c.Logger,
+		health:        c.Health,
+		longRunning:   c.LongRunning,
+		connection:    c.Connection,
+		listener:      listener,
+		tls:           material,
+		certs:         certs,
+		timeline:      newTimeline(c.Logger),
+		stopLong:      make(chan struct{}),
+		longResponses: newFairLimiter(max(1, runtime.GOMAXPROCS(0)-1)),
+		largeRequests: newFairLimiter(max(1, runtime.GOMAXPROCS(0)-1)),
+		headers:       headers,
 	}, nil
 }
 
-// Addr is the address that the server listens on.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Timeline returns the events of the shutdown.
+// Timeline returns the events of a shutdown.
 func (s *Server) Timeline() *Timeline { return s.timeline }
 
-// LongRunningStop is closed when long-running requests have to end.
+// LongRunningStop returns a channel that is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
-// LongAnswers limits the encoding and encryption of long responses to one less than there are CPUs,
-// so that one is left for short responses. A permit is held for one piece of a response at a time,
-// and not while the piece is written. Client addresses take turns.
-func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
+// LongAnswers returns the limit for encoding and encrypting large responses. It has one permit less
+// than there are CPUs, so that one CPU is left for small responses. A permit is held for one piece
+// of a response at a time, and not while the piece is written. Permits are shared fairly by client
+// address.
+func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.longResponses} }
 
-// LargeRequests are the turns in which large requests are worked on: one less than there are
-// processors. Large headers are read in turns of their own.
-func (s *Server) LargeRequests() LargeRequests { return LargeRequests{s.large} }
+// LargeRequests returns the limit for processing large requests. It has one permit less than there
+// are CPUs. Large header sections have a limit of their own.
+func (s *Server) LargeRequests() LargeRequests { return LargeRequests{s.largeRequests} }
 
-// ClientCAs returns the CAs of --client-ca-file as they are now, or nil when
-// there is none. The caller must not add to them.
+// ClientCAs returns the current CAs of --client-ca-file, or nil if there is none. The caller must
+// not modify the pool.
 func (s *Server) ClientCAs() *x509.CertPool {
 	if s.tls.clients == nil {
 		return nil
@@ -161,8 +159,8 @@ func (s *Server) ClientCAs() *x509.CertPool {
 	return s.tls.clients.Pool()
 }
 
-// VerifyOptions returns what a client certificate is verified with now; false
-// when no client CA is configured.
+// VerifyOptions returns the options for verifying a client certificate, and false if no client CA is
+// configured.
 func (s *Server) VerifyOptions() (x509.VerifyOptions, bool) {
 	pool := s.ClientCAs()
 	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, pool != nil
@@ -171,20 +169,20 @@ func (s *Server) VerifyOptions() (x509.VerifyOptions, bool) {
 // ClientCABundle returns the bundle of --client-ca-file, or nil.
 func (s *Server) ClientCABundle() *tlsfiles.Bundle { return s.tls.clients }
 
-// Close gives the port back. It is for servers that are not run.
+// Close releases the port of a server that was not run.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run serves handler until ctx ends, and then walks the timeline to its end.
-// The error is nil after an orderly shutdown.
+// Run serves handler until ctx ends, and then shuts down in the order of the timeline. It returns
+// nil after an orderly shutdown.
 func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
-	g := newGate(handler, s.long, s.o.ShutdownRetryAfter, s.limits)
+	g := newGate(handler, s.longRunning, s.o.ShutdownRetryAfter, s.limits)
 	server, err := s.httpServer(g)
 	if err != nil {
 		return err
 	}
-	conns := shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.heads)
-	s.open = &conns.open
+	conns := newHandshakes(s.listener, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers)
+	s.openConns = &conns.openConns
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
@@ -201,10 +199,10 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 			return err
 		}
 		return nil
-	}}, task.Task{Name: "follow certificates", Run: func(ctx context.Context) error {
+	}}, task.Task{Name: "watch certificate files", Run: func(ctx context.Context) error {
 		return tlsfiles.Watch(ctx, s.log, sources(s.certs)...)
-	}}, task.Task{Name: "ends of certificates", Run: func(ctx context.Context) error {
-		return warnOfEnds(ctx, s.log, s.certs)
+	}}, task.Task{Name: "warn of certificate expiry", Run: func(ctx context.Context) error {
+		return warnOfExpiry(ctx, s.log, s.certs)
 	}})
 }
 
@@ -212,7 +210,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.o.DisableHTTP2)
-	server := &http.Server{ // responses are bounded by exchange
+	server := &http.Server{ // exchange limits responses
 		Handler:           handler,
 		ConnContext:       s.connContext,
 		ConnState:         s.connState,
@@ -223,7 +221,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		Protocols:         protocols,
 		ErrorLog:          log.New(errorLog{s.log}, "", 0),
 
-		DisableGeneralOptionsHandler: true, // which waits for a body without end; see gate
+		DisableGeneralOptionsHandler: true, // the general handler reads a body without a time limit; see gate
 	}
 	if s.o.DisableHTTP2 {
 		return server, nil
@@ -234,30 +232,30 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	return server, nil
 }
 
-// connContext lets the answers of a connection find it.
+// connContext adds the connection to the context of its requests.
 func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	if h, ok := c.(*headConn); ok {
-		ctx = context.WithValue(ctx, headKey{}, h)
+	if h, ok := c.(*headerConn); ok {
+		ctx = context.WithValue(ctx, headerConnKey{}, h)
 	}
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
-		if below, ok := t.NetConn().(*turnConn); ok {
-			ctx = context.WithValue(ctx, belowKey{}, below)
+		if below, ok := t.NetConn().(*limitedConn); ok {
+			ctx = context.WithValue(ctx, connKey{}, below)
 		}
 	}
-	if s.conn != nil {
-		ctx = s.conn(ctx, c)
+	if s.connection != nil {
+		ctx = s.connection(ctx, c)
 	}
 	return ctx
 }
 
-// serveHTTP2 has the server speak HTTP/2.
+// serveHTTP2 enables the selected HTTP/2 implementation.
 func (s *Server) serveHTTP2(server *http.Server) error {
 	if s.o.HTTP2Implementation == http2Standard {
 		return http2.ConfigureServer(server, &http2.Server{
 			MaxConcurrentStreams: uint32(s.o.MaxHTTP2Streams), IdleTimeout: idleTimeout,
 			ReadIdleTimeout: pingAfter, PingTimeout: pingTimeout,
-			// A handler sees nothing of a frame before its end. Larger frames of a slow client
-			// would exceed the time-out of bodies.
+			// A handler sees a frame only when it is complete. Larger frames of a slow client would
+			// exceed the timeout of bodies.
 			MaxReadFrameSize: 16 << 10,
 		})
 	}
@@ -265,14 +263,14 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
 		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
-	}, s.o.MaxResetsPerAddress, s.clients, s.heads)
+	}, s.o.MaxResetsPerAddress, s.clients, s.headers)
 }
 
-// connState tells a connection of HTTP/1 that another request may come.
+// connState tracks active connections, and prepares an idle HTTP/1 connection for its next request.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
 	s.active.set(c, state == http.StateActive)
-	if h, ok := c.(*headConn); ok && state == http.StateIdle {
-		h.begin()
+	if h, ok := c.(*headerConn); ok && state == http.StateIdle {
+		h.expectHeader()
 	}
 }
 
@@ -305,11 +303,11 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	close(s.stopLong)
 
 	if n := g.wait(short, s.o.RequestTimeout); n > 0 {
-		s.log.Warn("requests are cut off", "count", n, "timeout", s.o.RequestTimeout)
+		s.log.Warn("aborting requests after the timeout", "count", n, "timeout", s.o.RequestTimeout)
 	}
 	grace := max(longRunningGrace, s.o.WatchGrace)
 	if n := g.wait(long, grace); n > 0 {
-		s.log.Warn("long-running requests are cut off", "count", n, "timeout", grace)
+		s.log.Warn("aborting long-running requests after the timeout", "count", n, "timeout", grace)
 	}
 	s.waitForDelivery(g, time.Until(begin.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
 	t.InFlightRequestsDrained.signal(begin)
@@ -319,24 +317,25 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	timer := time.AfterFunc(closeGrace, cancel)
 	defer timer.Stop()
 	if err := <-closed; err != nil {
-		// Connections that never sent a request are not idle to Shutdown.
+		// Shutdown does not count connections that never sent a request as idle.
 		if err := server.Close(); err != nil {
-			s.log.Warn("closing connections", "error", err)
+			s.log.Warn("failed to close connections", "error", err)
 		}
 	}
 	t.HTTPServerStoppedListening.signal(begin)
 }
 
-// waitForDelivery waits until clients have acknowledged what was sent: once the process ends, a
-// client that sends another frame loses the rest. It gives up once no client has taken anything for
-// the timeout of a connection.
+// waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,
+// the kernel resets the connection of a client that sends another frame, and the rest of the
+// response is lost. It gives up when no client has acknowledged anything for connPatience times the
+// stall timeout.
 func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
 	defer tick.Stop()
 	end := time.Now().Add(atMost)
 	last, grew := int64(-1), time.Now()
 	for {
-		acknowledged, outstanding := s.open.delivered()
+		acknowledged, outstanding := s.openConns.delivered()
 		now := time.Now()
 		if acknowledged != last {
 			last, grew = acknowledged, now
@@ -345,14 +344,14 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 		case outstanding == 0 && (s.active.none() || !g.isDrained()):
 			return
 		case now.After(end) || now.Sub(grew) > connPatience*s.o.StallTimeout:
-			s.log.Warn("responses are cut off", "bytes", outstanding)
+			s.log.Warn("aborting responses that were not delivered", "bytes", outstanding)
 			return
 		}
 		<-tick.C
 	}
 }
 
-// activeConns are the connections of HTTP/1 and of net/http's HTTP/2 on which a request is not over.
+// activeConns holds the HTTP/1 and net/http HTTP/2 connections with a request in progress.
 type activeConns struct {
 	mu    sync.Mutex // a leaf
 	conns map[net.Conn]struct{}
@@ -376,7 +375,7 @@ func (a *activeConns) none() bool {
 	return len(a.conns) == 0
 }
 
-// errorLog takes what net/http logs.
+// errorLog forwards net/http's log messages.
 type errorLog struct{ log *slog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {

@@ -42,8 +42,8 @@ func testOptions(t testing.TB) *serving.Options {
 	return o
 }
 
-// running is a server under test and a client that trusts it.
-type running struct {
+// testServer is a server under test with a client that trusts it.
+type testServer struct {
 	*serving.Server
 	url    string
 	client *http.Client
@@ -54,7 +54,7 @@ type running struct {
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *running {
+func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *testServer {
 	t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, hand
 	mux.Handle("/livez", engine)
 	mux.Handle("/", rest)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
+	r := &testServer{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
 	r.client = newClient(t, o.CertFile, nil)
 	go func() { r.done <- s.Run(ctx, mux) }()
 	t.Cleanup(func() {
@@ -103,7 +103,7 @@ func newClient(t testing.TB, trust string, cert *tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-func (r *running) get(t *testing.T, path string) (*http.Response, string) {
+func (r *testServer) get(t *testing.T, path string) (*http.Response, string) {
 	t.Helper()
 	resp, err := r.client.Get(r.url + path)
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *running) get(t *testing.T, path string) (*http.Response, string) {
 	return resp, string(body)
 }
 
-func (r *running) wait(t *testing.T) {
+func (r *testServer) wait(t *testing.T) {
 	t.Helper()
 	err := <-r.done
 	close(r.done)
@@ -138,8 +138,8 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	}
 }
 
-// TestRequestsKnowTheirConnection: what the service says of it is in their context.
-func TestRequestsKnowTheirConnection(t *testing.T) {
+// TestConnectionContext checks that values of Config.Connection are in the context of each request.
+func TestConnectionContext(t *testing.T) {
 	type key struct{}
 	for _, http1 := range []bool{false, true} {
 		o := testOptions(t)
@@ -159,11 +159,11 @@ func TestRequestsKnowTheirConnection(t *testing.T) {
 		go func() {
 			done <- s.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Context().Value(key{}); got != r.RemoteAddr {
-					t.Errorf("%s: the connection of %s is said to be %v", r.Proto, r.RemoteAddr, got)
+					t.Errorf("%s: context value for %s = %v", r.Proto, r.RemoteAddr, got)
 				}
 			}))
 		}()
-		r := &running{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
+		r := &testServer{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
 		r.get(t, "/x")
 		cancel()
 		if err := <-done; err != nil {
@@ -180,8 +180,7 @@ func TestHTTP2CanBeDisabled(t *testing.T) {
 	}
 }
 
-// TestShutdownFollowsTheTimeline has a short request and a watch in flight
-// when the server is told to end.
+// TestShutdownFollowsTheTimeline shuts down a server with a short request and a watch in flight.
 func TestShutdownFollowsTheTimeline(t *testing.T) {
 	for _, retryAfter := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "retry-after"}[retryAfter], func(t *testing.T) {
@@ -224,7 +223,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			}()
 			<-inShort
 
-			tl, told := r.Timeline(), time.Now()
+			tl, begin := r.Timeline(), time.Now()
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
 			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
@@ -237,11 +236,11 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			if !tl.AfterShutdownDelayDuration.Happened() || tl.InFlightRequestsDrained.Happened() {
 				t.Error("events out of order")
 			}
-			if after := time.Since(told); after < o.ShutdownDelay {
-				t.Errorf("requests are refused after %v", after)
+			if after := time.Since(begin); after < o.ShutdownDelay {
+				t.Errorf("requests were refused after %v, want at least the delay", after)
 			}
 			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "end\n" {
-				t.Errorf("the watch ends with %q, %v", rest, err)
+				t.Errorf("watch ended with %q, %v", rest, err)
 			}
 			if retryAfter {
 				fresh := newClient(t, o.CertFile, nil)
@@ -252,24 +251,24 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 				body, _ := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"reason":"TooManyRequests"`) {
-					t.Errorf("a new request is answered with %d %v %s", resp.StatusCode, resp.Header, body)
+					t.Errorf("new request got %d %v %s, want 429", resp.StatusCode, resp.Header, body)
 				}
 			} else if _, err := newClient(t, o.CertFile, nil).Get(r.url + "/new"); err == nil {
-				t.Error("a new connection is accepted")
+				t.Error("a new connection was accepted")
 			}
 			close(release)
 			if body := <-answered; body != "complete" {
-				t.Errorf("the request in flight got %q", body)
+				t.Errorf("request in flight got %q, want complete", body)
 			}
 			r.wait(t)
 			if !tl.InFlightRequestsDrained.Happened() || !tl.HTTPServerStoppedListening.Happened() {
-				t.Error("the timeline did not end")
+				t.Error("the last events did not happen")
 			}
 		})
 	}
 }
 
-func TestShutdownCutsOffWhatTakesTooLong(t *testing.T) {
+func TestShutdownAbortsSlowRequests(t *testing.T) {
 	o := testOptions(t)
 	o.RequestTimeout = 10 * time.Millisecond
 	entered := make(chan struct{})
@@ -292,11 +291,11 @@ func TestShutdownCutsOffWhatTakesTooLong(t *testing.T) {
 	r.stop()
 	r.wait(t)
 	if err := <-failed; err == nil {
-		t.Error("a request that was cut off looks complete")
+		t.Error("an aborted request looks complete")
 	}
 }
 
-func TestIdleAndUnusedConnectionsDoNotHoldUpTheEnd(t *testing.T) {
+func TestIdleConnectionsDoNotDelayShutdown(t *testing.T) {
 	r := start(t, testOptions(t), nil, hello)
 	r.get(t, "/x")
 	conn, err := net.Dial("tcp", r.Addr().String())
@@ -323,7 +322,7 @@ func newCA(t *testing.T) *ca {
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: t.Name()}, IsCA: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	// The name differs from one CA to the next, as clients choose by it.
+	// The name differs for each CA, because clients select certificates by issuer name.
 	template.Subject.SerialNumber = key.X.String()
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -350,8 +349,8 @@ func (c *ca) client(t *testing.T, name string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestClientCertificates shows that they are asked for, not verified by TLS,
-// and that a rotated CA counts for the next connection.
+// TestClientCertificates checks that TLS requests client certificates without verifying them, and
+// that a reloaded CA applies to the next connection.
 func TestClientCertificates(t *testing.T) {
 	o := testOptions(t)
 	old, next := newCA(t), newCA(t)
@@ -413,7 +412,7 @@ func TestCertificateByName(t *testing.T) {
 		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
 		o.SNI = append(o.SNI, serving.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
-	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // which nobody is called
+	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // matches no name
 	r := start(t, o, nil, hello)
 	for name, want := range map[string]string{
 		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
@@ -443,7 +442,7 @@ func TestPortSharing(t *testing.T) {
 	config := serving.Config{Options: same, Logger: silent(), Health: health.New(health.Config{Logger: silent()})}
 	if s, err := serving.NewServer(config); err == nil {
 		s.Close()
-		t.Error("the port is shared though nobody permitted it")
+		t.Error("the port was shared without permission")
 	}
 	same.PermitPortSharing = true
 	s, err := serving.NewServer(config)
@@ -465,12 +464,12 @@ func TestFlags(t *testing.T) {
 			"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, ""},
 		{"address", []string{"--bind-address=nowhere"}, "bind-address"},
 		{"port", []string{"--secure-port=70000"}, "--secure-port 70000"},
-		{"half a pair", []string{"--tls-cert-file=a"}, "go together"},
+		{"certificate without key", []string{"--tls-cert-file=a"}, "go together"},
 		{"streams", []string{"--http2-max-streams-per-connection=0"}, "must be positive"},
 		{"delay", []string{"--shutdown-delay-duration=-1s"}, "must not be negative"},
 		{"grace", []string{"--livez-grace-period=-1s"}, "must not be negative"},
 		{"version", []string{"--tls-min-version=TLS9"}, `unknown version "TLS9"`},
-		{"former names of suites", []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, ""},
+		{"former cipher suite names", []string{"--tls-cipher-suites=TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, ""},
 		{"suite", []string{"--tls-cipher-suites=NULL"}, `unknown cipher suite "NULL"`},
 		{"named pair", []string{"--tls-sni-cert-key=a.crt"}, "CERT,KEY"},
 		{"named pair, empty name", []string{"--tls-sni-cert-key=a.crt,a.key:"}, "a name is empty"},

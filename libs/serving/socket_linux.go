@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how much of what was written the kernel keeps before it sends it, in bytes. A write
-// waits beyond that, so that the frames of HTTP/2 that are written next are not far behind.
+// maxUnsent is the number of written bytes that the kernel buffers before it sends them. A write
+// blocks beyond that, so that HTTP/2 frames written later are not delayed by much.
 const maxUnsent = 128 << 10
 
 // limitUnsent sets maxUnsent for a connection. Connections do not inherit it from a Multipath TCP
@@ -22,7 +22,7 @@ func limitUnsent(raw syscall.RawConn) {
 // whether the kernel reports it.
 func unacknowledged(raw syscall.RawConn) (bytes int64, ok bool) {
 	n := 0
-	_ = raw.Control(func(fd uintptr) { // which fails once the connection is closed
+	_ = raw.Control(func(fd uintptr) { // fails once the connection is closed
 		n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
 	})
 	return int64(n), true

@@ -7,8 +7,8 @@ import (
 )
 
 func TestConnectionsLimitUnsentBytes(t *testing.T) {
-	_, server := connected(t)
-	c := newTurnConn(t.Context(), &handshakes{}, server)
+	_, server := tcpPair(t)
+	c := newLimitedConn(t.Context(), &handshakes{}, server)
 	if err := c.raw.Control(func(fd uintptr) {
 		if n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT); n != maxUnsent {
 			t.Errorf("TCP_NOTSENT_LOWAT is %d, want %d; error: %v", n, maxUnsent, err)

@@ -1,15 +1,14 @@
 package serving
 
-// handlerStack is about what a handler needs of stack, in bytes.
+// handlerStack is the approximate stack size that a handler needs, in bytes.
 const handlerStack = 10 << 10
 
-// needStack gives a request's goroutine the stack that its handlers will need, at once
-// and while there is next to nothing on it. A stack that grows on the way, below sixty
-// frames, has them all copied and looked up, which can cost more than a small read. What
-// runs for long is better left alone: it holds what it once needed.
+// growStack grows the goroutine's stack to the size that handlers need while it is almost empty. A
+// stack that grows later, below sixty frames, has to be copied and adjusted, which can cost more
+// than a small read. Long-running requests are excluded, because they would keep the memory.
 //
 //go:noinline
-func needStack(i int) byte {
+func growStack(i int) byte {
 	var frame [handlerStack]byte
 	return frame[uint(i)%handlerStack]
 }

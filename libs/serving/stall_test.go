@@ -20,9 +20,8 @@ import (
 	"binnacle/libs/serving"
 )
 
-// stalling is a server whose clients must not stall for long, with what its
-// handler heard of the body and of its answer.
-func stalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*running, chan error) {
+// startStalling starts a server and returns the errors of its handler.
+func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*testServer, chan error) {
 	t.Helper()
 	heard := make(chan error, 1)
 	r := start(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
@@ -33,24 +32,23 @@ func stalling(t *testing.T, o *serving.Options, long bool, handler func(w http.R
 	return r, heard
 }
 
-// steady is what a handler of watches does.
-func steady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
+// withSteady calls LimitStall before the handler.
+func withSteady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		serving.Steady(struct{ http.ResponseWriter }{w}) // no more is done for a writer that hides others
-		serving.Steady(w)
+		serving.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
+		serving.LimitStall(w)
 		return handler(w, r)
 	}
 }
 
-func impatient(t *testing.T) *serving.Options {
+func shortStallOptions(t *testing.T) *serving.Options {
 	o := testOptions(t)
-	o.StallTimeout = 200 * time.Millisecond // a test that is not let in for as long stalls itself
+	o.StallTimeout = 200 * time.Millisecond // long enough that a slow test run does not stall itself
 	return o
 }
 
-// dial connects with one protocol. What the server makes of the connection shows
-// in the test's own deadline, which is far away.
-func dial(t *testing.T, r *running, proto string) *tls.Conn {
+// dial connects with one protocol. The test deadline of the connection is far in the future.
+func dial(t *testing.T, r *testServer, proto string) *tls.Conn {
 	t.Helper()
 	raw, err := r.connect(t.Context(), "tcp", r.Addr().String())
 	if err != nil {
@@ -67,13 +65,13 @@ func dial(t *testing.T, r *running, proto string) *tls.Conn {
 	return conn
 }
 
-// rawHTTP2 is a client of HTTP/2 that grants the server what window it likes.
+// rawHTTP2 is an HTTP/2 client that controls its flow-control windows.
 type rawHTTP2 struct {
 	*http2.Framer
 	t *testing.T
 }
 
-func dialHTTP2(t *testing.T, r *running, window uint32) *rawHTTP2 {
+func dialHTTP2(t *testing.T, r *testServer, window uint32) *rawHTTP2 {
 	t.Helper()
 	conn := dial(t, r, "h2")
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
@@ -100,7 +98,7 @@ func (c *rawHTTP2) request(id uint32, method string, end bool) {
 	}
 }
 
-// ended reads until the server resets a stream or ends it.
+// ended reads until the server resets or ends a stream.
 func (c *rawHTTP2) ended(id uint32) string {
 	c.t.Helper()
 	for {
@@ -124,35 +122,36 @@ func readAll(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// TestBodyThatDoesNotCome: a client announces a body, and sends nothing of it.
-func TestBodyThatDoesNotCome(t *testing.T) {
+// TestMissingBodyTimesOut checks that a read of a body that never arrives fails.
+func TestMissingBodyTimesOut(t *testing.T) {
 	t.Run("HTTP/1", func(t *testing.T) {
-		r, heard := stalling(t, impatient(t), false, readAll)
+		r, heard := startStalling(t, shortStallOptions(t), false, readAll)
 		conn := dial(t, r, "http/1.1")
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
 		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the body ends with %v", err)
+			t.Errorf("reading the body = %v, want a deadline error", err)
 		}
 		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400") {
-			t.Errorf("%q, %v: want an answer, and the end of the connection", got, err)
+			t.Errorf("got %q, %v, want a 400 response and the end of the connection", got, err)
 		}
 	})
 	t.Run("HTTP/2", func(t *testing.T) {
-		r, heard := stalling(t, impatient(t), false, readAll)
+		r, heard := startStalling(t, shortStallOptions(t), false, readAll)
 		c := dialHTTP2(t, r, 1<<16)
 		c.request(1, "POST", false)
 		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the body ends with %v", err)
+			t.Errorf("reading the body = %v, want a deadline error", err)
 		}
 		c.ended(1)
 	})
 }
 
-// TestBodyThatTrickles: something comes all the time, and never all of it.
-func TestBodyThatTrickles(t *testing.T) {
-	o := impatient(t)
+// TestTricklingBodyTimesOut checks that a body that arrives byte by byte ends with the request
+// timeout.
+func TestTricklingBodyTimesOut(t *testing.T) {
+	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 10*time.Second, 100*time.Millisecond
-	r, heard := stalling(t, o, false, readAll)
+	r, heard := startStalling(t, o, false, readAll)
 	body, in := io.Pipe()
 	go func() {
 		defer in.Close()
@@ -169,15 +168,15 @@ func TestBodyThatTrickles(t *testing.T) {
 	}
 	body.Close()
 	if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the body ends with %v", err)
+		t.Errorf("reading the body = %v, want a deadline error", err)
 	}
 }
 
-// TestBodyThatNobodyReads: the handler answers without it, and net/http wants the
-// rest of it before it sends that. A long answer is cut for it.
-func TestBodyThatNobodyReads(t *testing.T) {
+// TestUnreadBodyDoesNotBlockResponse checks that the connection ends if the client does not send a
+// body that the handler ignores. net/http reads the rest of the body before it responds.
+func TestUnreadBodyDoesNotBlockResponse(t *testing.T) {
 	for _, size := range []int{1, 1 << 20} {
-		r, heard := stalling(t, impatient(t), false, func(w http.ResponseWriter, _ *http.Request) error {
+		r, heard := startStalling(t, shortStallOptions(t), false, func(w http.ResponseWriter, _ *http.Request) error {
 			_, err := w.Write(make([]byte, size))
 			return err
 		})
@@ -185,7 +184,7 @@ func TestBodyThatNobodyReads(t *testing.T) {
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
 		<-heard
 		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || err != nil && size == 1 {
-			t.Errorf("an answer of %d bytes: %v: want the end of the connection", size, err)
+			t.Errorf("response of %d bytes: %v, want the end of the connection", size, err)
 		}
 	}
 }
@@ -211,33 +210,33 @@ func flushMuch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// TestAnswerThatIsNotRead: a client asks, and takes nothing of the answer.
-func TestAnswerThatIsNotRead(t *testing.T) {
+// TestUnreadResponseIsAborted checks that writes fail if the client does not read the response.
+func TestUnreadResponseIsAborted(t *testing.T) {
 	for name, long := range map[string]bool{"short": false, "watch": true} {
-		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"pieces": writeMuch, "flushed": flushMuch} {
+		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"writes": writeMuch, "flushed": flushMuch} {
 			if long {
-				write = steady(write)
+				write = withSteady(write)
 			}
 			t.Run(name+" HTTP/1 "+what, func(t *testing.T) {
-				r, heard := stalling(t, impatient(t), long, write)
+				r, heard := startStalling(t, shortStallOptions(t), long, write)
 				conn := dial(t, r, "http/1.1")
 				fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 				if err := <-heard; err == nil {
-					t.Error("everything was sent")
+					t.Error("the write succeeded, want an error")
 				}
 			})
 			for _, implementation := range []string{"own", "standard"} {
 				t.Run(name+" HTTP/2 "+what+" "+implementation, func(t *testing.T) {
-					o := impatient(t)
+					o := shortStallOptions(t)
 					o.HTTP2Implementation = implementation
-					r, heard := stalling(t, o, long, write)
+					r, heard := startStalling(t, o, long, write)
 					c := dialHTTP2(t, r, 0)
 					c.request(1, "GET", true)
 					if got := c.ended(1); got != "reset" {
-						t.Errorf("the stream ends with %s", got)
+						t.Errorf("stream ended with %s, want reset", got)
 					}
 					if err := <-heard; err == nil {
-						t.Error("everything was sent")
+						t.Error("the write succeeded, want an error")
 					}
 				})
 			}
@@ -245,15 +244,15 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestHijackedConnectionThatIsNotRead: who takes over the connection of a watch
-// need not bound it.
-func TestHijackedConnectionThatIsNotRead(t *testing.T) {
+// TestUnreadHijackedConnectionTimesOut checks that writes to the hijacked connection of a watch are
+// limited.
+func TestUnreadHijackedConnectionTimesOut(t *testing.T) {
 	for what, write := range map[string]func(net.Conn, *bufio.ReadWriter) error{
 		"connection": func(c net.Conn, _ *bufio.ReadWriter) error { _, err := c.Write(make([]byte, 64<<10)); return err },
 		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, heard := stalling(t, impatient(t), true, steady(func(w http.ResponseWriter, _ *http.Request) error {
+			r, heard := startStalling(t, shortStallOptions(t), true, withSteady(func(w http.ResponseWriter, _ *http.Request) error {
 				conn, rw, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					return err
@@ -269,41 +268,41 @@ func TestHijackedConnectionThatIsNotRead(t *testing.T) {
 			conn := dial(t, r, "http/1.1")
 			fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
 			if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("writing ends with %v", err)
+				t.Errorf("writing = %v, want a deadline error", err)
 			}
 		})
 	}
 }
 
-// TestSmallAnswerThatIsNotRead: what waits to be sent after the handler is bounded
-// too.
-func TestSmallAnswerThatIsNotRead(t *testing.T) {
+// TestUnreadSmallResponseIsReset checks that a buffered response that the client does not read is
+// reset after the handler has returned.
+func TestUnreadSmallResponseIsReset(t *testing.T) {
 	for name, long := range map[string]bool{"short": false, "long-running": true} {
 		t.Run(name, func(t *testing.T) {
-			o := impatient(t)
+			o := shortStallOptions(t)
 			o.RequestTimeout = 50 * time.Millisecond
-			r, _ := stalling(t, o, long, func(w http.ResponseWriter, _ *http.Request) error {
+			r, _ := startStalling(t, o, long, func(w http.ResponseWriter, _ *http.Request) error {
 				_, err := io.WriteString(w, "hello")
 				return err
 			})
 			c := dialHTTP2(t, r, 0)
 			c.request(1, "GET", true)
 			if got := c.ended(1); got != "reset" {
-				t.Errorf("the stream ends with %s", got)
+				t.Errorf("stream ended with %s, want reset", got)
 			}
 		})
 	}
 }
 
-// TestIdleIsNotStalled: a long-running request may say nothing for long, a client
-// may read slowly, and a connection goes on after an answer without a body read.
-func TestIdleIsNotStalled(t *testing.T) {
-	o := impatient(t)
+// TestIdleWatchIsNotAborted checks that a silent watch and a slow client are not aborted, and that a
+// connection survives a request whose body was not read.
+func TestIdleWatchIsNotAborted(t *testing.T) {
+	o := shortStallOptions(t)
 	o.StallTimeout, o.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond
 	for _, http1 := range []bool{false, true} {
 		o := *o
 		o.DisableHTTP2 = http1
-		r, heard := stalling(t, &o, true, steady(func(w http.ResponseWriter, r *http.Request) error {
+		r, heard := startStalling(t, &o, true, withSteady(func(w http.ResponseWriter, r *http.Request) error {
 			for range 5 {
 				if _, err := io.WriteString(w, "line\n"); err != nil {
 					return err
@@ -311,7 +310,7 @@ func TestIdleIsNotStalled(t *testing.T) {
 				if err := http.NewResponseController(w).Flush(); err != nil {
 					return err
 				}
-				select { // the silence is what is tested
+				select { // the silence is the condition under test
 				case <-time.After(3 * o.StallTimeout):
 				case <-r.Context().Done():
 					return r.Context().Err()
@@ -328,16 +327,17 @@ func TestIdleIsNotStalled(t *testing.T) {
 		}
 		resp.Body.Close()
 		if err := <-heard; err != nil || lines != 5 {
-			t.Errorf("%s: %d lines, %v", resp.Proto, lines, err)
+			t.Errorf("%s: got %d lines, %v, want 5", resp.Proto, lines, err)
 		}
 	}
 }
 
-// TestConnectionIsUsedAgain after an answer and a body of every sort.
-func TestConnectionIsUsedAgain(t *testing.T) {
-	o := impatient(t)
+// TestHTTP1ConnectionIsReused checks that a connection serves further requests after responses and
+// bodies of several sizes.
+func TestHTTP1ConnectionIsReused(t *testing.T) {
+	o := shortStallOptions(t)
 	o.DisableHTTP2 = true
-	r, heard := stalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+	r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
 		body, err := io.ReadAll(r.Body)
 		if err == nil {
 			_, err = w.Write(body)
@@ -360,11 +360,11 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		}
 		n, err := io.Copy(io.Discard, resp.Body)
 		if err != nil || n != int64(size) {
-			t.Errorf("%d of %d bytes, %v", n, size, err)
+			t.Errorf("received %d of %d bytes, %v", n, size, err)
 		}
 		if err := <-heard; err != nil {
 			t.Error(err)
 		}
-		<-time.After(3 * o.StallTimeout) // no deadline is left on it
+		<-time.After(3 * o.StallTimeout) // no deadline may remain
 	}
 }

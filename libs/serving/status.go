@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// status is the Status object in the order in which Kubernetes writes it.
-// The full type is not needed for the few answers of this package.
+// status is a Status object in the field order of Kubernetes. The few responses of this package do
+// not need the full type.
 type status struct {
 	Kind       string   `json:"kind"`
 	APIVersion string   `json:"apiVersion"`
@@ -27,6 +27,6 @@ func writeStatus(w http.ResponseWriter, code int, reason, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	// The client is gone when this fails; there is nobody to tell.
+	// An error means that the client is gone.
 	_, _ = w.Write(body)
 }

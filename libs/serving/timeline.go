@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Event is a point of a server's life that others wait for.
+// Event is a step of the shutdown that other components can wait for.
 type Event struct {
 	name string
 	log  *slog.Logger
@@ -24,7 +24,7 @@ func (e *Event) Name() string { return e.name }
 // Signaled returns a channel that is closed when the event has happened.
 func (e *Event) Signaled() <-chan struct{} { return e.ch }
 
-// Happened tells whether the event has happened.
+// Happened reports whether the event has happened.
 func (e *Event) Happened() bool {
 	select {
 	case <-e.ch:
@@ -43,15 +43,15 @@ func (e *Event) signal(begin time.Time) {
 
 // Timeline holds the events of a shutdown in the order in which they happen.
 type Timeline struct {
-	// ShutdownInitiated: the process was told to end.
+	// ShutdownInitiated: the context of Run has ended.
 	ShutdownInitiated *Event
 	// AfterShutdownDelayDuration: --shutdown-delay-duration has passed.
 	AfterShutdownDelayDuration *Event
-	// NotAcceptingNewRequest: from now on new requests are refused.
+	// NotAcceptingNewRequest: new requests are refused.
 	NotAcceptingNewRequest *Event
-	// InFlightRequestsDrained: every request has ended, or its time is over.
+	// InFlightRequestsDrained: every request has ended or timed out.
 	InFlightRequestsDrained *Event
-	// HTTPServerStoppedListening: no connection is left.
+	// HTTPServerStoppedListening: all connections are closed.
 	HTTPServerStoppedListening *Event
 }
 

@@ -12,24 +12,23 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// tlsMaterial picks, for each handshake, the certificate and the client CAs
-// that are in use at that moment.
+// tlsMaterial selects the current certificate and client CAs for each handshake.
 type tlsMaterial struct {
 	base    *tls.Config
 	pair    *tlsfiles.Pair
 	sni     []sniPair
 	clients *tlsfiles.Bundle   // of --client-ca-file, or nil
-	hinted  []*tlsfiles.Bundle // clients and the extra ones
+	hinted  []*tlsfiles.Bundle // clients and the extra CAs
 
 	config atomic.Pointer[hintedConfig]
 }
 
 type sniPair struct {
 	pair  *tlsfiles.Pair
-	names []string // empty: the certificate's own
+	names []string // the certificate's own names if empty
 }
 
-// hintedConfig is base with the client CAs of some moment.
+// hintedConfig is base with the client CAs of pools.
 type hintedConfig struct {
 	pools  []*x509.CertPool
 	config *tls.Config
@@ -61,8 +60,8 @@ func loadTLS(o *Options) (*tlsMaterial, error) {
 		GetCertificate:     m.certificate,
 		GetConfigForClient: m.configForClient,
 		NextProtos:         []string{"h2", "http/1.1"},
-		// Small records at the beginning of a connection serve pages that are shown while
-		// they arrive. A watch event of some KB takes five of them, and as many writes.
+		// Small records at the beginning of a connection are meant for pages that render while they
+		// load. A watch event of a few KB would take five of them, and as many writes.
 		DynamicRecordSizingDisabled: true,
 	}
 	if o.DisableHTTP2 {
@@ -74,7 +73,7 @@ func loadTLS(o *Options) (*tlsMaterial, error) {
 	return m, nil
 }
 
-// certificates are those that the server shows, and those that it believes.
+// certificates returns the server's certificates and the client CAs.
 func (m *tlsMaterial) certificates() []Certificate {
 	out := []Certificate{{Use: "serving", Source: m.pair}}
 	for _, s := range m.sni {
@@ -90,11 +89,11 @@ func (m *tlsMaterial) certificates() []Certificate {
 	return out
 }
 
-// configForClient names the welcome issuers to the client; Go clients send
-// their certificate only if its issuer is among them.
+// configForClient returns a config that names the accepted issuers to the client. Go clients send
+// their certificate only if its issuer is named.
 func (m *tlsMaterial) configForClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	if len(m.hinted) == 0 {
-		return nil, nil // base as it is
+		return nil, nil // use base
 	}
 	pools := make([]*x509.CertPool, len(m.hinted))
 	for i, b := range m.hinted {

@@ -17,7 +17,7 @@ func TestRest(t *testing.T) {
 			at := time.Now()
 			task.Rest(t.Context(), begun)
 			if got := time.Since(at); got != want {
-				t.Errorf("after %v it rests %v", took, got)
+				t.Errorf("rest after %v = %v", took, got)
 			}
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -25,7 +25,7 @@ func TestRest(t *testing.T) {
 		at := time.Now()
 		task.Rest(ctx, at.Add(-time.Second))
 		if time.Since(at) > 0 {
-			t.Error("it rests longer than its context")
+			t.Error("Rest() continued after the end of the context")
 		}
 	})
 }

@@ -61,19 +61,19 @@ func TestParse(t *testing.T) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	if _, _, err := tokenfile.Load(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	if _, _, err := tokenfile.Load(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "read ") {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("folder: %v", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, 1<<30); err != nil { // a hole
+	if err := os.Truncate(path, 1<<30); err != nil { // a sparse file
 		t.Fatal(err)
 	}
 	if _, _, err := tokenfile.Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
-		t.Errorf("a file without end: %v", err)
+		t.Errorf("too large a file: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("tok,alice,u1\nbad\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if _, ok, _ := a.AuthenticateToken(t.Context(), "", nil); ok {
-			t.Error("the empty token is somebody")
+			t.Error("the empty token was authenticated")
 		}
 	})
 }

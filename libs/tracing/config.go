@@ -20,7 +20,7 @@ type Options struct{ ConfigFile string }
 
 // AddFlags declares the flag.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.ConfigFile, "tracing-config-file", o.ConfigFile, "File with the configuration of tracing: the collector and the share of requests (TracingConfiguration, apiserver.config.k8s.io/v1beta1). If empty, no traces are made.")
+	fs.StringVar(&o.ConfigFile, "tracing-config-file", o.ConfigFile, "File with the tracing configuration: the collector and the sampling rate (TracingConfiguration, apiserver.config.k8s.io/v1beta1). If empty, tracing is disabled.")
 }
 
 // Read reads and validates the file. It returns nil without a file.

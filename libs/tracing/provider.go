@@ -77,7 +77,7 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	}
 	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_tracing_spans_total",
-		Help: "Spans by what became of them: ended, then exported or lost. What ended and is neither waits, or found no room.",
+		Help: "Spans by outcome: ended, exported or lost. Ended spans that are neither exported nor lost wait in the queue or were dropped because it was full.",
 	}, []string{"stage"})
 	if err := c.Metrics.Register(counts); err != nil {
 		return nil, fmt.Errorf("traces: metrics: %w", err)
@@ -119,7 +119,7 @@ func (p *Provider) Close() {
 	err := p.roots.Shutdown(ctx)
 	p.exporter.end()
 	if err != nil {
-		p.exporter.log.Warn("spans were lost at the end", "error", err)
+		p.exporter.log.Warn("failed to export all spans at shutdown", "error", err)
 	}
 	p.exporter.close()
 }
@@ -158,12 +158,12 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	if err != nil {
 		e.lost.Add(float64(len(spans)))
 		if !e.failing {
-			e.log.Warn("the collector of traces takes no spans", "error", err)
+			e.log.Warn("failed to export spans to the trace collector", "error", err)
 		}
 	} else {
 		e.exported.Add(float64(len(spans)))
 		if e.failing {
-			e.log.Info("the collector of traces takes spans again")
+			e.log.Info("trace collector accepts spans again")
 		}
 	}
 	e.failing = err != nil
@@ -180,7 +180,7 @@ func (e *exporter) Shutdown(context.Context) error {
 func (e *exporter) close() {
 	e.closed.Do(func() {
 		if err := e.next.Shutdown(context.Background()); err != nil {
-			e.log.Debug("closing the connection to the collector of traces", "error", err)
+			e.log.Debug("failed to close the connection to the trace collector", "error", err)
 		}
 	})
 }

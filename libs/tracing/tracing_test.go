@@ -49,14 +49,14 @@ func TestConfigurations(t *testing.T) {
 		})
 	}
 	if _, err := (&tracing.Options{ConfigFile: "/none"}).Read(); err == nil || !strings.Contains(err.Error(), `unable to read tracing configuration from "/none"`) {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
 		t.Errorf("no file: %v, %v", c, err)
 	}
 }
 
-// provider makes one that the test closes.
+// provider returns a provider that is closed when the test ends.
 func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Registry) {
 	t.Helper()
 	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t, content)}).Read()
@@ -76,8 +76,9 @@ const (
 	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 )
 
-// TestWhoDecides: at a public door the rate alone, at others the caller's trace.
-func TestWhoDecides(t *testing.T) {
+// TestSamplingDecision checks that only the rate applies to untrusted callers, and the caller's
+// trace to others.
+func TestSamplingDecision(t *testing.T) {
 	all, none := "samplingRatePerMillion: 1000000\n", ""
 	for _, c := range []struct {
 		name, rate, parent string
@@ -110,7 +111,7 @@ func TestWhoDecides(t *testing.T) {
 				}
 				answer.Body.Close()
 				if out.Header.Get("Traceparent") != "" {
-					t.Error("the caller's request was changed")
+					t.Error("the caller's request was modified")
 				}
 			})
 			r := httptest.NewRequest(http.MethodGet, "/x", nil)
@@ -124,29 +125,30 @@ func TestWhoDecides(t *testing.T) {
 				t.Fatalf("%d spans: %+v", len(spans), spans)
 			}
 			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (c.spans > 0) {
-				t.Errorf("sent on: %q", sent)
+				t.Errorf("propagated: %q", sent)
 			}
 			for _, s := range spans {
 				const trace = "0af7651916cd43dd8448eb211c80319c"
 				if (s.Trace == trace) != c.goesOn {
-					t.Errorf("%s is of trace %s", s.Name, s.Trace)
+					t.Errorf("span %s has trace %s", s.Name, s.Trace)
 				}
 				if s.Name == "GET" && (len(s.Links) == 1 && s.Links[0] == trace) != c.linked {
-					t.Errorf("links: %v", s.Links)
+					t.Errorf("links = %v", s.Links)
 				}
 				if s.Name == "HTTP GET" && !strings.Contains(sent, s.Trace+"-"+s.ID) {
-					t.Errorf("%s was sent on, not %s", sent, s.ID)
+					t.Errorf("propagated %s, want span %s", sent, s.ID)
 				}
 				if s.Service != "testd" || s.Instance != "one" {
-					t.Errorf("it is of %s, %s", s.Service, s.Instance)
+					t.Errorf("span has service %s, instance %s", s.Service, s.Instance)
 				}
 			}
 		})
 	}
 }
 
-// TestWhatCallersChooseIsBounded: spans wait in memory.
-func TestWhatCallersChooseIsBounded(t *testing.T) {
+// TestSpanTextsAreLimited checks that texts that callers choose are limited, because spans wait in
+// memory.
+func TestSpanTextsAreLimited(t *testing.T) {
 	collector := tracingtest.Start(t)
 	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")
 	long := strings.Repeat("x", 1<<20)
@@ -165,7 +167,7 @@ func TestWhatCallersChooseIsBounded(t *testing.T) {
 		}
 	}
 	if len(collector.Spans()) != 1 {
-		t.Errorf("%d spans", len(collector.Spans()))
+		t.Errorf("got %d spans", len(collector.Spans()))
 	}
 }
 
@@ -173,9 +175,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestACollectorThatIsNotThereHoldsNobodyUp: neither one that is gone nor one that hangs;
-// what finds no room is lost, and counted.
-func TestACollectorThatIsNotThereHoldsNobodyUp(t *testing.T) {
+// TestUnavailableCollectorDoesNotBlock checks that an unreachable or hanging collector does not
+// block requests, and that lost spans are counted.
+func TestUnavailableCollectorDoesNotBlock(t *testing.T) {
 	hanging := tracingtest.Start(t)
 	hanging.Hang()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -189,7 +191,7 @@ func TestACollectorThatIsNotThereHoldsNobodyUp(t *testing.T) {
 			t.Parallel() // closing waits for the collector
 			p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+endpoint+"\n")
 			h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			const many = 10_000 // more than wait
+			const many = 10_000 // more than the queue holds
 			for range many {
 				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
 			}
@@ -203,14 +205,14 @@ func TestACollectorThatIsNotThereHoldsNobodyUp(t *testing.T) {
 				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 			}
 			if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
-				t.Errorf("counted: %v", counts)
+				t.Errorf("counts = %v", counts)
 			}
 		})
 	}
 }
 
-// TestWithoutAProviderNothingIsInTheWay: what is switched off is not there.
-func TestWithoutAProviderNothingIsInTheWay(t *testing.T) {
+// TestNilProviderCostsNothing checks that a nil provider wraps nothing and does not allocate.
+func TestNilProviderCostsNothing(t *testing.T) {
 	var p *tracing.Provider
 	next := http.NewServeMux()
 	if got := p.Handler(tracing.Incoming{}, next); got != http.Handler(next) {
@@ -225,17 +227,17 @@ func TestWithoutAProviderNothingIsInTheWay(t *testing.T) {
 	p.Close()
 	ctx := t.Context()
 	n := 1.0
-	for range 20 { // what earlier tests left behind may allocate meanwhile
+	for range 20 { // leftovers of earlier tests may allocate
 		n = min(n, testing.AllocsPerRun(10, func() {
 			inner, span := tracing.Start(ctx, "x", nil)
 			if inner != ctx {
-				t.Error("another context")
+				t.Error("the context was replaced")
 			}
 			span.Fail(nil)
 			span.End()
 		}))
 	}
 	if n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

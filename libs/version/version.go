@@ -1,6 +1,5 @@
-// Package version says which Kubernetes release the suite implements and what
-// it was built from. It is read by --version, /version, /metrics and the
-// User-Agent of every client in the suite.
+// Package version holds the Kubernetes version that the suite implements and the build information.
+// --version, /version, /metrics and the User-Agent of the suite's clients use it.
 package version
 
 import (
@@ -12,22 +11,21 @@ import (
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
 
-// The Kubernetes release whose API the suite serves.
+// The Kubernetes version whose API the suite serves.
 const (
 	Major      = "1"
 	Minor      = "33"
 	Kubernetes = "v1.33.13"
 	// MinorNumber is Minor.
 	MinorNumber = 33
-	// OldestEmulated is the oldest minor version that a server can behave as.
+	// OldestEmulated is the oldest minor version that a server can emulate.
 	OldestEmulated = 31
 )
 
-// What the linker says of a release (-X binnacle/libs/version.release=v1.2.3); nobody
-// else writes them. deploy/dist sets them.
+// Set by the linker for releases (-X binnacle/libs/version.release=v1.2.3) from deploy/dist.
 var release, commit, date string
 
-// Suite is binnacle's own version: "devel" for what is no release.
+// Suite returns binnacle's own version, or "devel" if the build is not a release.
 func Suite() string {
 	if release == "" {
 		return "devel"
@@ -35,8 +33,8 @@ func Suite() string {
 	return release
 }
 
-// Get returns the build's data in the form that clients of Kubernetes parse.
-// Data that the build did not record is empty.
+// Get returns the build information in the form that Kubernetes clients parse. Fields that the build
+// did not record are empty.
 func Get() apiversion.Info {
 	info := apiversion.Info{
 		Major:                 Major,
@@ -74,7 +72,7 @@ func Get() apiversion.Info {
 	return info
 }
 
-// Emulating is Get for a server that behaves as a minor version of Kubernetes 1.
+// Emulating is Get for a server that emulates a minor version of Kubernetes 1.
 func Emulating(minor int) apiversion.Info {
 	info := Get()
 	info.EmulationMinor = strconv.Itoa(minor)
@@ -82,7 +80,7 @@ func Emulating(minor int) apiversion.Info {
 	return info
 }
 
-// UserAgent is what a component's clients call themselves.
+// UserAgent returns the User-Agent of a component's clients.
 func UserAgent(component string) string {
 	return fmt.Sprintf("%s/%s (%s/%s) binnacle", component, Kubernetes, runtime.GOOS, runtime.GOARCH)
 }

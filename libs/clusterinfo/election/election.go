@@ -90,7 +90,7 @@ func (e *Election) Run(ctx context.Context, work func(context.Context) error) er
 			return err
 		}
 		if ctx.Err() == nil {
-			e.log.Warn("the lease is lost, standing again", "lease", e.o.ResourceNamespace+"/"+e.o.ResourceName)
+			e.log.Warn("lost the lease, becoming a candidate again", "lease", e.o.ResourceNamespace+"/"+e.o.ResourceName)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 	"binnacle/libs/clusterinfo/election"
 )
 
-// replica stands for election, and counts its terms.
+// replica is a candidate that counts its terms.
 type replica struct {
 	*election.Election
 	working atomic.Bool
@@ -47,10 +47,10 @@ func stand(t *testing.T, client kubernetes.Interface, name string, work func(con
 
 func untilTheEnd(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 
-// after lets time of the bubble pass.
+// after advances the time of the bubble.
 func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func TestOneWorksAndTheNextFollowsAtOnce(t *testing.T) {
+func TestReleasedLeaseIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		a := stand(t, client, "a", untilTheEnd)
@@ -58,7 +58,7 @@ func TestOneWorksAndTheNextFollowsAtOnce(t *testing.T) {
 		b := stand(t, client, "b", untilTheEnd)
 		after(time.Minute)
 		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
-			t.Fatalf("a works: %t, b works: %t", a.working.Load(), b.working.Load())
+			t.Fatalf("a works = %t, b works = %t", a.working.Load(), b.working.Load())
 		}
 		for _, r := range []*replica{a, b} {
 			if err := errors.Join(r.Ready(nil), r.Alive(nil)); err != nil {
@@ -69,16 +69,16 @@ func TestOneWorksAndTheNextFollowsAtOnce(t *testing.T) {
 		if err := <-a.done; err != nil {
 			t.Errorf("Run() = %v", err)
 		}
-		after(5 * time.Second) // far less than the lease: it was given up
+		after(5 * time.Second) // far less than the lease duration, because the lease was released
 		if !b.working.Load() {
-			t.Error("b does not follow")
+			t.Error("b did not take over")
 		}
 		b.stop()
 		<-b.done
 	})
 }
 
-func TestALostLeaseEndsTheWorkUntilItIsBack(t *testing.T) {
+func TestLostLeaseStopsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var down atomic.Bool
@@ -91,7 +91,7 @@ func TestALostLeaseEndsTheWorkUntilItIsBack(t *testing.T) {
 			t.Fatal("a does not work")
 		}
 		down.Store(true)
-		after(15 * time.Second) // the lease
+		after(15 * time.Second) // the lease duration
 		if a.working.Load() {
 			t.Error("a works without a lease")
 		}
@@ -105,7 +105,7 @@ func TestALostLeaseEndsTheWorkUntilItIsBack(t *testing.T) {
 	})
 }
 
-func TestWorkThatFailsEndsIt(t *testing.T) {
+func TestFailedWorkEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, wrong := fake.NewClientset(), errors.New("wrong")
 		a := stand(t, client, "a", func(context.Context) error { return wrong })
@@ -115,7 +115,7 @@ func TestWorkThatFailsEndsIt(t *testing.T) {
 		b := stand(t, client, "b", untilTheEnd)
 		after(5 * time.Second)
 		if !b.working.Load() {
-			t.Error("the lease was not given up")
+			t.Error("the lease was not released")
 		}
 		b.stop()
 		<-b.done
@@ -140,7 +140,7 @@ func TestReadyWaitsForTheLease(t *testing.T) {
 	})
 }
 
-func TestWithoutElectionThereIsWorkAtOnce(t *testing.T) {
+func TestRunWithoutElection(t *testing.T) {
 	o := election.NewOptions("test")
 	o.Enabled = false
 	e := election.NewWithClient(o, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())

@@ -11,7 +11,7 @@ import (
 	"binnacle/libs/clusterinfo/queuemetrics"
 )
 
-// gather returns what each family has to say of the one queue.
+// gather returns the only metric of each family.
 func gather(t *testing.T, r *prometheus.Registry) map[string]*dto.Metric {
 	t.Helper()
 	families, err := r.Gather()
@@ -34,7 +34,7 @@ func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: p})
 }
 
-func TestAQueueIsCounted(t *testing.T) {
+func TestQueueMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	p := queuemetrics.New(r)
 	q := queue(p)
@@ -57,7 +57,7 @@ func TestAQueueIsCounted(t *testing.T) {
 	}
 	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
 		if m[name] == nil {
-			t.Errorf("no %s", name)
+			t.Errorf("missing metric %s", name)
 		}
 	}
 	q.ShutDown()

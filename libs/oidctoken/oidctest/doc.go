@@ -1,4 +1,3 @@
-// Package oidctest is an OpenID Connect provider for tests: it serves metadata
-// and keys over TLS, rotates its keys, breaks in the ways that providers do, and
-// signs tokens. It lives as long as the test.
+// Package oidctest is an OpenID Connect provider for tests. It serves metadata and keys over TLS,
+// rotates keys, simulates failures, and signs tokens. It runs until the test ends.
 package oidctest

@@ -20,14 +20,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// ClientID is the audience of the tokens, unless the caller names another.
+// ClientID is the default audience of the tokens.
 const ClientID = "kubernetes"
 
 const (
 	metadataPath = "/.well-known/openid-configuration"
 	keysPath     = "/keys"
-	// keyBits is the least that all algorithms sign with: keys for a test are
-	// made by the dozen.
+	// keyBits is the smallest size that all algorithms support, because tests create many keys.
 	keyBits  = 1280
 	validity = time.Hour
 )
@@ -39,9 +38,9 @@ type Issuer struct {
 
 	mu       sync.Mutex // leaf
 	signer   key
-	keys     []key // that are served
+	keys     []key // published keys
 	issuer   string
-	metadata any // in place of the true one
+	metadata any // replaces the metadata; nil for the real one
 	status   int
 	asked    map[string]int
 	hold     chan struct{}
@@ -65,15 +64,15 @@ func New(t testing.TB) *Issuer {
 	return i
 }
 
-// URL is the issuer's URL.
+// URL returns the issuer's URL.
 func (i *Issuer) URL() string { return i.server.URL }
 
-// CA is the bundle that the provider's certificate is verified with.
+// CA returns the bundle that verifies the provider's certificate.
 func (i *Issuer) CA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw}))
 }
 
-// Rotate makes a new key for new tokens, and withdraws those before.
+// Rotate creates a new key for new tokens, and withdraws the others.
 func (i *Issuer) Rotate(algorithm string) {
 	i.t.Helper()
 	k := newKey(i.t, algorithm)
@@ -82,8 +81,7 @@ func (i *Issuer) Rotate(algorithm string) {
 	i.signer, i.keys = k, []key{k}
 }
 
-// RotateSecretly makes a new key for new tokens that is not served yet; Publish
-// serves it.
+// RotateSecretly creates a new key for new tokens that is not published until publish is called.
 func (i *Issuer) RotateSecretly(algorithm string) (publish func()) {
 	i.t.Helper()
 	k := newKey(i.t, algorithm)
@@ -97,8 +95,7 @@ func (i *Issuer) RotateSecretly(algorithm string) (publish func()) {
 	}
 }
 
-// Serve makes the provider's server call h for a path, for example that of a
-// claim source.
+// Serve sets the handler for a path, for example of a claim source.
 func (i *Issuer) Serve(path string, h http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -108,35 +105,35 @@ func (i *Issuer) Serve(path string, h http.HandlerFunc) {
 	i.served[path] = h
 }
 
-// SetStatus makes the provider answer with a status, 200 being the good one.
+// SetStatus sets the status of all responses; 200 is normal.
 func (i *Issuer) SetStatus(code int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.status = code
 }
 
-// SetIssuer makes the metadata name another issuer.
+// SetIssuer sets the issuer in the metadata.
 func (i *Issuer) SetIssuer(issuer string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.issuer = issuer
 }
 
-// SetMetadata replaces the metadata altogether.
+// SetMetadata replaces the metadata.
 func (i *Issuer) SetMetadata(v any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.metadata = v
 }
 
-// Asked tells how often the keys were read.
+// Asked returns how often the keys were read.
 func (i *Issuer) Asked() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.asked[keysPath]
 }
 
-// Hold makes the provider keep its clients waiting until release is called.
+// Hold blocks all responses until release is called.
 func (i *Issuer) Hold() (release func()) {
 	hold := make(chan struct{})
 	i.mu.Lock()
@@ -150,7 +147,7 @@ func (i *Issuer) Hold() (release func()) {
 	})
 }
 
-// Claims are good claims, with changes: a nil value takes a claim out.
+// Claims returns valid claims with changes. A nil value removes a claim.
 func (i *Issuer) Claims(changes map[string]any) jwt.MapClaims {
 	now := time.Now()
 	c := jwt.MapClaims{
@@ -171,7 +168,7 @@ func (i *Issuer) Token(changes map[string]any) string {
 	return Sign(i.t, jwt.GetSigningMethod(k.algorithm), k.private, k.id, i.Claims(changes))
 }
 
-// PublicKey is that of the key that signs.
+// PublicKey returns the id and public part of the signing key.
 func (i *Issuer) PublicKey() (id string, public crypto.PublicKey) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -247,7 +244,7 @@ func (i *Issuer) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		i.t.Errorf("answer %s: %v", r.URL.Path, err)
 	}
-	_, _ = w.Write(raw) // who asked may have heard enough
+	_, _ = w.Write(raw) // the client may have disconnected
 }
 
 func (i *Issuer) describe() any {
@@ -259,7 +256,7 @@ func (i *Issuer) describe() any {
 	return map[string]any{"issuer": i.issuer, "jwks_uri": i.URL() + keysPath}
 }
 
-// keySet has, beside the keys, what a reader must pass over.
+// keySet returns the keys, and entries that readers must ignore.
 func (i *Issuer) keySet() any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -273,5 +270,5 @@ func (i *Issuer) keySet() any {
 	return map[string]any{"keys": set}
 }
 
-// DiscoveryURL is a second place of the metadata.
+// DiscoveryURL returns a second URL of the metadata.
 func (i *Issuer) DiscoveryURL() string { return fmt.Sprintf("%s/elsewhere", i.URL()) }

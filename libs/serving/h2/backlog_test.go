@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// TestBacklog: what is put comes out in this order, in whole records but the last.
-func TestBacklog(t *testing.T) {
+// TestBacklogKeepsOrder checks that bytes come out in order, and that all records but the last are
+// full.
+func TestBacklogKeepsOrder(t *testing.T) {
 	var b backlog
 	var want []byte
-	for i, size := range []int{0, 9, together - 9, 1, 3 * together, together - 1, 7} {
+	for i, size := range []int{0, 9, recordSize - 9, 1, 3 * recordSize, recordSize - 1, 7} {
 		p := bytes.Repeat([]byte{byte(i)}, size)
 		b.put(p)
 		want = append(want, p...)
@@ -20,59 +21,59 @@ func TestBacklog(t *testing.T) {
 	}
 	var got []byte
 	for i, r := range b.records {
-		if i < len(b.records)-1 && len(*r) != together {
+		if i < len(b.records)-1 && len(*r) != recordSize {
 			t.Errorf("record %d has %d bytes", i, len(*r))
 		}
 		got = append(got, *r...)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("other bytes came out than were put")
+		t.Error("the bytes differ from those that were put")
 	}
-	if list := b.free(); len(list) != 0 || cap(list) == 0 {
-		t.Errorf("the list of records has %d of %d after it is free", len(list), cap(list))
-	}
-}
-
-// TestRoomIsBounded: a connection has its own room, then some of what all share, and what it
-// took comes back when it ends.
-func TestRoomIsBounded(t *testing.T) {
-	for _, part := range []int{1, 1000, short} {
-		roomIsBounded(t, part)
+	if list := b.release(); len(list) != 0 || cap(list) == 0 {
+		t.Errorf("the released list has length %d and capacity %d", len(list), cap(list))
 	}
 }
 
-func roomIsBounded(t *testing.T, part int) {
+// TestQueueIsBounded checks the limits on queued bytes for a connection and for a server, and that a
+// failed connection releases its share.
+func TestQueueIsBounded(t *testing.T) {
+	for _, part := range []int{1, 1000, maxQueuedData} {
+		testQueueBound(t, part)
+	}
+}
+
+func testQueueBound(t *testing.T, part int) {
 	t.Helper()
 	s := NewServer(Config{})
 	var conns []*conn
 	total := 0
 	for more := true; more; {
 		c := &conn{server: s}
-		c.room.L = &c.mu
+		c.queueSpace.L = &c.mu
 		c.wire = deadWire{}
 		conns = append(conns, c)
-		for c.roomFor(part) {
-			c.queue.put(make([]byte, headLength+part))
+		for c.canQueue(part) {
+			c.queue.put(make([]byte, frameHeaderLen+part))
 		}
 		mine := c.queue.size
-		if least, most := mostPending-headLength-part, mostPending+mostExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(headLength+part) {
-			t.Fatalf("a connection has room for %d bytes, want %d to %d", mine, least, most)
+		if least, most := maxPending-frameHeaderLen-part, maxPending+maxExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(frameHeaderLen+part) {
+			t.Fatalf("a connection can queue %d bytes, want %d to %d", mine, least, most)
 		}
 		total += mine
-		more = mine > mostPending
+		more = mine > maxPending
 	}
-	if most := allExtra + len(conns)*mostPending; total > most {
-		t.Errorf("all connections have %d bytes pending, want at most %d", total, most)
+	if most := maxTotalExtra + len(conns)*maxPending; total > most {
+		t.Errorf("all connections queued %d bytes, want at most %d", total, most)
 	}
 	for _, c := range conns {
 		c.fail(errGone)
 	}
 	if left := s.extra.taken.Load(); left != 0 {
-		t.Errorf("%d bytes are taken when all connections have ended", left)
+		t.Errorf("%d bytes are reserved after all connections ended, want 0", left)
 	}
 }
 
-// deadWire is a Wire of which nothing but its deadline is asked.
+// deadWire is a Wire that implements SetDeadline only.
 type deadWire struct{ Wire }
 
 func (deadWire) SetDeadline(time.Time) error { return nil }

@@ -6,21 +6,22 @@ import (
 	"sync"
 )
 
-// body is that of a request. Its methods but write, finish and close are for the handler.
+// body is a request body. The handler calls Read and Close. The reader of the connection calls write
+// and finish.
 type body struct {
 	stream   *stream
-	expected int64 // -1 when nobody knows
+	expected int64 // -1 if unknown
 	want100  bool
-	begun    bool   // somebody reads
-	eof      func() // before the end is told
+	reading  bool   // the handler has called Read
+	eof      func() // called before EOF is returned
 
-	mu   sync.Mutex // a leaf
-	cond sync.Cond
-	data []byte
-	read int    // of data
-	err  error  // at the end of data
-	room []byte // of who waits for more, which goes there directly
-	came int    // of room
+	mu         sync.Mutex // a leaf
+	cond       sync.Cond
+	data       []byte
+	read       int    // offset of the unread bytes in data
+	err        error  // returned after data
+	dest       []byte // buffer of a waiting Read, which write fills directly
+	destFilled int    // bytes written to dest
 }
 
 func newBody(s *stream) *body {
@@ -29,10 +30,10 @@ func newBody(s *stream) *body {
 	return b
 }
 
-// firstBody is what is made room for at first, in bytes.
-const firstBody = 16 << 10
+// initialBodyBuffer is the largest initial buffer of a body with a known length, in bytes.
+const initialBodyBuffer = 16 << 10
 
-// write appends received data and returns the number of bytes that the handler no longer reads.
+// write appends received data. It returns the number of bytes that the handler will not read.
 func (b *body) write(p []byte) (refused int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,14 +42,14 @@ func (b *body) write(p []byte) (refused int) {
 	}
 	defer b.cond.Broadcast()
 	if len(b.data) == b.read {
-		n := copy(b.room[b.came:], p)
-		b.came += n
+		n := copy(b.dest[b.destFilled:], p)
+		b.destFilled += n
 		if p = p[n:]; len(p) == 0 {
 			return 0
 		}
 	}
 	if b.data == nil && b.expected > 0 {
-		b.data = make([]byte, 0, max(len(p), int(min(b.expected, firstBody))))
+		b.data = make([]byte, 0, max(len(p), int(min(b.expected, initialBodyBuffer))))
 	}
 	if b.read > 0 && len(b.data)+len(p) > cap(b.data) {
 		b.data = b.data[:copy(b.data, b.data[b.read:])]
@@ -58,7 +59,7 @@ func (b *body) write(p []byte) (refused int) {
 	return 0
 }
 
-// finish tells that all has come, or with another error than io.EOF why nothing more does.
+// finish ends the body with io.EOF, or with the error that prevents the rest.
 func (b *body) finish(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,7 @@ func (b *body) finish(err error) {
 	}
 }
 
-// close throws away what has come, and returns how much that was.
+// close discards the unread data and returns its size.
 func (b *body) close(err error) (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,14 +86,14 @@ func (b *body) close(err error) (unread int64) {
 func (b *body) Read(p []byte) (int, error) {
 	if b.want100 {
 		b.want100 = false
-		b.stream.goOn()
+		b.stream.sendContinue()
 	}
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !b.begun {
-		if b.begun = true; b.expected < 0 || b.expected > unread {
-			b.stream.begin()
+	if !b.reading {
+		if b.reading = true; b.expected < 0 || b.expected > initialBodyWindow {
+			b.stream.openWindow()
 		}
 	}
 	n, err := b.take(p)
@@ -105,17 +106,17 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) take(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.room == nil && b.read == len(b.data) && b.err == nil {
-		b.room = p
-		for b.came == 0 && b.err == nil {
+	if b.dest == nil && b.read == len(b.data) && b.err == nil {
+		b.dest = p
+		for b.destFilled == 0 && b.err == nil {
 			b.cond.Wait()
 		}
-		n := b.came
-		if b.room, b.came = nil, 0; n > 0 {
+		n := b.destFilled
+		if b.dest, b.destFilled = nil, 0; n > 0 {
 			return n, nil
 		}
 	}
-	for b.read == len(b.data) && b.err == nil { // beside somebody else
+	for b.read == len(b.data) && b.err == nil { // another goroutine reads too
 		b.cond.Wait()
 	}
 	if b.read == len(b.data) {
@@ -132,27 +133,27 @@ func (b *body) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer: what still comes is thrown away.
+// Close implements io.Closer. Data that arrives later is discarded.
 func (b *body) Close() error {
 	b.stream.consumed(b.close(http.ErrBodyReadAfterClose))
 	return nil
 }
 
-// begin lets the client send as much at a time as somebody reads.
-func (s *stream) begin() {
+// openWindow enlarges the stream's window once the handler reads the body.
+func (s *stream) openWindow() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.got || c.streams[s.id] != s {
+	if s.requestEnded || c.streams[s.id] != s {
 		return
 	}
-	s.in.left += receives - unread
-	s.in.step = receives / 4
-	c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, receives-unread))
+	s.recvWindow.available += bodyWindow - initialBodyWindow
+	s.recvWindow.step = bodyWindow / 4
+	c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, bodyWindow-initialBodyWindow))
 	c.flush(s)
 }
 
-// consumed lets the client send more.
+// consumed returns n bytes to the windows.
 func (s *stream) consumed(n int64) {
 	c := s.conn
 	c.mu.Lock()

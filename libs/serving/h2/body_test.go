@@ -11,10 +11,9 @@ import (
 	"testing"
 )
 
-// TestBodiesComeWhole: however much is sent and read at a time, by as many as there are, on one
-// connection, whose windows many of them need again and again; also beside those that nobody reads
-// to the end.
-func TestBodiesComeWhole(t *testing.T) {
+// TestBodiesArriveComplete sends bodies of random sizes on one connection, which need the
+// connection's window many times. Some handlers return without reading the whole body.
+func TestBodiesArriveComplete(t *testing.T) {
 	const window = 1 << 20 // of the connection
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		draw := rand.New(rand.NewPCG(uint64(r.ContentLength), 1))
@@ -34,10 +33,10 @@ func TestBodiesComeWhole(t *testing.T) {
 				return
 			}
 			if until >= 0 && read > until {
-				return // and nobody reads the rest
+				return // without reading the rest
 			}
 			if draw.IntN(50) == 0 {
-				clear(p) // what was read is the reader's
+				clear(p) // the buffer belongs to the handler
 			}
 		}
 		fmt.Fprint(w, hash.Sum64())
@@ -58,8 +57,8 @@ func TestBodiesComeWhole(t *testing.T) {
 				hash.Write(body)
 				var from io.Reader = bytes.NewReader(body)
 				if i%3 == 0 {
-					// Sent by the transport, still while the next is drawn when nobody reads the rest.
-					from = &parts{body, rand.New(rand.NewPCG(draw.Uint64(), 3))}
+					// The transport may still send it while the next body is generated.
+					from = &partReader{body, rand.New(rand.NewPCG(draw.Uint64(), 3))}
 				}
 				req, err := http.NewRequest(http.MethodPost, "https://example.com/", from)
 				if err != nil {
@@ -78,7 +77,7 @@ func TestBodiesComeWhole(t *testing.T) {
 				got, err := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if whole := string(got) == fmt.Sprint(hash.Sum64()); err != nil || !whole && !leaves {
-					t.Errorf("%d bytes: whole %t, %v", len(body), whole, err)
+					t.Errorf("%d bytes: complete = %t, error: %v", len(body), whole, err)
 				}
 			}
 		})
@@ -86,13 +85,13 @@ func TestBodiesComeWhole(t *testing.T) {
 	all.Wait()
 }
 
-// parts is a body of unknown length that is sent in parts.
-type parts struct {
+// partReader is a body of unknown length that is sent in parts.
+type partReader struct {
 	left []byte
 	draw *rand.Rand
 }
 
-func (p *parts) Read(b []byte) (int, error) {
+func (p *partReader) Read(b []byte) (int, error) {
 	if len(p.left) == 0 {
 		return 0, io.EOF
 	}

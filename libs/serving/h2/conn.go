@@ -19,104 +19,104 @@ import (
 )
 
 const (
-	// greeting is how long a client may take to say that it speaks HTTP/2.
-	greeting = 10 * time.Second
-	// unread is the window of a body, in bytes, until its handler begins to read it, and receives
-	// the window afterwards. ofAll is the least window of all bodies together; see receivesAll.
-	unread   = initialWindow
-	receives = 1 << 20
-	ofAll    = 16 << 20
-	// headerTable is what HPACK keeps of each direction, in bytes.
+	// prefaceTimeout is the time for the client's preface and first SETTINGS.
+	prefaceTimeout = 10 * time.Second
+	// initialBodyWindow is the window of a body, in bytes, until its handler starts to read it.
+	// bodyWindow is the window afterwards. minConnWindow is the smallest window of the connection;
+	// see connWindow.
+	initialBodyWindow = initialWindow
+	bodyWindow        = 1 << 20
+	minConnWindow     = 16 << 20
+	// headerTable is the size of the HPACK table for each direction, in bytes.
 	headerTable = 4096
-	// fieldOverhead is what an advertised size of header fields has for each of usualFields.
-	fieldOverhead, usualFields = 32, 10
-	// queued is how many requests wait, for each stream that may be open, until handlers end
-	// whose streams are closed.
-	queued = 4
+	// The advertised header limit allows fieldOverhead bytes for each of overheadFields fields.
+	fieldOverhead, overheadFields = 32, 10
+	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams return.
+	maxQueuedPerStream = 4
 )
 
-// longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+// pastDeadline is a deadline that has passed.
+var pastDeadline = time.Unix(1, 0)
 
-// conn is a connection.
+// conn is an HTTP/2 connection.
 type conn struct {
-	server  *Server
-	config  *Config
-	wire    Wire
-	handler http.Handler
-	ctx     context.Context // of all requests
-	cancel  context.CancelFunc
-	tls     *tls.ConnectionState
-	remote  string
-	log     *slog.Logger
-	born    time.Time
-	timer   *time.Timer
-	heard   atomic.Int64 // when something came last, since born
+	server   *Server
+	config   *Config
+	wire     Wire
+	handler  http.Handler
+	ctx      context.Context // parent of all request contexts
+	cancel   context.CancelFunc
+	tls      *tls.ConnectionState
+	remote   string
+	log      *slog.Logger
+	started  time.Time
+	timer    *time.Timer
+	lastRead atomic.Int64 // time of the last read, since started
 
-	// Of the goroutine that reads.
+	// Used by the reader only.
 	r               *bufio.Reader
-	block           block
-	names           map[string]string // canonical names of header fields
-	resets, control int               // that have not been told of yet
+	block           headerBlock
+	names           map[string]string // cache of canonical field names
+	resets, control int               // not yet reported to wire
 
-	mu       sync.Mutex
-	err      error // why nothing is sent any more
-	streams  map[uint32]*stream
-	last     uint32 // the newest stream of the client
-	closed   ring   // streams that were closed lately
-	running  int    // handlers
-	waiting  []*stream
-	idle     time.Duration // when the last stream was closed, since born
-	leaving  bool          // GOAWAY was sent
-	in       window        // what the client may send
-	out      int64         // what it takes, over all streams
-	outFirst int64         // what it takes of a new stream
-	encoder  *hpack.Encoder
-	encoded  bytes.Buffer
+	mu                sync.Mutex
+	err               error // why nothing can be sent any more
+	streams           map[uint32]*stream
+	last              uint32        // the newest stream of the client
+	closed            closedStreams // recently closed streams
+	running           int           // running handlers
+	waiting           []*stream
+	idle              time.Duration // time since started at which the last stream closed
+	leaving           bool          // GOAWAY was sent
+	recvWindow        window        // for the client's DATA
+	sendWindow        int64         // for DATA to the client, over all streams
+	initialSendWindow int64         // for DATA to the client on a new stream
+	encoder           *hpack.Encoder
+	encoded           bytes.Buffer
 	schedule
 	delivery
 }
 
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
 	c := &conn{
-		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, born: time.Now(),
+		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, started: time.Now(),
 		remote:  w.RemoteAddr().String(),
 		streams: map[uint32]*stream{}, names: map[string]string{},
-		in: window{left: initialWindow}, out: initialWindow, outFirst: initialWindow,
+		recvWindow: window{available: initialWindow}, sendWindow: initialWindow, initialSendWindow: initialWindow,
 	}
-	c.r = bufio.NewReader(reading{c})
+	c.r = bufio.NewReader(wireReader{c})
 	state := w.ConnectionState()
 	c.tls = &state
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.room.L = &c.mu
+	c.queueSpace.L = &c.mu
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
-	c.block.init(s.config.MaxHeaderBytes+fieldOverhead*usualFields, c.wire)
+	c.block.init(s.config.MaxHeaderBytes+fieldOverhead*overheadFields, c.wire)
 	return c
 }
 
-func (c *conn) now() time.Duration { return time.Since(c.born) }
+func (c *conn) now() time.Duration { return time.Since(c.started) }
 
-// serve reads until the connection ends.
+// serve reads frames until the connection ends.
 func (c *conn) serve() {
 	c.mu.Lock()
 	c.idle = c.now()
 	c.timer = time.AfterFunc(never, c.tick)
 	c.wakeAfter(min(c.config.IdleTimeout, c.config.PingAfter))
-	c.greet()
+	c.sendSettings()
 	c.mu.Unlock()
-	if !c.server.add(c) { // after the greeting, which comes first
+	if !c.server.add(c) { // after SETTINGS, which must come first
 		c.goAway()
 	}
-	defer c.end() // whatever happens
+	defer c.end() // even if a handler of frames panics
 	err := c.read()
 	var against *connError
 	if errors.As(err, &against) {
-		c.sayGoodbye(against)
+		c.closeWithError(against)
 	}
 }
 
-// end ends what is left of the connection.
+// end releases the resources of the connection.
 func (c *conn) end() {
 	c.mu.Lock()
 	c.fail(errGone)
@@ -126,29 +126,29 @@ func (c *conn) end() {
 	_ = c.wire.Close() // the client may have closed it
 }
 
-// greet says what the server allows. The caller holds mu.
-func (c *conn) greet() {
+// sendSettings queues the SETTINGS of the server. The caller holds mu.
+func (c *conn) sendSettings() {
 	c.queue.put(appendSettings(c.scratch[:0],
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: unread},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: initialBodyWindow},
 	))
-	c.queue.put(appendWindowUpdate(c.scratch[:0], 0, c.receivesAll()-c.in.left))
-	c.in = window{left: c.receivesAll(), step: receives / 4}
+	c.queue.put(appendWindowUpdate(c.scratch[:0], 0, c.connWindow()-c.recvWindow.available))
+	c.recvWindow = window{available: c.connWindow(), step: bodyWindow / 4}
 }
 
-// receivesAll is what a client may send of all bodies, in bytes: if every stream that it may open
-// has one that no handler reads yet, there is room for one that is read.
-func (c *conn) receivesAll() int64 {
-	return min(max(ofAll, int64(c.config.MaxStreams)*unread+receives), largestWindow)
+// connWindow returns the receive window of the connection in bytes. If every stream has a body that
+// no handler reads yet, one body that is read still fits.
+func (c *conn) connWindow() int64 {
+	return min(max(minConnWindow, int64(c.config.MaxStreams)*initialBodyWindow+bodyWindow), largestWindow)
 }
 
-// read works on what the client sends, until an error.
+// read handles frames until an error.
 func (c *conn) read() error {
-	if badCipher(c.tls) {
-		return broken(http2.ErrCodeInadequateSecurity, "a cipher suite that HTTP/2 forbids")
+	if isForbiddenCipher(c.tls) {
+		return newConnError(http2.ErrCodeInadequateSecurity, "forbidden TLS cipher suite")
 	}
-	if err := c.wire.SetReadDeadline(time.Now().Add(greeting)); err != nil {
+	if err := c.wire.SetReadDeadline(time.Now().Add(prefaceTimeout)); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -159,23 +159,23 @@ func (c *conn) read() error {
 		return err
 	}
 	if string(preface) != http2.ClientPreface {
-		return broken(http2.ErrCodeProtocol, "not the preface of HTTP/2")
+		return newConnError(http2.ErrCodeProtocol, "invalid preface")
 	}
 	for greeted := false; ; {
-		h, err := c.next()
+		h, err := c.readFrameHeader()
 		if err != nil {
 			return err
 		}
 		if !greeted {
 			if h.kind != http2.FrameSettings || h.has(http2.FlagSettingsAck) {
-				return broken(http2.ErrCodeProtocol, "settings have to come first")
+				return newConnError(http2.ErrCodeProtocol, "first frame is not SETTINGS")
 			}
 			if err := c.wire.SetReadDeadline(time.Time{}); err != nil {
 				return err
 			}
 			greeted = true
 		}
-		if err := c.take(h); err != nil {
+		if err := c.handleFrame(h); err != nil {
 			var of *streamError
 			if !errors.As(err, &of) {
 				return err
@@ -187,19 +187,19 @@ func (c *conn) read() error {
 	}
 }
 
-// take works on a frame.
-func (c *conn) take(h head) error {
-	if c.block.open != 0 && (h.kind != http2.FrameContinuation || h.stream != c.block.open) {
-		return broken(http2.ErrCodeProtocol, "headers that do not end")
+// handleFrame handles one frame.
+func (c *conn) handleFrame(h frameHeader) error {
+	if c.block.stream != 0 && (h.kind != http2.FrameContinuation || h.stream != c.block.stream) {
+		return newConnError(http2.ErrCodeProtocol, "header block not finished")
 	}
 	if h.kind == http2.FrameData {
-		return c.data(h)
+		return c.handleData(h)
 	}
 	p, large, err := c.payload(h.length)
 	if err != nil {
 		return err
 	}
-	err = c.act(h, p)
+	err = c.handleControlFrame(h, p)
 	if large != nil {
 		framePayloads.Put(large)
 	} else {
@@ -208,57 +208,58 @@ func (c *conn) take(h head) error {
 	return err
 }
 
-// act works on a frame that is not of data.
-func (c *conn) act(h head, p []byte) error {
+// handleControlFrame handles a frame other than DATA.
+func (c *conn) handleControlFrame(h frameHeader, p []byte) error {
 	switch h.kind {
 	case http2.FrameHeaders:
-		return c.headers(h, p)
+		return c.handleHeaders(h, p)
 	case http2.FrameContinuation:
-		return c.continuation(h, p)
+		return c.handleContinuation(h, p)
 	case http2.FramePriority:
-		return priority(h, p)
+		return checkPriority(h, p)
 	case http2.FrameRSTStream:
-		return c.resetByClient(h, p)
+		return c.handleReset(h, p)
 	case http2.FrameSettings:
-		return c.settings(h, p)
+		return c.handleSettings(h, p)
 	case http2.FramePushPromise:
-		return broken(http2.ErrCodeProtocol, "a client does not push")
+		return newConnError(http2.ErrCodeProtocol, "PUSH_PROMISE from a client")
 	case http2.FramePing:
-		return c.ping(h, p)
+		return c.handlePing(h, p)
 	case http2.FrameGoAway:
 		switch {
 		case h.stream != 0:
-			return broken(http2.ErrCodeProtocol, "GOAWAY of a stream")
+			return newConnError(http2.ErrCodeProtocol, "GOAWAY on a stream")
 		case len(p) < 8:
-			return broken(http2.ErrCodeFrameSize, "GOAWAY that is too short")
+			return newConnError(http2.ErrCodeFrameSize, "GOAWAY too short")
 		}
 		c.goAway()
 	case http2.FrameWindowUpdate:
-		return c.windowUpdate(h, p)
+		return c.handleWindowUpdate(h, p)
 	}
-	return nil // of an extension
+	return nil // ignores unknown types
 }
 
-func priority(h head, p []byte) error {
+// checkPriority validates a PRIORITY frame. Priorities are not used.
+func checkPriority(h frameHeader, p []byte) error {
 	switch {
 	case h.stream == 0:
-		return broken(http2.ErrCodeProtocol, "a priority of no stream")
+		return newConnError(http2.ErrCodeProtocol, "PRIORITY on stream 0")
 	case len(p) != 5:
 		return &streamError{h.stream, http2.ErrCodeFrameSize}
-	case dependsOn(p) == h.stream:
+	case priorityDependency(p) == h.stream:
 		return &streamError{h.stream, http2.ErrCodeProtocol}
 	}
 	return nil
 }
 
-func (c *conn) ping(h head, p []byte) error {
+func (c *conn) handlePing(h frameHeader, p []byte) error {
 	switch {
 	case h.stream != 0:
-		return broken(http2.ErrCodeProtocol, "a ping of a stream")
+		return newConnError(http2.ErrCodeProtocol, "PING on a stream")
 	case len(p) != 8:
-		return broken(http2.ErrCodeFrameSize, "a ping of another size")
+		return newConnError(http2.ErrCodeFrameSize, "PING of invalid size")
 	case h.has(http2.FlagPingAck):
-		return nil // any frame is a sign of life
+		return nil // every frame counts as liveness
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -266,42 +267,42 @@ func (c *conn) ping(h head, p []byte) error {
 	return nil
 }
 
-// resetByClient closes a stream.
-func (c *conn) resetByClient(h head, p []byte) error {
+// handleReset closes a stream.
+func (c *conn) handleReset(h frameHeader, p []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case len(p) != 4:
-		return broken(http2.ErrCodeFrameSize, "a reset of another size")
+		return newConnError(http2.ErrCodeFrameSize, "RST_STREAM of invalid size")
 	case h.stream == 0 || c.isIdle(h.stream):
-		return broken(http2.ErrCodeProtocol, "a reset of a stream that is not")
+		return newConnError(http2.ErrCodeProtocol, "RST_STREAM on an idle stream")
 	}
 	if s := c.streams[h.stream]; s != nil {
 		c.close(s, errReset)
 	} else {
-		c.closed.resetToo(h.stream) // its client sends nothing more of it
+		c.closed.markResetByClient(h.stream) // the client sends nothing more on it
 	}
 	return nil
 }
 
-// isIdle tells streams that have not been opened, and may be. The caller holds mu.
+// isIdle reports whether a stream has not been opened and may still be. The caller holds mu.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.last && !c.leaving }
 
 var (
-	errSilent = errors.New("the client gave no sign of life")
+	errSilent = errors.New("the client did not answer a PING")
 	errReset  = errors.New("the client has reset the stream")
 	errGone   = errors.New("the connection is closed")
 )
 
-// goAway has the client open no streams any more.
+// goAway tells the client to open no more streams.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leave(http2.ErrCodeNo)
+	c.goAwayLocked(http2.ErrCodeNo)
 }
 
-// leave is goAway for whoever holds mu.
-func (c *conn) leave(code http2.ErrCode) {
+// goAwayLocked is goAway for callers that hold mu.
+func (c *conn) goAwayLocked(code http2.ErrCode) {
 	if c.leaving || c.err != nil {
 		return
 	}
@@ -311,9 +312,9 @@ func (c *conn) leave(code http2.ErrCode) {
 	c.closeWhenDone()
 }
 
-// sayGoodbye tells a client what it has done, and gives it time to read that.
-func (c *conn) sayGoodbye(e *connError) {
-	c.log.Debug("a connection of HTTP/2 ends", "client", c.remote, "error", e)
+// closeWithError sends a GOAWAY with the error, and gives the client time to read it.
+func (c *conn) closeWithError(e *connError) {
+	c.log.Debug("HTTP/2 connection error", "client", c.remote, "error", e)
 	c.mu.Lock()
 	c.leaving = true
 	for _, s := range c.streams {
@@ -323,10 +324,10 @@ func (c *conn) sayGoodbye(e *connError) {
 	c.flushAsync()
 	c.mu.Unlock()
 	_ = c.wire.SetReadDeadline(time.Now().Add(linger))
-	_, _ = io.CopyN(io.Discard, c.r, receives) // nothing of it counts
+	_, _ = io.CopyN(io.Discard, c.r, bodyWindow) // discards what the client sends
 }
 
-// fail ends all there is. The caller holds mu.
+// fail ends the connection and all its streams. The caller holds mu.
 func (c *conn) fail(err error) {
 	if c.err != nil {
 		return
@@ -342,7 +343,7 @@ func (c *conn) fail(err error) {
 	for _, s := range c.streams {
 		c.close(s, reason)
 	}
-	c.runClosing()
+	c.runCloseFuncs()
 	for _, s := range c.writers {
 		s.signal()
 	}
@@ -350,9 +351,9 @@ func (c *conn) fail(err error) {
 		s.signal()
 	}
 	c.waiting = nil
-	c.server.extra.give(c.queue.extra)
-	c.queue.free()
+	c.server.extra.release(c.queue.extra)
+	c.queue.release()
 	c.queue = backlog{}
-	c.room.Broadcast()
-	_ = c.wire.SetDeadline(longAgo) // who reads or writes ends
+	c.queueSpace.Broadcast()
+	_ = c.wire.SetDeadline(pastDeadline) // unblocks the reader and the writer
 }

@@ -6,26 +6,26 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// data reads a part of a body.
-func (c *conn) data(h head) error {
+// handleData handles a DATA frame.
+func (c *conn) handleData(h frameHeader) error {
 	if h.stream == 0 {
-		return broken(http2.ErrCodeProtocol, "data of no stream")
+		return newConnError(http2.ErrCodeProtocol, "DATA on stream 0")
 	}
 	n := h.length
 	if h.has(http2.FlagDataPadded) {
 		if n == 0 {
-			return broken(http2.ErrCodeFrameSize, "padding without a length")
+			return newConnError(http2.ErrCodeFrameSize, "padding without length")
 		}
 		b, err := c.peek(1)
 		if err != nil {
 			return err
 		}
 		if n -= 1 + int(b[0]); n < 0 {
-			return broken(http2.ErrCodeProtocol, "more padding than there is room for")
+			return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 		}
 		_, _ = c.r.Discard(1)
 	}
-	s, refused := c.receive(h, n)
+	s, refused := c.accountData(h, n)
 	if n < smallData || s == nil {
 		c.control++
 	}
@@ -56,22 +56,23 @@ func (c *conn) data(h head) error {
 	case refused != nil:
 		return refused
 	case h.has(http2.FlagDataEndStream):
-		return c.ended(s)
+		return c.endRequest(s)
 	}
 	return nil
 }
 
-// receive takes a frame of n bytes of data from the windows. Without a stream they are thrown away.
-func (c *conn) receive(h head, n int) (*stream, error) {
+// accountData takes a DATA frame with n bytes of data from the windows. It returns no stream if the
+// data is to be discarded.
+func (c *conn) accountData(h frameHeader, n int) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.isIdle(h.stream):
-		return nil, broken(http2.ErrCodeProtocol, "data of a stream that is not open")
-	case int64(h.length) > c.in.left:
-		return nil, broken(http2.ErrCodeFlowControl, "more data than there is room for")
+		return nil, newConnError(http2.ErrCodeProtocol, "DATA on an idle stream")
+	case int64(h.length) > c.recvWindow.available:
+		return nil, newConnError(http2.ErrCodeFlowControl, "DATA exceeds the connection window")
 	}
-	c.in.left -= int64(h.length)
+	c.recvWindow.available -= int64(h.length)
 	s := c.streams[h.stream]
 	if s == nil {
 		if _, byUs := c.closed.find(h.stream); byUs || h.stream > c.last {
@@ -80,19 +81,20 @@ func (c *conn) receive(h head, n int) (*stream, error) {
 		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
 	}
 	switch {
-	case s.got:
+	case s.requestEnded:
 		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
-	case int64(h.length) > s.in.left:
+	case int64(h.length) > s.recvWindow.available:
 		return nil, &streamError{h.stream, http2.ErrCodeFlowControl}
 	case s.declared >= 0 && s.received+int64(n) > s.declared:
 		return nil, &streamError{h.stream, http2.ErrCodeProtocol}
 	}
-	s.in.left -= int64(h.length)
+	s.recvWindow.available -= int64(h.length)
 	s.received += int64(n)
 	return s, nil
 }
 
-// readBody reads n bytes of data and returns the number of bytes that the handler no longer reads.
+// readBody passes n bytes of data to the body of s. It returns the number of bytes that the handler
+// will not read.
 func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
 	for n > 0 {
 		p, err := c.peek(n)
@@ -108,10 +110,10 @@ func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
 	return unwanted, nil
 }
 
-// peek returns up to n bytes of what has come, at least one.
+// peek returns between 1 and n buffered bytes.
 func (c *conn) peek(n int) ([]byte, error) {
 	if c.r.Buffered() == 0 {
-		if err := c.settle(false); err != nil {
+		if err := c.waitForQueue(false); err != nil {
 			return nil, err
 		}
 		if _, err := c.r.Peek(1); err != nil {

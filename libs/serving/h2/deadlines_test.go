@@ -16,8 +16,8 @@ import (
 	"binnacle/libs/serving/h2"
 )
 
-// TestDeadlinesOfHandlers end what they are for, when they are due, and nothing else.
-func TestDeadlinesOfHandlers(t *testing.T) {
+// TestHandlerDeadlines checks read and write deadlines that handlers set.
+func TestHandlerDeadlines(t *testing.T) {
 	writes := func(w http.ResponseWriter, after ...time.Duration) {
 		for _, d := range after {
 			at := time.Time{}
@@ -38,7 +38,7 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 		_, err := r.Body.Read(make([]byte, 1))
 		return err
 	}
-	large := make([]byte, 1<<20) // more than anybody has room for
+	large := make([]byte, 1<<20) // larger than all windows
 	all := func(w http.ResponseWriter) error {
 		_, err := w.Write(large)
 		return err
@@ -75,26 +75,26 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 				begin := time.Now()
 				go func() {
 					defer close(over)
-					h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						got <- c.handler(w, r)
 					}))
 				}()
 				f := http2.NewFramer(client, nil)
 				_, err := io.WriteString(client, http2.ClientPreface)
-				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(post))); err != nil {
+				if err = errors.Join(err, f.WriteSettings(), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(postRequest))); err != nil {
 					t.Fatal(err)
 				}
-				go func() { _, _ = io.Copy(io.Discard, client) }() // but no window is opened
+				go func() { _, _ = io.Copy(io.Discard, client) }() // opens no window
 				go func() {
 					time.Sleep(30 * time.Second)
-					_ = f.WriteData(1, true, []byte("x")) // or the connection has ended
+					_ = f.WriteData(1, true, []byte("x")) // fails if the connection has ended
 				}()
 				err = <-got
 				if took := time.Since(begin); took != c.after || (err != nil) != c.fails {
-					t.Errorf("it ends after %v with %v, want %v", took, err, c.after)
+					t.Errorf("ended after %v with %v, want %v", took, err, c.after)
 				}
 				if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("it fails with %v", err)
+					t.Errorf("error = %v, want os.ErrDeadlineExceeded", err)
 				}
 				_ = client.Close()
 				<-over
@@ -104,14 +104,15 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 	}
 }
 
-// TestDeadlinesOfWholeAnswers do nothing, nor do those of bodies that there are not.
-func TestDeadlinesOfWholeAnswers(t *testing.T) {
+// TestDeadlineIgnoresCompleteResponse checks that deadlines of complete responses, and of requests
+// without a body, have no effect.
+func TestDeadlineIgnoresCompleteResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			h2.NewServer(config()).ServeConn(context.Background(), newPlain(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
 				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
 				w.Header().Set("Content-Length", "20000")
@@ -119,7 +120,7 @@ func TestDeadlinesOfWholeAnswers(t *testing.T) {
 				time.Sleep(20 * time.Second)
 			}))
 		}()
-		c := &unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t}
 		read := make(chan string, 100)
 		go func() {
 			defer close(read)
@@ -135,16 +136,16 @@ func TestDeadlinesOfWholeAnswers(t *testing.T) {
 		}()
 		_, err := io.WriteString(client, http2.ClientPreface)
 		c.must(errors.Join(err, c.WriteSettings()))
-		c.raw(http2.FrameHeaders, ends, 1, post)
-		c.raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 3, post)
+		c.writeFrame(http2.FrameHeaders, endFlags, 1, postRequest)
+		c.writeFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 3, postRequest)
 		if got := <-read; got != "NO_ERROR" {
-			t.Errorf("a whole answer ends with %s", got)
+			t.Errorf("stream was reset with %s, want NO_ERROR", got)
 		}
 		synctest.Wait()
 		_ = client.Close()
 		<-over
 		if got, more := <-read; more {
-			t.Errorf("then comes %s", got)
+			t.Errorf("unexpected reset %s", got)
 		}
 	})
 }

@@ -2,20 +2,21 @@ package h2
 
 import "errors"
 
-// piece is how many bytes of a list the decoder is given at a time, or a field that is larger.
-const piece = 512
+// decodeChunk is the number of bytes of a header block that the decoder gets at a time, unless a
+// field is larger.
+const decodeChunk = 512
 
-// read decodes a part of a list. The decoder gets whole fields only: for a partial field it would keep
-// a buffer of that size as long as the connection lasts.
-func (b *block) read(p []byte) error {
-	if len(b.tail) > 0 {
-		b.tail = append(b.tail, p...)
-		p = b.tail
+// decode decodes a fragment of a header block. The decoder gets complete fields only. For a partial
+// field it would keep a buffer of that size until the connection closes.
+func (b *headerBlock) decode(p []byte) error {
+	if len(b.partial) > 0 {
+		b.partial = append(b.partial, p...)
+		p = b.partial
 	}
 	for n := 1; ; n++ {
-		size := b.whole(p)
-		if size == 0 && n == 1 && len(b.tail) > 0 {
-			return nil // it has all of it, and a large field may come in very many parts
+		size := b.completeFields(p)
+		if size == 0 && n == 1 && len(b.partial) > 0 {
+			return nil // only a partial field is buffered, and a large field may arrive in many fragments
 		}
 		if size == 0 {
 			break
@@ -25,44 +26,44 @@ func (b *block) read(p []byte) error {
 		}
 		p = p[size:]
 	}
-	b.tail = append(b.tail[:0], p...)
+	b.partial = append(b.partial[:0], p...)
 	return nil
 }
 
-// errCut is what is wrong with a list that ends in the middle of a field.
-var errCut = errors.New("a header field that does not end")
+// errTruncatedField reports a header block that ends inside a field.
+var errTruncatedField = errors.New("a header field that does not end")
 
-// close ends a list.
-func (b *block) close() error {
-	if len(b.tail) > 0 {
-		return errCut
+// close ends a header block.
+func (b *headerBlock) close() error {
+	if len(b.partial) > 0 {
+		return errTruncatedField
 	}
 	return b.decoder.Close()
 }
 
-// end forgets a list that was closed: its connection lasts, and may have had more large ones than there
-// is room for.
-func (b *block) end() {
+// reset releases the memory of a closed header block. The connection may be idle for long, and the
+// bytes are no longer reserved.
+func (b *headerBlock) reset() {
 	clear(b.fields)
-	if b.fields = b.fields[:0]; cap(b.fields) > usualNames {
+	if b.fields = b.fields[:0]; cap(b.fields) > maxCachedNames {
 		b.fields = nil
 	}
-	if b.tail == nil && b.came <= piece {
+	if b.partial == nil && b.bytes <= decodeChunk {
 		return
 	}
-	b.tail = nil
-	// The decoder holds on to what it was given last, so that is to be little.
+	b.partial = nil
+	// The decoder keeps the last buffer that it got, so it gets a small one.
 	b.decoder.SetEmitEnabled(false)
-	_, _ = b.decoder.Write([]byte{0x82}) // a field that everybody knows, of which nothing comes
+	_, _ = b.decoder.Write([]byte{0x82}) // an indexed field, which is not emitted
 	_ = b.decoder.Close()
 }
 
-// whole is how many bytes the first fields of a list take that are whole: some of them, or those that
-// are a piece together. What nobody can read is whole: the decoder tells what is wrong with it.
-func (b *block) whole(p []byte) int {
+// completeFields returns the size of the complete fields at the start of p, up to about decodeChunk
+// bytes. Invalid input counts as complete, so that the decoder returns the error.
+func (b *headerBlock) completeFields(p []byte) int {
 	at := 0
-	for at < len(p) && at < piece {
-		n := b.first(p[at:])
+	for at < len(p) && at < decodeChunk {
+		n := b.fieldLength(p[at:])
 		if n == 0 {
 			break
 		}
@@ -71,9 +72,9 @@ func (b *block) whole(p []byte) int {
 	return at
 }
 
-// first is how many bytes the first field takes, or the change of the table's size that comes there;
-// 0 when more of it is to come (RFC 7541, "Binary Format").
-func (b *block) first(p []byte) int {
+// fieldLength returns the size of the first field or table size update, or 0 if it is incomplete
+// (RFC 7541, "Binary Format").
+func (b *headerBlock) fieldLength(p []byte) int {
 	bits, texts := 4, 1
 	switch {
 	case p[0]&0x80 != 0:
@@ -83,12 +84,12 @@ func (b *block) first(p []byte) int {
 	case p[0]&0x20 != 0:
 		bits, texts = 5, 0
 	}
-	name, at := number(p, bits)
+	name, at := decodeInt(p, bits)
 	if name == 0 && texts > 0 {
-		texts = 2 // its name is one
+		texts = 2 // a literal name precedes the value
 	}
 	for ; at > 0 && texts > 0; texts-- {
-		length, n := number(p[at:], 7)
+		length, n := decodeInt(p[at:], 7)
 		switch {
 		case n == 0:
 			return 0
@@ -105,9 +106,9 @@ func (b *block) first(p []byte) int {
 	return at
 }
 
-// number reads one of which the first byte has so many bits, and returns how many bytes it takes: 0
-// when more are to come, less when they are too many (RFC 7541, "Integer Representation").
-func number(p []byte, bits int) (value uint64, n int) {
+// decodeInt decodes an integer with a prefix of the given number of bits. n is its size in bytes, 0
+// if it is incomplete, or negative if it is too long (RFC 7541, "Integer Representation").
+func decodeInt(p []byte, bits int) (value uint64, n int) {
 	if len(p) == 0 {
 		return 0, 0
 	}
@@ -116,7 +117,7 @@ func number(p []byte, bits int) (value uint64, n int) {
 		return value, 1
 	}
 	for n = 1; n < len(p); n++ {
-		if n > mostBytes {
+		if n > maxIntBytes {
 			return 0, -1
 		}
 		value += uint64(p[n]&0x7f) << (7 * (n - 1))
@@ -127,5 +128,5 @@ func number(p []byte, bits int) (value uint64, n int) {
 	return 0, 0
 }
 
-// mostBytes of a number follow the first one.
-const mostBytes = 9
+// maxIntBytes is the number of bytes that may follow the prefix of an integer.
+const maxIntBytes = 9

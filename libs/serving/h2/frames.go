@@ -8,40 +8,40 @@ import (
 )
 
 const (
-	headLength = 9
-	// largestFrame is the size of the largest frame that is read, in bytes, and of the largest
-	// that is written: clients that take larger ones gain nothing, as a record of TLS has no more.
+	frameHeaderLen = 9
+	// largestFrame is the size of the largest frame that is read or written, in bytes. Larger frames
+	// gain nothing, because a TLS record is not larger.
 	largestFrame = 16 << 10
-	// initialWindow is how many bytes may be sent before a window is enlarged.
+	// initialWindow is the initial flow-control window in bytes (RFC 9113).
 	initialWindow = 65535
 	largestWindow = 1<<31 - 1
 )
 
-// head of a frame.
-type head struct {
+// frameHeader is the header of a frame.
+type frameHeader struct {
 	length int
 	kind   http2.FrameType
 	flags  http2.Flags
 	stream uint32
 }
 
-func parseHead(b []byte) head {
-	return head{
+func parseFrameHeader(b []byte) frameHeader {
+	return frameHeader{
 		length: int(b[0])<<16 | int(b[1])<<8 | int(b[2]),
 		kind:   http2.FrameType(b[3]), flags: http2.Flags(b[4]),
 		stream: binary.BigEndian.Uint32(b[5:]) &^ (1 << 31),
 	}
 }
 
-func (h head) has(f http2.Flags) bool { return h.flags&f != 0 }
+func (h frameHeader) has(f http2.Flags) bool { return h.flags&f != 0 }
 
-func appendHead(b []byte, length int, kind http2.FrameType, flags http2.Flags, stream uint32) []byte {
+func appendFrameHeader(b []byte, length int, kind http2.FrameType, flags http2.Flags, stream uint32) []byte {
 	return append(b, byte(length>>16), byte(length>>8), byte(length), byte(kind), byte(flags),
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
 func appendSettings(b []byte, settings ...http2.Setting) []byte {
-	b = appendHead(b, 6*len(settings), http2.FrameSettings, 0, 0)
+	b = appendFrameHeader(b, 6*len(settings), http2.FrameSettings, 0, 0)
 	for _, s := range settings {
 		b = binary.BigEndian.AppendUint16(b, uint16(s.ID))
 		b = binary.BigEndian.AppendUint32(b, s.Val)
@@ -50,36 +50,36 @@ func appendSettings(b []byte, settings ...http2.Setting) []byte {
 }
 
 func appendWindowUpdate(b []byte, stream uint32, n int64) []byte {
-	b = appendHead(b, 4, http2.FrameWindowUpdate, 0, stream)
+	b = appendFrameHeader(b, 4, http2.FrameWindowUpdate, 0, stream)
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
 func appendReset(b []byte, stream uint32, code http2.ErrCode) []byte {
-	b = appendHead(b, 4, http2.FrameRSTStream, 0, stream)
+	b = appendFrameHeader(b, 4, http2.FrameRSTStream, 0, stream)
 	return binary.BigEndian.AppendUint32(b, uint32(code))
 }
 
 func appendGoAway(b []byte, last uint32, code http2.ErrCode) []byte {
-	b = appendHead(b, 8, http2.FrameGoAway, 0, 0)
+	b = appendFrameHeader(b, 8, http2.FrameGoAway, 0, 0)
 	b = binary.BigEndian.AppendUint32(b, last)
 	return binary.BigEndian.AppendUint32(b, uint32(code))
 }
 
 func appendPing(b []byte, flags http2.Flags, data []byte) []byte {
-	return append(appendHead(b, len(data), http2.FramePing, flags, 0), data...)
+	return append(appendFrameHeader(b, len(data), http2.FramePing, flags, 0), data...)
 }
 
-// connError is what a client did against the protocol, of which the connection ends.
+// connError is a protocol violation that ends the connection.
 type connError struct {
-	code http2.ErrCode
-	what string
+	code   http2.ErrCode
+	reason string
 }
 
-func (e *connError) Error() string { return fmt.Sprintf("%s: %s", e.code, e.what) }
+func (e *connError) Error() string { return fmt.Sprintf("%s: %s", e.code, e.reason) }
 
-func broken(code http2.ErrCode, what string) error { return &connError{code, what} }
+func newConnError(code http2.ErrCode, what string) error { return &connError{code, what} }
 
-// streamError is one of which a stream ends.
+// streamError is a protocol violation that ends a stream.
 type streamError struct {
 	stream uint32
 	code   http2.ErrCode
@@ -87,10 +87,9 @@ type streamError struct {
 
 func (e *streamError) Error() string { return fmt.Sprintf("stream %d: %s", e.stream, e.code) }
 
-// unpad takes the padding of a frame's payload off; false when there is more than there is room
-// for.
-func unpad(h head, p []byte) ([]byte, bool) {
-	if !h.has(http2.FlagDataPadded) { // the same bit in headers
+// unpad removes the padding of a payload. It returns false if the padding exceeds the payload.
+func unpad(h frameHeader, p []byte) ([]byte, bool) {
+	if !h.has(http2.FlagDataPadded) { // HEADERS use the same bit
 		return p, true
 	}
 	if len(p) == 0 || int(p[0]) > len(p)-1 {

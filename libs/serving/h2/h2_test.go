@@ -24,20 +24,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// wire is a connection that nothing is counted of.
-type wire struct{ *tls.Conn }
+// tlsWire is a wire without limits and counts.
+type tlsWire struct{ *tls.Conn }
 
-func (wire) Delivered() (int64, int64) { return 0, 0 }
-func (wire) Hold()                     {}
-func (wire) Release() error            { return nil }
-func (wire) Came(int, int)             {}
-func (wire) Wait()                     {}
-func (wire) Sent(int, int, int)        {}
-func (wire) EnterLarge()               {}
-func (wire) LeaveLarge()               {}
-func (wire) KeepLarge(int) bool        { return true }
+func (tlsWire) Delivered() (int64, int64) { return 0, 0 }
+func (tlsWire) Cork()                     {}
+func (tlsWire) Uncork() error             { return nil }
+func (tlsWire) FramesReceived(int, int)   {}
+func (tlsWire) Throttle()                 {}
+func (tlsWire) FramesSent(int, int, int)  {}
+func (tlsWire) AcquireHeaderPermit()      {}
+func (tlsWire) ReleaseHeaderPermit()      {}
+func (tlsWire) ReserveHeader(int) bool    { return true }
 
-// server serves a handler; what it returns dials it.
+// server is a server under test with its listener.
 type server struct {
 	*h2.Server
 	listener net.Listener
@@ -79,7 +79,7 @@ func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *ser
 			conns.Go(func() {
 				context.AfterFunc(ctx, func() { _ = conn.Close() })
 				if conn.(*tls.Conn).Handshake() == nil {
-					s.ServeConn(ctx, wire{conn.(*tls.Conn)}, handler)
+					s.ServeConn(ctx, tlsWire{conn.(*tls.Conn)}, handler)
 				}
 				_ = conn.Close()
 			})
@@ -115,7 +115,7 @@ func get(t testing.TB, c *http.Client, path string) (*http.Response, string) {
 	return resp, string(b)
 }
 
-func TestAnswers(t *testing.T) {
+func TestResponsesWithTransport(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -148,11 +148,11 @@ func TestAnswers(t *testing.T) {
 	for path, want := range map[string]string{"/short": "short", "/counted": large[:20000], "/large": large, "/nothing": ""} {
 		resp, got := get(t, c, path)
 		if got != want || resp.Header.Get("Date") == "" {
-			t.Errorf("%s: %d bytes, want %d; %v", path, len(got), len(want), resp.Header)
+			t.Errorf("%s: got %d bytes, want %d; header %v", path, len(got), len(want), resp.Header)
 		}
 	}
 	if resp, _ := get(t, c, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
-		t.Errorf("%v", resp.Header)
+		t.Errorf("header = %v", resp.Header)
 	}
 	resp, err := c.Head("https://example.com/counted")
 	if err != nil || resp.ContentLength != 20000 {
@@ -164,14 +164,14 @@ func TestAnswers(t *testing.T) {
 		resp.Body.Close()
 	}
 	if err == nil {
-		t.Error("an answer that is not whole was taken for one")
+		t.Error("an incomplete response was accepted")
 	}
 	resp, body := get(t, c, "/trailers")
 	if body != "body" || resp.Trailer.Get("X-Sum") != "4" {
 		t.Errorf("%q %v", body, resp.Trailer)
 	}
 	if _, err := c.Get("https://example.com/panic"); err == nil {
-		t.Error("a panic was answered")
+		t.Error("a panic got a response")
 	}
 	for _, n := range []int{0, 1, 5000, 100_000, len(large)} {
 		resp, err := c.Post("https://example.com/echo", "text/plain", strings.NewReader(large[:n]))
@@ -181,12 +181,12 @@ func TestAnswers(t *testing.T) {
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || string(got) != large[:n] {
-			t.Errorf("%d bytes came back of %d: %v", len(got), n, err)
+			t.Errorf("got %d of %d bytes: %v", len(got), n, err)
 		}
 	}
 }
 
-// TestManyStreams has lists, watches and short requests on one connection.
+// TestManyStreams sends lists, watches and short requests on one connection.
 func TestManyStreams(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), 1<<20)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -208,7 +208,7 @@ func TestManyStreams(t *testing.T) {
 		all.Go(func() {
 			for range 5 {
 				if _, b := get(t, c, "/list"); len(b) != len(large) {
-					t.Errorf("a list of %d bytes", len(b))
+					t.Errorf("list has %d bytes", len(b))
 				}
 			}
 		})
@@ -232,8 +232,9 @@ func TestManyStreams(t *testing.T) {
 	all.Wait()
 }
 
-// TestDeadlines cuts answers that nobody takes.
-func TestDeadlines(t *testing.T) {
+// TestWriteDeadlineAbortsResponse checks that a write deadline aborts a response that the client
+// does not read.
+func TestWriteDeadlineAbortsResponse(t *testing.T) {
 	failed := make(chan error, 1)
 	answer := make([]byte, 64<<20)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -248,15 +249,15 @@ func TestDeadlines(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if err := <-failed; err == nil {
-		t.Error("all was taken of what nobody read")
+		t.Error("the write succeeded, want an error")
 	}
 	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("half an answer was taken for one")
+		t.Error("an incomplete response was accepted")
 	}
 }
 
-// TestReset ends the request of who gives it up.
-func TestReset(t *testing.T) {
+// TestResetCancelsRequest checks that a client reset cancels the request's context.
+func TestResetCancelsRequest(t *testing.T) {
 	ended := make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
@@ -277,8 +278,8 @@ func TestReset(t *testing.T) {
 	resp.Body.Close()
 }
 
-// TestShutdown lets requests end, and takes no more.
-func TestShutdown(t *testing.T) {
+// TestShutdownCompletesRequests checks that requests in flight complete during a shutdown.
+func TestShutdownCompletesRequests(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		close(began)

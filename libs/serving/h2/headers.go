@@ -12,77 +12,79 @@ import (
 )
 
 const (
-	// large is the size in bytes from which header fields are read by turns: to take them apart
-	// takes milliseconds. They are compressed: a byte may stand for a field.
-	large = 8 << 10
-	// unpackedLarge is that of what comes of them: a byte stands for what was sent before.
-	unpackedLarge = 64 << 10
-	// mostListed is how many fields a list may have: each takes a hundred bytes.
-	mostListed = 10_000
-	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
-	compressed = 2
-	// usualNames is how many names of header fields a connection remembers.
-	usualNames = 64
+	// largeHeaders is the size in bytes from which decoding a header block needs a permit, because
+	// it takes milliseconds. The size is that of the encoded block, in which a byte may stand for a
+	// whole field.
+	largeHeaders = 8 << 10
+	// largeDecoded is the decoded size in bytes from which a permit is needed.
+	largeDecoded = 64 << 10
+	// maxFields is the largest number of fields. Each takes about a hundred bytes.
+	maxFields = 10_000
+	// maxCompressedFactor limits the encoded size of a header block, as a multiple of the decoded
+	// limit.
+	maxCompressedFactor = 2
+	// maxCachedNames is the number of canonical field names that a connection caches.
+	maxCachedNames = 64
 )
 
-// errBad is what becomes of a stream whose client breaks the rules.
-var errBad = errors.New("the client has broken the protocol")
+// errProtocol is the error of a stream whose client violates the protocol.
+var errProtocol = errors.New("the client has broken the protocol")
 
-// block is a list of header fields while its frames come. It is the reader's.
-type block struct {
-	decoder *hpack.Decoder
-	limit   int    // of the list
-	open    uint32 // the stream; 0 when no frame is to follow
-	last    bool   // the stream ends
-	came    int    // bytes of frames
+// headerBlock is a header block while its frames arrive. Only the reader uses it.
+type headerBlock struct {
+	decoder   *hpack.Decoder
+	limit     int    // on the decoded size
+	stream    uint32 // the stream; 0 if no CONTINUATION is expected
+	endStream bool   // the frame has END_STREAM
+	bytes     int    // encoded bytes so far
 
-	wire Wire
-	turn bool // to read what is large
+	wire      Wire
+	hasPermit bool // holds a permit for large header blocks
 
-	tail      []byte              // of a field that has not come as a whole
+	partial   []byte              // the beginning of an incomplete field
 	fields    []hpack.HeaderField // pseudo-fields first
-	pseudo    int                 // of fields
-	left      int                 // what the list may still have
+	pseudo    int                 // number of pseudo-fields
+	remaining int                 // what is left of limit
 	truncated bool
-	bad       bool // malformed
+	malformed bool // malformed request
 }
 
-func (b *block) init(limit int, w Wire) {
+func (b *headerBlock) init(limit int, w Wire) {
 	b.limit, b.wire = limit, w
-	b.decoder = hpack.NewDecoder(headerTable, b.emit)
+	b.decoder = hpack.NewDecoder(headerTable, b.addField)
 	b.decoder.SetMaxStringLength(limit)
 }
 
-// begin begins a list.
-func (b *block) begin(h head) {
-	*b = block{
+// begin starts a header block.
+func (b *headerBlock) begin(h frameHeader) {
+	*b = headerBlock{
 		decoder: b.decoder, wire: b.wire, limit: b.limit, fields: b.fields[:0],
-		open: h.stream, last: h.has(http2.FlagHeadersEndStream), left: b.limit,
+		stream: h.stream, endStream: h.has(http2.FlagHeadersEndStream), remaining: b.limit,
 	}
 	b.decoder.SetEmitEnabled(true)
 }
 
-// emit takes a field.
-func (b *block) emit(f hpack.HeaderField) {
-	if b.left -= int(f.Size()); b.left < 0 || len(b.fields) == mostListed {
+// addField appends a decoded field.
+func (b *headerBlock) addField(f hpack.HeaderField) {
+	if b.remaining -= int(f.Size()); b.remaining < 0 || len(b.fields) == maxFields {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
 		return
 	}
-	if b.limit-b.left >= unpackedLarge {
-		b.enter()
+	if b.limit-b.remaining >= largeDecoded {
+		b.acquirePermit()
 	}
 	if f.IsPseudo() {
-		b.bad = b.bad || b.pseudo < len(b.fields) || !b.isNew(f.Name)
+		b.malformed = b.malformed || b.pseudo < len(b.fields) || !b.isNew(f.Name)
 		b.pseudo++
 	} else if !validField(f) {
-		b.bad = true
+		b.malformed = true
 	}
 	b.fields = append(b.fields, f)
 }
 
-// isNew tells pseudo-fields of requests that have not come yet.
-func (b *block) isNew(name string) bool {
+// isNew reports whether name is a request pseudo-field that was not seen yet.
+func (b *headerBlock) isNew(name string) bool {
 	switch name {
 	case ":method", ":scheme", ":authority", ":path":
 	default:
@@ -96,7 +98,7 @@ func (b *block) isNew(name string) bool {
 	return true
 }
 
-// validField tells fields that a request may have: RFC 9113, "HTTP Fields".
+// validField reports whether a request may have the field (RFC 9113, "HTTP Fields").
 func validField(f hpack.HeaderField) bool {
 	switch f.Name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -116,8 +118,8 @@ func isLower(name string) bool {
 	return true
 }
 
-// get returns the value of a pseudo-field.
-func (b *block) get(name string) string {
+// pseudoValue returns the value of a pseudo-field, or "".
+func (b *headerBlock) pseudoValue(name string) string {
 	for _, f := range b.fields[:b.pseudo] {
 		if f.Name == name {
 			return f.Value
@@ -126,95 +128,97 @@ func (b *block) get(name string) string {
 	return ""
 }
 
-// headers reads a frame that begins a list.
-func (c *conn) headers(h head, p []byte) error {
+// handleHeaders handles a HEADERS frame.
+func (c *conn) handleHeaders(h frameHeader, p []byte) error {
 	if h.stream%2 == 0 {
-		return broken(http2.ErrCodeProtocol, "headers of a stream that is not the client's")
+		return newConnError(http2.ErrCodeProtocol, "HEADERS on an invalid stream")
 	}
 	p, ok := unpad(h, p)
 	if !ok {
-		return broken(http2.ErrCodeProtocol, "more padding than there is room for")
+		return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 	}
 	c.block.begin(h)
 	if h.has(http2.FlagHeadersPriority) {
 		if len(p) < 5 {
-			return broken(http2.ErrCodeFrameSize, "a priority that is too short")
+			return newConnError(http2.ErrCodeFrameSize, "priority too short")
 		}
-		c.block.bad = dependsOn(p) == h.stream
+		c.block.malformed = priorityDependency(p) == h.stream
 		p = p[5:]
 	}
-	return c.fragment(h, p)
+	return c.handleFragment(h, p)
 }
 
-func (c *conn) continuation(h head, p []byte) error {
-	if c.block.open == 0 {
-		return broken(http2.ErrCodeProtocol, "a continuation of nothing")
+func (c *conn) handleContinuation(h frameHeader, p []byte) error {
+	if c.block.stream == 0 {
+		return newConnError(http2.ErrCodeProtocol, "unexpected CONTINUATION")
 	}
-	return c.fragment(h, p)
+	return c.handleFragment(h, p)
 }
 
-// mostFields is from how many fields in a frame on that it is large; each takes a microsecond.
-const mostFields = 2000
+// largeFieldCount is the number of fields in a frame from which a permit is needed. Each takes about
+// a microsecond.
+const largeFieldCount = 2000
 
-// manyFields tells whether a frame may have so many: a byte stands for one that was sent before.
-func manyFields(p []byte) bool {
-	if len(p) < mostFields {
+// hasManyFields reports whether a fragment may have largeFieldCount fields. One byte with the high
+// bit set stands for an indexed field.
+func hasManyFields(p []byte) bool {
+	if len(p) < largeFieldCount {
 		return false
 	}
 	n := 0
 	for _, b := range p {
 		n += int(b >> 7)
 	}
-	return n >= mostFields
+	return n >= largeFieldCount
 }
 
-// enter waits for a turn.
-func (b *block) enter() {
-	if !b.turn {
-		b.turn = true
-		b.wire.EnterLarge()
+// acquirePermit waits for the permit if it is not held.
+func (b *headerBlock) acquirePermit() {
+	if !b.hasPermit {
+		b.hasPermit = true
+		b.wire.AcquireHeaderPermit()
 	}
 }
 
-func (b *block) leave() {
-	if b.turn {
-		b.turn = false
-		b.wire.LeaveLarge()
+func (b *headerBlock) releasePermit() {
+	if b.hasPermit {
+		b.hasPermit = false
+		b.wire.ReleaseHeaderPermit()
 	}
 }
 
-// fragment reads a part of a list, of which there may be more.
-func (c *conn) fragment(h head, p []byte) error {
+// handleFragment decodes a fragment of a header block.
+func (c *conn) handleFragment(h frameHeader, p []byte) error {
 	b := &c.block
-	if b.came += len(p); b.came > compressed*b.limit {
-		return broken(http2.ErrCodeEnhanceYourCalm, "more header fields than are read")
+	if b.bytes += len(p); b.bytes > maxCompressedFactor*b.limit {
+		return newConnError(http2.ErrCodeEnhanceYourCalm, "header block too large")
 	}
-	if b.came >= large || manyFields(p) {
-		b.enter()
+	if b.bytes >= largeHeaders || hasManyFields(p) {
+		b.acquirePermit()
 	}
-	defer b.leave()
-	if err := b.read(p); err != nil {
-		return broken(http2.ErrCodeCompression, err.Error())
+	defer b.releasePermit()
+	if err := b.decode(p); err != nil {
+		return newConnError(http2.ErrCodeCompression, err.Error())
 	}
 	if !h.has(http2.FlagHeadersEndHeaders) {
-		if n := b.came + b.limit - max(0, b.left); n >= large && !b.wire.KeepLarge(n) {
-			return broken(http2.ErrCodeEnhanceYourCalm, "header fields that do not end, for which there is no room")
+		if n := b.bytes + b.limit - max(0, b.remaining); n >= largeHeaders && !b.wire.ReserveHeader(n) {
+			return newConnError(http2.ErrCodeEnhanceYourCalm, "too many unfinished header blocks")
 		}
 		return nil
 	}
-	b.wire.KeepLarge(0)
-	defer b.end()
+	b.wire.ReserveHeader(0)
+	defer b.reset()
 	if err := b.close(); err != nil {
-		return broken(http2.ErrCodeCompression, err.Error())
+		return newConnError(http2.ErrCodeCompression, err.Error())
 	}
-	return c.list()
+	return c.handleHeaderBlock()
 }
 
-// list works on a list that is whole.
-func (c *conn) list() error {
+// handleHeaderBlock handles a complete header block.
+func (c *conn) handleHeaderBlock() error {
 	b := &c.block
-	id := b.open
-	b.open = 0
+	id := b.stream
+	b.stream = 0
 	s, err := c.openStream(id)
 	switch {
 	case errors.Is(err, errIgnored):
@@ -228,19 +232,20 @@ func (c *conn) list() error {
 	return nil
 }
 
-// openStream begins the request whose header fields have come, or returns the stream that they end.
-// A GOAWAY goes out before it or after it: what that accepted has begun.
+// openStream starts the request of a complete header block, or returns the open stream whose
+// trailers it holds. It excludes goAwayLocked: every stream up to the last stream of a GOAWAY has
+// started.
 func (c *conn) openStream(id uint32) (open *stream, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open = c.streams[id]
-	if err := c.mayOpen(open, id); err != nil || open != nil {
+	if err := c.checkNewStream(open, id); err != nil || open != nil {
 		return open, err
 	}
 	if c.err != nil {
 		return nil, c.err
 	}
-	if c.block.bad {
+	if c.block.malformed {
 		return nil, &streamError{id, http2.ErrCodeProtocol}
 	}
 	s := c.newStream(id)
@@ -250,14 +255,14 @@ func (c *conn) openStream(id uint32) (open *stream, err error) {
 	return nil, c.open(s)
 }
 
-// errIgnored tells that a frame was sent before its client knew that it is not wanted any more.
-var errIgnored = errors.New("a frame of a stream that is over")
+// errIgnored reports a frame that the client sent before it knew that the stream is closed.
+var errIgnored = errors.New("frame on a closed stream")
 
-// mayOpen tells what is wrong with a list of header fields where it comes; s is nil where there is
-// no such stream. The caller holds mu.
-func (c *conn) mayOpen(s *stream, id uint32) error {
+// checkNewStream reports what is wrong with a header block on stream id. s is the open stream, or
+// nil. The caller holds mu.
+func (c *conn) checkNewStream(s *stream, id uint32) error {
 	switch {
-	case s != nil && s.got:
+	case s != nil && s.requestEnded:
 		return &streamError{id, http2.ErrCodeStreamClosed}
 	case s != nil:
 		return nil
@@ -267,11 +272,11 @@ func (c *conn) mayOpen(s *stream, id uint32) error {
 		case byUs:
 			return errIgnored
 		case closed:
-			return broken(http2.ErrCodeStreamClosed, "headers of a stream that is closed")
-		case c.block.pseudo == 0 && c.block.last: // trailers of a stream that was reset long ago
+			return newConnError(http2.ErrCodeStreamClosed, "HEADERS on a closed stream")
+		case c.block.pseudo == 0 && c.block.endStream: // trailers of a stream that was reset long ago
 			return errIgnored
 		}
-		return broken(http2.ErrCodeProtocol, "streams go backwards")
+		return newConnError(http2.ErrCodeProtocol, "stream id is not increasing")
 	case c.leaving:
 		return errIgnored
 	}
@@ -281,14 +286,14 @@ func (c *conn) mayOpen(s *stream, id uint32) error {
 	return nil
 }
 
-// trailers ends a body.
+// trailers handles trailers, which end the body.
 func (c *conn) trailers(s *stream) error {
 	b := &c.block
-	if !b.last || b.bad || b.pseudo > 0 {
+	if !b.endStream || b.malformed || b.pseudo > 0 {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
 	for _, f := range b.fields {
-		name := c.canonical(f.Name)
+		name := c.canonicalName(f.Name)
 		if _, declared := s.request.Trailer[name]; declared && httpguts.ValidTrailerHeader(name) {
 			if s.trailer == nil {
 				s.trailer = http.Header{}
@@ -296,29 +301,29 @@ func (c *conn) trailers(s *stream) error {
 			s.trailer[name] = append(s.trailer[name], f.Value)
 		}
 	}
-	return c.ended(s)
+	return c.endRequest(s)
 }
 
-// ended is called when all of a request has come.
-func (c *conn) ended(s *stream) error {
+// endRequest is called when the request has arrived completely.
+func (c *conn) endRequest(s *stream) error {
 	if s.declared >= 0 && s.received != s.declared {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
 	s.body.finish(io.EOF)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.got = true; s.sent {
+	if s.requestEnded = true; s.responseEnded {
 		c.close(s, nil)
 	}
 	return nil
 }
 
-// canonical is http.CanonicalHeaderKey.
-func (c *conn) canonical(name string) string {
+// canonicalName is http.CanonicalHeaderKey with a cache.
+func (c *conn) canonicalName(name string) string {
 	known, ok := c.names[name]
 	if !ok {
 		known = http.CanonicalHeaderKey(name)
-		if len(c.names) < usualNames && len(name) < 2*usualNames {
+		if len(c.names) < maxCachedNames && len(name) < 2*maxCachedNames {
 			c.names[strings.Clone(name)] = known
 		}
 	}

@@ -16,55 +16,55 @@ import (
 	"binnacle/libs/serving/h2"
 )
 
-// production has the timeouts of the servers.
-func production() h2.Config {
+// productionConfig returns the timeouts of package serving.
+func productionConfig() h2.Config {
 	c := config()
 	c.StallTimeout, c.WriteTimeout, c.ResponseTimeout = 15*time.Second, 30*time.Second, 75*time.Second
 	c.PingAfter, c.PingTimeout, c.MinRate = 45*time.Second, 15*time.Second, 2<<10
 	return c
 }
 
-// throttled is a connection that is read at a rate, in bytes a second.
-type throttled struct {
+// throttledConn is a connection that is read at a rate, in bytes per second.
+type throttledConn struct {
 	net.Conn
 	rate int
 }
 
-func (c throttled) Read(p []byte) (int, error) {
+func (c throttledConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p[:min(len(p), 512)])
 	time.Sleep(time.Duration(n) * time.Second / time.Duration(c.rate))
 	return n, err
 }
 
-// deep is a wire with a system that keeps up to a mebibyte that the client has not acknowledged.
-type deep struct {
-	plain
-	mu   sync.Mutex
-	cond sync.Cond
-	kept []byte
-	sent int64
-	err  error
+// bufferedWire is a wire whose kernel buffers up to 1 MiB of unacknowledged bytes.
+type bufferedWire struct {
+	fakeWire
+	mu       sync.Mutex
+	cond     sync.Cond
+	buffered []byte
+	sent     int64
+	err      error
 }
 
-func newDeep(c net.Conn) h2.Wire {
-	d := &deep{plain: newPlain(c)}
+func newBufferedWire(c net.Conn) h2.Wire {
+	d := &bufferedWire{fakeWire: newFakeWire(c)}
 	d.cond.L = &d.mu
 	go d.deliver()
 	return d
 }
 
-func (d *deep) deliver() {
+func (d *bufferedWire) deliver() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.err == nil {
-		for len(d.kept) == 0 && d.err == nil {
+		for len(d.buffered) == 0 && d.err == nil {
 			d.cond.Wait()
 		}
-		part := d.kept[:min(len(d.kept), 1<<10)]
+		part := d.buffered[:min(len(d.buffered), 1<<10)]
 		d.mu.Unlock()
 		_, err := d.Conn.Write(part)
 		d.mu.Lock()
-		d.kept, d.sent = d.kept[len(part):], d.sent+int64(len(part))
+		d.buffered, d.sent = d.buffered[len(part):], d.sent+int64(len(part))
 		if d.err == nil {
 			d.err = err
 		}
@@ -72,18 +72,18 @@ func (d *deep) deliver() {
 	}
 }
 
-func (d *deep) Write(p []byte) (int, error) {
+func (d *bufferedWire) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for len(d.kept) > 1<<20 && d.err == nil {
+	for len(d.buffered) > 1<<20 && d.err == nil {
 		d.cond.Wait()
 	}
-	d.kept = append(d.kept, p...)
+	d.buffered = append(d.buffered, p...)
 	d.cond.Broadcast()
 	return len(p), d.err
 }
 
-func (d *deep) Close() error {
+func (d *bufferedWire) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = net.ErrClosed
@@ -91,31 +91,32 @@ func (d *deep) Close() error {
 	return d.Conn.Close()
 }
 
-func (d *deep) Delivered() (int64, int64) {
+func (d *bufferedWire) Delivered() (int64, int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.sent, int64(len(d.kept))
+	return d.sent, int64(len(d.buffered))
 }
 
-// slow dials a server for a client that reads at a rate.
-func slow(t *testing.T, conf h2.Config, rate int, handler http.HandlerFunc) *unread {
+// dialSlow connects to a server with a client that reads at a rate.
+func dialSlow(t *testing.T, conf h2.Config, rate int, handler http.HandlerFunc) *rawClient {
 	t.Helper()
-	return slowOver(t, conf, rate, plainWire, handler)
+	return dialSlowWire(t, conf, rate, dialWire, handler)
 }
 
-func slowOver(t *testing.T, conf h2.Config, rate int, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *unread {
+func dialSlowWire(t *testing.T, conf h2.Config, rate int, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *rawClient {
 	t.Helper()
 	c := dialServer(t, h2.NewServer(conf), wire, handler)
-	c.Framer = http2.NewFramer(c.Conn, throttled{c.Conn, rate})
+	c.Framer = http2.NewFramer(c.Conn, throttledConn{c.Conn, rate})
 	return c
 }
 
-// drainAside is drain in a goroutine of its own, until the returned function closes the connection.
-func (c *unread) drainAside() (stop func()) {
+// readInBackground calls readAll in a goroutine. The returned function closes the connection and
+// waits for it.
+func (c *rawClient) readInBackground() (stop func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		c.drain()
+		c.readAll()
 	}()
 	return func() {
 		_ = c.Conn.Close()
@@ -123,37 +124,37 @@ func (c *unread) drainAside() (stop func()) {
 	}
 }
 
-// pauseFor waits, no longer than the request lasts.
-func pauseFor(r *http.Request, d time.Duration) {
+// sleep sleeps until d has passed or the request has ended.
+func sleep(r *http.Request, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-r.Context().Done():
 	}
 }
 
-// grants opens windows, like a client that reads a frame of data.
-func (c *unread) grants(f *http2.DataFrame) {
+// openWindows opens the windows after a DATA frame.
+func (c *rawClient) openWindows(f *http2.DataFrame) {
 	if n := uint32(len(f.Data())); n > 0 {
-		_ = errors.Join(c.WriteWindowUpdate(0, n), c.WriteWindowUpdate(f.StreamID, n)) // or the connection has ended
+		_ = errors.Join(c.WriteWindowUpdate(0, n), c.WriteWindowUpdate(f.StreamID, n)) // fails if the connection has ended
 	}
 }
 
-// next returns the next frame; a connection that ends fails the test.
-func (c *unread) next() http2.Frame {
+// next returns the next frame. It fails the test if the connection ends.
+func (c *rawClient) next() http2.Frame {
 	c.t.Helper()
 	f, err := c.ReadFrame()
 	c.must(err)
 	return f
 }
 
-// TestResponsesShareSlowConnection: 30 responses over one slow connection complete, however small the
-// windows are, and a watch beside them hears of its events.
+// TestResponsesShareSlowConnection checks that 30 responses over one slow connection complete with
+// windows of any size, and that a watch receives events meanwhile.
 func TestResponsesShareSlowConnection(t *testing.T) {
 	const size, lists = 440_000, 30
 	for name, window := range map[string]uint32{"small windows": 16 << 10, "usual windows": 64 << 10, "large windows": 4 << 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := slowOver(t, production(), 30_000, newDeep, func(w http.ResponseWriter, r *http.Request) {
+				c := dialSlowWire(t, productionConfig(), 30_000, newBufferedWire, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/list" {
 						_, _ = w.Write(make([]byte, size))
 						return
@@ -164,7 +165,7 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 							return
 						}
 						w.(http.Flusher).Flush()
-						pauseFor(r, time.Second)
+						sleep(r, time.Second)
 					}
 				})
 				c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
@@ -187,83 +188,83 @@ func TestResponsesShareSlowConnection(t *testing.T) {
 						if f.StreamEnded() {
 							whole++
 						}
-						c.grants(f)
+						c.openWindows(f)
 					}
 				}
 				if bytes != size*lists || events < 10 {
-					t.Errorf("%d bytes came, want %d, and %d events", bytes, size*lists, events)
+					t.Errorf("got %d bytes, want %d, and %d events", bytes, size*lists, events)
 				}
 			})
 		})
 	}
 }
 
-// TestDeadlineResetsOnlyItsStream: a deadline that passes while data are being written resets the
-// stream once they are written. The connection and its other streams go on.
+// TestDeadlineResetsOnlyItsStream checks that a deadline that passes during a write resets the
+// stream after the write. The connection and its other streams continue.
 func TestDeadlineResetsOnlyItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := make(chan error, 1)
-		c := slow(t, production(), 50_000, func(w http.ResponseWriter, r *http.Request) {
+		c := dialSlow(t, productionConfig(), 50_000, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/late" {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
 				_, err := w.Write(make([]byte, 1<<20))
 				failed <- err
 				return
 			}
-			time.Sleep(500 * time.Millisecond) // until the first is being written
+			time.Sleep(500 * time.Millisecond) // until the first response is being written
 			_, _ = w.Write(make([]byte, 300_000))
 		})
-		c.open()
+		c.openAllWindows()
 		late, other := c.post("/late", true), c.post("/other", true)
 		reset := false
 		for whole := false; !whole || !reset; {
 			switch f := c.next().(type) {
 			case *http2.RSTStreamFrame:
 				if reset = true; f.StreamID != late || f.ErrCode != http2.ErrCodeInternal {
-					t.Fatalf("stream %d is reset for %v", f.StreamID, f.ErrCode)
+					t.Fatalf("stream %d was reset: %v", f.StreamID, f.ErrCode)
 				}
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
 			case *http2.DataFrame:
 				whole = whole || f.StreamEnded() && f.StreamID == other
 				if reset && f.StreamID == late {
-					t.Fatal("data follow the reset")
+					t.Fatal("DATA after the reset")
 				}
 			}
 		}
 		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("the handler gets %v", err)
+			t.Errorf("Write() = %v, want os.ErrDeadlineExceeded", err)
 		}
 	})
 }
 
-// TestDownloadIsSignOfLife: a client that takes data is not asked in vain, one that has all is.
-func TestDownloadIsSignOfLife(t *testing.T) {
+// TestDownloadCountsAsLiveness checks that a client that acknowledges data need not answer a PING.
+func TestDownloadCountsAsLiveness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conf := production()
+		conf := productionConfig()
 		conf.PingAfter, conf.PingTimeout = time.Second, time.Second
-		c := slow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
-		c.open()
+		c := dialSlow(t, conf, 20_000, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 400_000)) })
+		c.openAllWindows()
 		c.post("/", true)
 		for whole := false; !whole; {
 			if f, ok := c.next().(*http2.DataFrame); ok {
 				whole = f.StreamEnded()
 			}
 		}
-		c.drain() // until the server closes the connection
+		c.readAll() // until the server closes the connection
 	})
 }
 
-// TestConnectionThatTakesNothingIsClosed, whether the kernel or the window of the connection stops it,
-// and whatever the client sends meanwhile.
-func TestConnectionThatTakesNothingIsClosed(t *testing.T) {
-	for name, window := range map[string]uint32{"it does not read": 1 << 20, "it does not open the window": 0} {
+// TestStalledConnectionIsClosed checks that a connection is closed if the kernel or the connection
+// window blocks it, even if the client sends frames.
+func TestStalledConnectionIsClosed(t *testing.T) {
+	for name, window := range map[string]uint32{"client does not read": 1 << 20, "closed connection window": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failed := make(chan error, 1)
-				conf := production()
+				conf := productionConfig()
 				conf.ResponseTimeout = 0
-				c := slow(t, conf, 1<<20, func(w http.ResponseWriter, r *http.Request) {
+				c := dialSlow(t, conf, 1<<20, func(w http.ResponseWriter, r *http.Request) {
 					_, err := w.Write(make([]byte, 1<<20))
 					failed <- err
 				})
@@ -273,20 +274,21 @@ func TestConnectionThatTakesNothingIsClosed(t *testing.T) {
 					c.post("/", true)
 				} else {
 					c.post("/", true)
-					defer c.drainAside()()
+					defer c.readInBackground()()
 				}
 				if err := <-failed; !errors.Is(err, h2.ErrStalled) {
-					t.Errorf("the handler gets %v", err)
+					t.Errorf("Write() = %v, want ErrStalled", err)
 				}
 			})
 		})
 	}
 }
 
-// TestClosedWindowResetsOnlyItsStream, after the timeout of that stream.
+// TestClosedWindowResetsOnlyItsStream checks that the stall timeout resets only the stream whose
+// window is closed.
 func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := slow(t, production(), 1<<20, func(w http.ResponseWriter, r *http.Request) {
+		c := dialSlow(t, productionConfig(), 1<<20, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/patient" {
 				w.(interface{ SetStallTimeout(time.Duration) }).SetStallTimeout(0)
 			}
@@ -294,7 +296,7 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 			for r.Context().Err() == nil {
 				_, _ = w.Write(make([]byte, 100))
 				w.(http.Flusher).Flush()
-				pauseFor(r, 100*time.Millisecond)
+				sleep(r, 100*time.Millisecond)
 			}
 		})
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
@@ -305,13 +307,13 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 			switch f := c.next().(type) {
 			case *http2.RSTStreamFrame:
 				if reset = true; f.StreamID != shut {
-					t.Fatalf("stream %d is reset", f.StreamID)
+					t.Fatalf("stream %d was reset", f.StreamID)
 				}
 			case *http2.GoAwayFrame:
 				t.Fatal(f)
 			case *http2.DataFrame:
 				if f.StreamID == open {
-					c.grants(f)
+					c.openWindows(f)
 					if reset {
 						after++
 					}
@@ -321,22 +323,22 @@ func TestClosedWindowResetsOnlyItsStream(t *testing.T) {
 	})
 }
 
-// TestLongResponseNeedsMinRate: beyond the ResponseTimeout a response goes on as long as its
-// connection takes enough.
+// TestLongResponseNeedsMinRate checks that a response continues after the ResponseTimeout only if
+// its connection acknowledges MinRate.
 func TestLongResponseNeedsMinRate(t *testing.T) {
 	for rate, whole := range map[int]bool{4 << 10: true, 1 << 10: false} {
 		t.Run(strconv.Itoa(rate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				failed := make(chan error, 1)
-				c := slow(t, production(), rate, func(w http.ResponseWriter, r *http.Request) {
+				c := dialSlow(t, productionConfig(), rate, func(w http.ResponseWriter, r *http.Request) {
 					_, err := w.Write(make([]byte, 1<<20))
 					failed <- err
 				})
-				c.open()
+				c.openAllWindows()
 				c.post("/", true)
-				defer c.drainAside()()
+				defer c.readInBackground()()
 				if err := <-failed; (err == nil) != whole {
-					t.Errorf("the handler gets %v", err)
+					t.Errorf("Write() = %v", err)
 				}
 			})
 		})

@@ -7,67 +7,66 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// reading is the wire as it is read, wherever in a frame that has to be. Before the client is
-// waited for, what is pending leaves, and who floods waits.
-type reading struct{ c *conn }
+// wireReader reads from the wire, also in the middle of a frame. Before it blocks, it flushes the
+// queue and applies the throttle.
+type wireReader struct{ c *conn }
 
 // Read implements io.Reader.
-func (r reading) Read(p []byte) (int, error) {
+func (r wireReader) Read(p []byte) (int, error) {
 	c := r.c
-	if err := c.settle(true); err != nil {
+	if err := c.waitForQueue(true); err != nil {
 		return 0, err
 	}
 	if c.resets+c.control > 0 {
-		c.wire.Came(c.resets, c.control)
+		c.wire.FramesReceived(c.resets, c.control)
 		c.resets, c.control = 0, 0
 	}
-	c.wire.Wait()
+	c.wire.Throttle()
 	n, err := c.wire.Read(p)
 	if n > 0 {
-		c.heard.Store(int64(c.now()))
+		c.lastRead.Store(int64(c.now()))
 	}
 	return n, err
 }
 
-// next reads the head of a frame.
-func (c *conn) next() (head, error) {
-	if err := c.settle(false); err != nil {
-		return head{}, err
+// readFrameHeader reads the next frame header.
+func (c *conn) readFrameHeader() (frameHeader, error) {
+	if err := c.waitForQueue(false); err != nil {
+		return frameHeader{}, err
 	}
-	b, err := c.r.Peek(headLength)
+	b, err := c.r.Peek(frameHeaderLen)
 	if err != nil {
-		return head{}, err
+		return frameHeader{}, err
 	}
-	h := parseHead(b)
-	_, _ = c.r.Discard(headLength)
+	h := parseFrameHeader(b)
+	_, _ = c.r.Discard(frameHeaderLen)
 	if h.length > largestFrame {
-		return h, broken(http2.ErrCodeFrameSize, "a frame that is too large")
+		return h, newConnError(http2.ErrCodeFrameSize, "frame too large")
 	}
 	c.count(h)
 	return h, nil
 }
 
-// settle has what is pending leave, if the reader is about to wait; and has it wait when a client
-// asks without taking the answers.
-func (c *conn) settle(waits bool) error {
+// waitForQueue flushes the queue if the reader is about to block. It also blocks the reader while
+// the client requests more without reading the responses.
+func (c *conn) waitForQueue(waits bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if waits {
 		c.flushAsync()
 	}
-	for c.err == nil && c.queue.size-c.queue.extra > 2*mostPending {
+	for c.err == nil && c.queue.size-c.queue.extra > 2*maxPending {
 		c.flushAsync()
-		c.room.Wait()
+		c.queueSpace.Wait()
 	}
 	return c.err
 }
 
-// smallData is a part of a body that does not pay for its frame, in bytes.
+// smallData is the size in bytes below which a DATA frame counts as a control frame.
 const smallData = 64
 
-// count counts frames that reset a stream, and those that neither ask nor send anything to
-// speak of.
-func (c *conn) count(h head) {
+// count counts resets and control frames.
+func (c *conn) count(h frameHeader) {
 	switch {
 	case h.kind == http2.FrameRSTStream:
 		c.resets++
@@ -77,10 +76,10 @@ func (c *conn) count(h head) {
 	}
 }
 
-// framePayloads are those that the reader's own buffer has no room for.
+// framePayloads holds buffers for payloads that do not fit into the reader's buffer.
 var framePayloads = sync.Pool{New: func() any { b := make([]byte, largestFrame); return &b }}
 
-// payload reads what a frame has. It stays in the reader's buffer, if it may.
+// payload reads a payload. It stays in the reader's buffer if it fits.
 func (c *conn) payload(length int) (p []byte, large *[]byte, err error) {
 	if length <= c.r.Size() {
 		p, err = c.r.Peek(length)

@@ -13,38 +13,38 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// newStream makes a request of the list of header fields that has come; nil when it is malformed.
-// RFC 9113, "HTTP Control Data".
+// newStream creates a stream with the request of the current header block. It returns nil if the
+// request is malformed (RFC 9113, "HTTP Control Data").
 func (c *conn) newStream(id uint32) *stream {
 	b := &c.block
 	s := &stream{conn: c, id: id, handler: c.handler, declared: -1}
-	s.answer.stream = s
+	s.response.stream = s
 	r := &http.Request{
 		Proto: "HTTP/2.0", ProtoMajor: 2, RemoteAddr: c.remote, TLS: c.tls,
-		Method: b.get(":method"), RequestURI: b.get(":path"), Host: b.get(":authority"),
-		Header: c.fields(b.fields[b.pseudo:]), Body: http.NoBody,
+		Method: b.pseudoValue(":method"), RequestURI: b.pseudoValue(":path"), Host: b.pseudoValue(":authority"),
+		Header: c.headerMap(b.fields[b.pseudo:]), Body: http.NoBody,
 	}
 	if b.truncated {
-		s.handler, r.URL = http.HandlerFunc(tooLarge), &url.URL{}
-		delete(r.Header, "Content-Length") // of several one may be left
-	} else if !control(r, b.get(":scheme")) {
+		s.handler, r.URL = http.HandlerFunc(serveHeaderTooLarge), &url.URL{}
+		delete(r.Header, "Content-Length") // one of several may be left
+	} else if !setTarget(r, b.pseudoValue(":scheme")) {
 		return nil
 	}
-	if !s.setBody(r, b.last) {
+	if !s.setBody(r, b.endStream) {
 		return nil
 	}
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
 	s.request = r.WithContext(s.ctx)
-	s.answer.begin(r.Method)
+	s.response.init(r.Method)
 	return s
 }
 
-// fields are header fields as net/http has them.
-func (c *conn) fields(list []hpack.HeaderField) http.Header {
+// headerMap returns the fields as an http.Header.
+func (c *conn) headerMap(list []hpack.HeaderField) http.Header {
 	h := make(http.Header, len(list))
-	values := make([]string, len(list)) // of most, one each
+	values := make([]string, len(list)) // one array for the first value of each field
 	for i, f := range list {
-		name := c.canonical(f.Name)
+		name := c.canonicalName(f.Name)
 		if has := h[name]; has != nil {
 			h[name] = append(has, f.Value)
 			continue
@@ -58,8 +58,8 @@ func (c *conn) fields(list []hpack.HeaderField) http.Header {
 	return h
 }
 
-// control checks the parts of a request that say what it is for, and takes its address apart.
-func control(r *http.Request, scheme string) bool {
+// setTarget validates the pseudo-fields and the host of a request, and sets its URL and Host.
+func setTarget(r *http.Request, scheme string) bool {
 	host := r.Header["Host"]
 	switch {
 	case len(host) > 1, len(host) == 1 && r.Host != "" && r.Host != host[0]:
@@ -89,12 +89,12 @@ func control(r *http.Request, scheme string) bool {
 	return err == nil
 }
 
-// validMethod tells tokens.
+// validMethod reports whether method is a token.
 func validMethod(method string) bool {
 	return method != "" && !strings.ContainsFunc(method, func(r rune) bool { return !httpguts.IsTokenRune(r) })
 }
 
-// setBody gives a request its body; false when what is declared of it is malformed.
+// setBody sets the body of a request. It returns false if the declared length is malformed.
 func (s *stream) setBody(r *http.Request, end bool) bool {
 	if lengths := r.Header["Content-Length"]; len(lengths) > 0 {
 		n, err := strconv.ParseUint(lengths[0], 10, 63)
@@ -108,9 +108,9 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	if want100 {
 		delete(r.Header, "Expect")
 	}
-	r.Trailer = declared(r.Header["Trailer"])
+	r.Trailer = declaredTrailers(r.Header["Trailer"])
 	delete(r.Header, "Trailer")
-	if s.got = end; end {
+	if s.requestEnded = end; end {
 		return true
 	}
 	r.ContentLength = s.declared
@@ -128,14 +128,14 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	return true
 }
 
-// mostDeclared are the bytes of trailers' names that are read. A long list takes few bytes that come, as
-// a field that was sent once may come again and again.
-const mostDeclared = 4 << 10
+// maxTrailerNames limits the bytes of declared trailer names. An indexed field can repeat a long
+// list at the cost of one byte.
+const maxTrailerNames = 4 << 10
 
-// declared are the trailers that a request says that it will have.
-func declared(lists []string) http.Header {
+// declaredTrailers returns the trailers that a request declares.
+func declaredTrailers(lists []string) http.Header {
 	var h http.Header
-	left := mostDeclared
+	left := maxTrailerNames
 	for _, list := range lists {
 		if left -= len(list); left < 0 {
 			break
@@ -154,9 +154,9 @@ func declared(lists []string) http.Header {
 	return h
 }
 
-// tooLarge answers requests with more header fields than are read.
-func tooLarge(w http.ResponseWriter, _ *http.Request) {
+// serveHeaderTooLarge responds to requests with too large a header section.
+func serveHeaderTooLarge(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
-	_, _ = io.WriteString(w, "431 Request Header Fields Too Large\n") // or the client is gone
+	_, _ = io.WriteString(w, "431 Request Header Fields Too Large\n") // fails if the client is gone
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Of what a request says of its trailers so much is read, however short the frames were that said it.
+// TestDeclaredTrailers checks that the bytes of declared trailer names are limited.
 func TestDeclaredTrailers(t *testing.T) {
-	long := strings.Repeat("x,", mostDeclared/2-8)
+	long := strings.Repeat("x,", maxTrailerNames/2-8)
 	for _, c := range []struct {
 		lists, want []string
 	}{
@@ -18,7 +18,7 @@ func TestDeclaredTrailers(t *testing.T) {
 		{append(append([]string{"a"}, slices.Repeat([]string{long, "c"}, 300)...), "z"), []string{"A", "C", "X"}},
 	} {
 		var got []string
-		for name := range declared(c.lists) {
+		for name := range declaredTrailers(c.lists) {
 			got = append(got, name)
 		}
 		if slices.Sort(got); !slices.Equal(got, c.want) {

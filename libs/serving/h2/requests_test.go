@@ -11,20 +11,20 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// seen is what a handler sees of a request.
-func seen(r *http.Request) string {
+// describeRequest formats a request as its handler sees it.
+func describeRequest(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	return fmt.Sprintf("%s %s %s|%s|%q|%v|%d %q %v|%v", r.Method, r.RequestURI, r.URL.Path, r.URL.Host, r.Host, r.Header, r.ContentLength, body, err, r.Trailer)
 }
 
-// dialSeeing connects to a server whose handler tells what it sees.
-func dialSeeing(t *testing.T) (*unread, chan string) {
+// dialDescribing connects to a server whose handler returns the described request.
+func dialDescribing(t *testing.T) (*rawClient, chan string) {
 	t.Helper()
 	saw := make(chan string, 10)
-	return dialUnread(t, func(_ http.ResponseWriter, r *http.Request) { saw <- seen(r) }), saw
+	return dialRaw(t, func(_ http.ResponseWriter, r *http.Request) { saw <- describeRequest(r) }), saw
 }
 
-// fields are written as "name: value".
+// fields parses lines of the form "name: value".
 func fields(lines ...string) (list []hpack.HeaderField) {
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ": ")
@@ -33,25 +33,25 @@ func fields(lines ...string) (list []hpack.HeaderField) {
 	return list
 }
 
-// asking are the fields that a request needs, and others.
-func asking(more ...string) []hpack.HeaderField {
+// getFields returns the fields of a GET request, and more.
+func getFields(more ...string) []hpack.HeaderField {
 	return fields(append([]string{":method: GET", ":scheme: https", ":authority: a", ":path: /"}, more...)...)
 }
 
 const (
-	endsStream  = http2.FlagHeadersEndStream
-	endsHeaders = http2.FlagHeadersEndHeaders
-	padded      = http2.FlagHeadersPadded
-	withOrder   = http2.FlagHeadersPriority
+	endsStream   = http2.FlagHeadersEndStream
+	endsHeaders  = http2.FlagHeadersEndHeaders
+	padded       = http2.FlagHeadersPadded
+	withPriority = http2.FlagHeadersPriority
 )
 
-// ask sends a list of fields as it is.
-func (c *unread) ask(id uint32, flags http2.Flags, list []hpack.HeaderField) {
+// sendHeaders sends a HEADERS frame with the fields.
+func (c *rawClient) sendHeaders(id uint32, flags http2.Flags, list []hpack.HeaderField) {
 	c.t.Helper()
-	c.must(c.WriteRawFrame(http2.FrameHeaders, flags|endsHeaders, id, c.packed(list)))
+	c.must(c.WriteRawFrame(http2.FrameHeaders, flags|endsHeaders, id, c.encode(list)))
 }
 
-func (c *unread) packed(list []hpack.HeaderField) []byte {
+func (c *rawClient) encode(list []hpack.HeaderField) []byte {
 	c.t.Helper()
 	c.block.Reset()
 	for _, f := range list {
@@ -60,8 +60,8 @@ func (c *unread) packed(list []hpack.HeaderField) []byte {
 	return c.block.Bytes()
 }
 
-// hears reads until the server says what becomes of what it was sent.
-func (c *unread) hears() string {
+// readEvent reads until a status, RST_STREAM, GOAWAY or PING, and describes it.
+func (c *rawClient) readEvent() string {
 	c.t.Helper()
 	for {
 		f, err := c.ReadFrame()
@@ -81,32 +81,33 @@ func (c *unread) hears() string {
 	}
 }
 
-// until reads until the client hears something, and not that the connection ends.
-func (c *unread) until(want string) {
+// waitFor reads until the event want. It fails the test if the connection ends.
+func (c *rawClient) waitFor(want string) {
 	c.t.Helper()
 	for {
-		switch got := c.hears(); {
+		switch got := c.readEvent(); {
 		case got == want:
 			return
 		case strings.HasPrefix(got, "away") && got != "away NO_ERROR", got == io.EOF.Error(), got == io.ErrClosedPipe.Error():
-			c.t.Fatalf("the client hears %s, not %s", got, want)
+			c.t.Fatalf("got %s, want %s", got, want)
 		}
 	}
 }
 
-// lives tells whether the connection goes on.
-func (c *unread) lives() {
+// ping checks that the connection is open.
+func (c *rawClient) ping() {
 	c.t.Helper()
 	c.must(c.WritePing(false, [8]byte{77}))
-	if got := c.hears(); got != "ping 77" {
-		c.t.Errorf("then the client hears %s", got)
+	if got := c.readEvent(); got != "ping 77" {
+		c.t.Errorf("got %s, want ping 77", got)
 	}
 }
 
-// TestMalformedRequests are nobody's, and end their own stream alone.
-func TestMalformedRequests(t *testing.T) {
+// TestMalformedRequestResetsStream checks that malformed requests reach no handler and reset only
+// their stream.
+func TestMalformedRequestResetsStream(t *testing.T) {
 	without := func(name string, more ...string) (list []hpack.HeaderField) {
-		for _, f := range asking() {
+		for _, f := range getFields() {
 			if f.Name != name {
 				list = append(list, f)
 			}
@@ -122,159 +123,159 @@ func TestMalformedRequests(t *testing.T) {
 		"a path of no root":     without(":path", ":path: a"),
 		"a whole address":       without(":path", ":path: https://b/"),
 		"a bad escape":          without(":path", ":path: /%zz"),
-		"two methods":           asking(":method: GET"),
-		"two paths":             asking(":path: /b"),
-		"a status":              asking(":status: 200"),
-		"another pseudo-field":  asking(":protocol: x"),
+		"two methods":           getFields(":method: GET"),
+		"two paths":             getFields(":path: /b"),
+		"a status":              getFields(":status: 200"),
+		"another pseudo-field":  getFields(":protocol: x"),
 		"a late pseudo-field":   fields(":method: GET", ":scheme: https", "x: y", ":authority: a", ":path: /"),
-		"a connection":          asking("connection: close"),
-		"a proxy's connection":  asking("proxy-connection: close"),
-		"keep-alive":            asking("keep-alive: 5"),
-		"another encoding":      asking("transfer-encoding: chunked"),
-		"an upgrade":            asking("upgrade: websocket"),
-		"an encoding is taken":  asking("te: gzip"),
-		"a large letter":        asking("Xx: y"),
-		"the last letter":       asking("xZ: y"),
-		"two words":             asking("x y: z"),
-		"no name":               asking(": x"),
-		"two lines":             asking("x: y\r\nz: a"),
-		"a zero":                asking("x: \x00"),
-		"two hosts":             asking("host: a", "host: a"),
-		"another host":          asking("host: b"),
+		"a connection":          getFields("connection: close"),
+		"a proxy's connection":  getFields("proxy-connection: close"),
+		"keep-alive":            getFields("keep-alive: 5"),
+		"another encoding":      getFields("transfer-encoding: chunked"),
+		"an upgrade":            getFields("upgrade: websocket"),
+		"an encoding is taken":  getFields("te: gzip"),
+		"a large letter":        getFields("Xx: y"),
+		"the last letter":       getFields("xZ: y"),
+		"two words":             getFields("x y: z"),
+		"no name":               getFields(": x"),
+		"two lines":             getFields("x: y\r\nz: a"),
+		"a zero":                getFields("x: \x00"),
+		"two hosts":             getFields("host: a", "host: a"),
+		"another host":          getFields("host: b"),
 		"a user":                without(":authority", ":authority: u@a"),
 		"a host of two words":   without(":authority", ":authority: a b"),
-		"no length":             asking("content-length: x"),
-		"less than nothing":     asking("content-length: -1"),
-		"two lengths":           asking("content-length: 0", "content-length: 0"),
-		"a length of no body":   asking("content-length: 1"),
+		"no length":             getFields("content-length: x"),
+		"less than nothing":     getFields("content-length: -1"),
+		"two lengths":           getFields("content-length: 0", "content-length: 0"),
+		"a length of no body":   getFields("content-length: 1"),
 		"a tunnel to nowhere":   fields(":method: CONNECT"),
 		"a tunnel to a path":    fields(":method: CONNECT", ":authority: a", ":path: /"),
 		"a tunnel of a scheme":  fields(":method: CONNECT", ":authority: a", ":scheme: https"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, saw := dialSeeing(t)
-			c.ask(1, endsStream, list)
-			if got := c.hears(); got != "reset 1 PROTOCOL_ERROR" {
-				t.Errorf("the client hears %s", got)
+			c, saw := dialDescribing(t)
+			c.sendHeaders(1, endsStream, list)
+			if got := c.readEvent(); got != "reset 1 PROTOCOL_ERROR" {
+				t.Errorf("got %s, want a reset", got)
 			}
-			c.ask(3, endsStream, asking())
-			if got := c.hears(); got != "200" {
-				t.Errorf("the next request is answered %s", got)
+			c.sendHeaders(3, endsStream, getFields())
+			if got := c.readEvent(); got != "200" {
+				t.Errorf("next request got %s", got)
 			}
 			if <-saw; len(saw) > 0 {
-				t.Errorf("the handler sees %s", <-saw)
+				t.Errorf("the handler got %s", <-saw)
 			}
 		})
 	}
 }
 
-// TestWhatHandlersSee of requests that are well-formed.
-func TestWhatHandlersSee(t *testing.T) {
+// TestRequestFields checks how handlers see valid requests.
+func TestRequestFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []hpack.HeaderField
-		body string // empty ends with the headers; what ends in "sum" has trailers
+		body string // "" ends the stream with HEADERS; a body that ends in "sum" has trailers
 		want string
 	}{
 		"the least":       {fields(":method: GET", ":scheme: http", ":path: /b?c"), "", `GET /b?c /b||""|map[]|0 "" <nil>|map[]`},
-		"all":             {asking("x: y", "te: trailers", "x: z", "accept: b"), "", `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`},
+		"all":             {getFields("x: y", "te: trailers", "x: z", "accept: b"), "", `GET / /||"a"|map[Accept:[b] Te:[trailers] X:[y z]]|0 "" <nil>|map[]`},
 		"of the server":   {fields(":method: OPTIONS", ":scheme: https", ":path: *"), "", `OPTIONS * *||""|map[]|0 "" <nil>|map[]`},
 		"a tunnel":        {fields(":method: CONNECT", ":authority: a:1"), "", `CONNECT a:1 |a:1|"a:1"|map[]|0 "" <nil>|map[]`},
 		"a host":          {fields(":method: GET", ":scheme: https", ":path: /", "host: b"), "", `GET / /||"b"|map[]|0 "" <nil>|map[]`},
-		"a host twice":    {asking("host: a"), "", `GET / /||"a"|map[]|0 "" <nil>|map[]`},
+		"a host twice":    {getFields("host: a"), "", `GET / /||"a"|map[]|0 "" <nil>|map[]`},
 		"no host":         {fields(":method: GET", ":scheme: https", ":path: /", "host: "), "", `GET / /||""|map[]|0 "" <nil>|map[]`},
-		"cookies":         {asking("cookie: a=b", "x: y", "cookie: c=d"), "", `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`},
-		"a cookie":        {asking("cookie: a=b"), "", `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`},
-		"no body":         {asking("content-length: 0"), "", `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`},
-		"a body":          {asking(), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"a counted body":  {asking("content-length: 4"), "text", `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`},
-		"who would wait":  {asking("expect: 100-continue"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
-		"who expects":     {asking("expect: x"), "text", `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`},
-		"trailers":        {asking("trailer: b, c"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`},
-		"a late trailer":  {asking("trailer: x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`},
-		"other trailers":  {asking("trailer: y"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`},
-		"what is none":    {asking("trailer: host, x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`},
-		"of all lengths":  {asking("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"), "", `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`},
-		"nothing at once": {asking(), "-", `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
+		"cookies":         {getFields("cookie: a=b", "x: y", "cookie: c=d"), "", `GET / /||"a"|map[Cookie:[a=b; c=d] X:[y]]|0 "" <nil>|map[]`},
+		"a cookie":        {getFields("cookie: a=b"), "", `GET / /||"a"|map[Cookie:[a=b]]|0 "" <nil>|map[]`},
+		"no body":         {getFields("content-length: 0"), "", `GET / /||"a"|map[Content-Length:[0]]|0 "" <nil>|map[]`},
+		"a body":          {getFields(), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
+		"a counted body":  {getFields("content-length: 4"), "text", `GET / /||"a"|map[Content-Length:[4]]|4 "text" <nil>|map[]`},
+		"who would wait":  {getFields("expect: 100-continue"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[]`},
+		"who expects":     {getFields("expect: x"), "text", `GET / /||"a"|map[Expect:[x]]|-1 "text" <nil>|map[]`},
+		"trailers":        {getFields("trailer: b, c"), "text", `GET / /||"a"|map[]|-1 "text" <nil>|map[B:[] C:[]]`},
+		"a late trailer":  {getFields("trailer: x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[X-Sum:[1 2]]`},
+		"other trailers":  {getFields("trailer: y"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Y:[]]`},
+		"what is none":    {getFields("trailer: host, x-sum"), "text, sum", `GET / /||"a"|map[]|-1 "text, sum" <nil>|map[Host:[] X-Sum:[1 2]]`},
+		"of all lengths":  {getFields("x: "+strings.Repeat("v", 200), strings.Repeat("n", 200)+": y"), "", `GET / /||"a"|map[N` + strings.Repeat("n", 199) + `:[y] X:[` + strings.Repeat("v", 200) + `]]|0 "" <nil>|map[]`},
+		"nothing at once": {getFields(), "-", `GET / /||"a"|map[]|-1 "-" <nil>|map[]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client, saw := dialSeeing(t)
+			client, saw := dialDescribing(t)
 			if c.body == "" {
-				client.ask(1, endsStream, c.list)
+				client.sendHeaders(1, endsStream, c.list)
 			} else {
-				client.ask(1, 0, c.list)
+				client.sendHeaders(1, 0, c.list)
 				trailers := strings.HasSuffix(c.body, "sum")
 				client.must(client.WriteData(1, !trailers, []byte(c.body)))
 				if trailers {
-					client.ask(1, endsStream, fields("x-sum: 1", "host: b", "x-sum: 2"))
+					client.sendHeaders(1, endsStream, fields("x-sum: 1", "host: b", "x-sum: 2"))
 				}
 			}
-			code := client.hears()
+			code := client.readEvent()
 			if code == "100" {
-				code = client.hears()
+				code = client.readEvent()
 			}
 			if code != "200" {
-				t.Fatalf("it is answered %s", code)
+				t.Fatalf("response = %s", code)
 			}
 			if got := <-saw; got != c.want {
-				t.Errorf("the handler sees\n%s, want\n%s", got, c.want)
+				t.Errorf("request =\n%s, want\n%s", got, c.want)
 			}
 		})
 	}
 }
 
-// TestBodiesOfOtherLengths than were declared, and trailers that are none, end their stream: nobody
-// takes the body for whole.
-func TestBodiesOfOtherLengths(t *testing.T) {
+// TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and invalid
+// trailers, reset the stream and fail the body.
+func TestBodyLengthMismatchResetsStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		declared string
-		frames   func(c *unread)
+		frames   func(c *rawClient)
 		want     string
 	}{
-		"more": {"4", func(c *unread) { c.must(c.WriteData(1, false, []byte("texts"))) }, "reset 1 PROTOCOL_ERROR"},
-		"more in parts": {"4", func(c *unread) {
+		"more": {"4", func(c *rawClient) { c.must(c.WriteData(1, false, []byte("texts"))) }, "reset 1 PROTOCOL_ERROR"},
+		"more in parts": {"4", func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
 			c.must(c.WriteData(1, false, []byte("ts")))
 		}, "reset 1 PROTOCOL_ERROR"},
-		"less": {"4", func(c *unread) { c.must(c.WriteData(1, true, []byte("tex"))) }, "reset 1 PROTOCOL_ERROR"},
-		"less, then trailers": {"4", func(c *unread) {
+		"less": {"4", func(c *rawClient) { c.must(c.WriteData(1, true, []byte("tex"))) }, "reset 1 PROTOCOL_ERROR"},
+		"less, then trailers": {"4", func(c *rawClient) {
 			c.must(c.WriteData(1, false, []byte("tex")))
-			c.ask(1, endsStream, fields("x: y"))
+			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, "reset 1 PROTOCOL_ERROR"},
-		"trailers that do not end it": {"4", func(c *unread) { c.ask(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
-		"nor are the end":             {"0", func(c *unread) { c.ask(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
-		"a path at the end":           {"0", func(c *unread) { c.ask(1, endsStream, fields(":path: /")) }, "reset 1 PROTOCOL_ERROR"},
-		"malformed trailers":          {"0", func(c *unread) { c.ask(1, endsStream, fields("connection: x")) }, "reset 1 PROTOCOL_ERROR"},
-		"data after the end": {"0", func(c *unread) {
+		"trailers that do not end it": {"4", func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
+		"nor are the end":             {"0", func(c *rawClient) { c.sendHeaders(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
+		"a path at the end":           {"0", func(c *rawClient) { c.sendHeaders(1, endsStream, fields(":path: /")) }, "reset 1 PROTOCOL_ERROR"},
+		"malformed trailers":          {"0", func(c *rawClient) { c.sendHeaders(1, endsStream, fields("connection: x")) }, "reset 1 PROTOCOL_ERROR"},
+		"data after the end": {"0", func(c *rawClient) {
 			c.must(c.WriteData(1, true, nil))
 			c.must(c.WriteData(1, true, []byte("x")))
 		}, "reset 1 STREAM_CLOSED"},
-		"trailers after the end": {"0", func(c *unread) {
+		"trailers after the end": {"0", func(c *rawClient) {
 			c.must(c.WriteData(1, true, nil))
-			c.ask(1, endsStream, fields("x: y"))
+			c.sendHeaders(1, endsStream, fields("x: y"))
 		}, "reset 1 STREAM_CLOSED"},
-		"padding is none of it": {"4", func(c *unread) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) }, "ping 77"},
+		"padding is none of it": {"4", func(c *rawClient) { c.must(c.WriteDataPadded(1, true, []byte("text"), make([]byte, 7))) }, "ping 77"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan error, 1)
-			client := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
+			client := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
 				b, err := io.ReadAll(r.Body)
 				if err == nil && string(b) != "text" && c.declared == "4" {
-					t.Errorf("the handler takes %q for whole", b)
+					t.Errorf("the handler read the complete body %q", b)
 				}
 				<-r.Context().Done()
 				over <- err
 			})
-			client.ask(1, 0, asking("content-length: "+c.declared))
+			client.sendHeaders(1, 0, getFields("content-length: "+c.declared))
 			c.frames(client)
 			if c.want != "ping 77" {
-				if got := client.hears(); got != c.want {
-					t.Errorf("the client hears %s, want %s", got, c.want)
+				if got := client.readEvent(); got != c.want {
+					t.Errorf("got %s, want %s", got, c.want)
 				}
 				if err := <-over; err == nil && !strings.HasSuffix(name, "after the end") {
-					t.Error("the body is whole")
+					t.Error("reading the body succeeded, want an error")
 				}
 			}
-			client.lives()
+			client.ping()
 		})
 	}
 }

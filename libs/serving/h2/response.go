@@ -12,60 +12,61 @@ import (
 )
 
 const (
-	// gathered is how many bytes of an answer gather before they are sent.
-	gathered = 16 << 10
-	// counted is up to which size the server counts an answer whose handler has not: as net/http
-	// does.
-	counted = 4096
+	// responseBufferSize is the number of bytes of a response that are buffered before they are
+	// sent.
+	responseBufferSize = 16 << 10
+	// autoLengthLimit is the largest response that gets a Content-Length from the server, as in
+	// net/http.
+	autoLengthLimit = 4096
 )
 
-var answerBuffers = sync.Pool{New: func() any { b := make([]byte, 0, gathered); return &b }}
+var responseBuffers = sync.Pool{New: func() any { b := make([]byte, 0, responseBufferSize); return &b }}
 
-// response is the http.ResponseWriter of a stream. It also has what http.ResponseController asks for.
-// A goroutine of the handler may write at any time, also after the handler has returned: then it gets
-// an error.
+// response is the http.ResponseWriter of a stream. It implements the methods of
+// http.ResponseController. Goroutines of the handler may write at any time. After the handler has
+// returned, they get an error.
 type response struct {
 	stream *stream
-	head   bool // of a HEAD request: it ends with its header fields, whatever is written
+	isHead bool // the request is a HEAD: the response has no body
 
-	mu     sync.Mutex // held while something is sent; conn.mu is taken under it
+	mu     sync.Mutex // held during sends; conn.mu is acquired under it
 	header http.Header
 
-	fields   []hpack.HeaderField // until they are sent
-	trailers []string            // names
-	status   int                 // 0 until WriteHeader
-	declared int64               // bytes of the body; -1 when nobody said
-	written  int64
-	typed    bool // Content-Type or Content-Encoding is set
-	dated    bool
-	sent     bool // the fields
-	ended    bool
-	gone     bool // the handler has returned
-	data     []byte
-	buffer   *[]byte                     // that of data
-	more     func(end func(failure any)) // when the handler has returned
+	fields         []hpack.HeaderField // until they are sent
+	trailers       []string            // names
+	status         int                 // 0 until WriteHeader
+	declared       int64               // bytes of the body; -1 if unknown
+	written        int64
+	hasContentType bool // Content-Type or Content-Encoding is set
+	hasDate        bool
+	headerSent     bool // the header fields were sent
+	ended          bool
+	handlerDone    bool // the handler has returned
+	data           []byte
+	buffer         *[]byte                     // the pooled buffer of data
+	detached       func(end func(failure any)) // called when the handler has returned
 }
 
-func (a *response) begin(method string) {
-	a.header, a.declared, a.head = make(http.Header, 8), -1, method == http.MethodHead
+func (a *response) init(method string) {
+	a.header, a.declared, a.isHead = make(http.Header, 8), -1, method == http.MethodHead
 }
 
 // Header implements http.ResponseWriter.
 func (a *response) Header() http.Header {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.header == nil || a.gone {
+	if a.header == nil || a.handlerDone {
 		a.header = http.Header{}
 	}
 	return a.header
 }
 
-// shed gives up the fields that have been sent. Trailers that were not declared are those that are set
-// from now on.
-func (a *response) shed() {
+// releaseHeader releases the sent header fields. Fields that are set from then on are undeclared
+// trailers.
+func (a *response) releaseHeader() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.sent && a.trailers == nil {
+	if a.headerSent && a.trailers == nil {
 		a.header = nil
 	}
 }
@@ -79,23 +80,23 @@ func (a *response) WriteHeader(status int) {
 
 func (a *response) writeHeader(status int) {
 	switch {
-	case a.status != 0 || a.gone:
+	case a.status != 0 || a.handlerDone:
 		return
 	case status < 100 || status > 999:
 		panic("invalid status " + strconv.Itoa(status))
 	case status < 200:
-		a.inform(status)
+		a.sendInformational(status)
 		return
 	}
 	a.status = status
 	a.fields = append(make([]hpack.HeaderField, 0, len(a.header)+4), hpack.HeaderField{Name: ":status", Value: strconv.Itoa(status)})
 	for name, values := range a.header {
-		a.set(name, values)
+		a.addHeader(name, values)
 	}
 }
 
-// set takes header fields over into the answer.
-func (a *response) set(name string, values []string) {
+// addHeader adds a header field to the response.
+func (a *response) addHeader(name string, values []string) {
 	switch name {
 	case "Connection":
 		if len(values) > 0 && values[0] == "close" {
@@ -105,7 +106,7 @@ func (a *response) set(name string, values []string) {
 	case "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
 		return
 	case "Trailer":
-		for name := range declared(values) {
+		for name := range declaredTrailers(values) {
 			a.trailers = append(a.trailers, name)
 		}
 	case "Content-Length":
@@ -115,17 +116,17 @@ func (a *response) set(name string, values []string) {
 		}
 		return
 	case "Content-Type":
-		a.typed = true
+		a.hasContentType = true
 	case "Content-Encoding":
-		a.typed = a.typed || len(values) > 0 && values[0] != ""
+		a.hasContentType = a.hasContentType || len(values) > 0 && values[0] != ""
 	case "Date":
-		a.dated = true
+		a.hasDate = true
 	}
 	a.fields = appendFields(a.fields, name, values)
 }
 
-// inform sends an answer that another one follows.
-func (a *response) inform(status int) {
+// sendInformational sends a 1xx response.
+func (a *response) sendInformational(status int) {
 	fields := []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(status)}}
 	for name, values := range a.header {
 		switch name {
@@ -134,22 +135,22 @@ func (a *response) inform(status int) {
 			fields = appendFields(fields, name, values)
 		}
 	}
-	_ = a.stream.send(part{fields: fields}) // or the answer fails
+	_ = a.stream.send(part{fields: fields}) // an error also fails the final response
 }
 
-// goOn has the client send its body, if it waits to be asked.
-func (s *stream) goOn() {
+// sendContinue sends a 100 response if the response has not begun.
+func (s *stream) sendContinue() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.begun.Load() || s.failed() != nil {
+	if s.responseBegun.Load() || s.sendError() != nil {
 		return
 	}
 	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
 	c.flushAsync() // A goroutine other than that of the response may read the body.
 }
 
-// mayHaveBody tells whether the status allows a body.
+// mayHaveBody reports whether the status allows a body.
 func (a *response) mayHaveBody() bool {
 	return a.status != http.StatusNoContent && a.status != http.StatusNotModified
 }
@@ -163,7 +164,7 @@ func (a *response) WriteString(p string) (int, error) { return write(a, p) }
 func write[T []byte | string](a *response, p T) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.gone {
+	if a.handlerDone {
 		return 0, errEnded
 	}
 	if a.status == 0 {
@@ -176,12 +177,12 @@ func write[T []byte | string](a *response, p T) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	a.written += int64(len(p))
-	if a.head && a.ended {
+	if a.isHead && a.ended {
 		return len(p), nil
 	}
-	if len(a.data)+len(p) <= gathered {
+	if len(a.data)+len(p) <= responseBufferSize {
 		if a.buffer == nil {
-			a.buffer = answerBuffers.Get().(*[]byte)
+			a.buffer = responseBuffers.Get().(*[]byte)
 			a.data = (*a.buffer)[:0]
 		}
 		a.data = append(a.data, p...)
@@ -193,75 +194,75 @@ func write[T []byte | string](a *response, p T) (int, error) {
 		}
 		a.data = a.data[:0]
 	}
-	a.free()
-	// An answer whose length is known has no trailers that were not declared.
+	a.freeBuffer()
+	// The length is known, so undeclared trailers are impossible.
 	if err := a.send([]byte(p), now, a.written == a.declared && a.trailers == nil); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// free gives the buffer back, whose data have been sent.
-func (a *response) free() {
+// freeBuffer returns the empty buffer to the pool.
+func (a *response) freeBuffer() {
 	if a.buffer != nil {
 		*a.buffer = a.data[:0]
-		answerBuffers.Put(a.buffer)
+		responseBuffers.Put(a.buffer)
 		a.buffer, a.data = nil, nil
 	}
 }
 
-// send sends what has not been sent of the fields, and data.
+// send sends the unsent header fields and data.
 func (a *response) send(data []byte, when urgency, end bool) error {
 	if a.ended {
 		return errEnded
 	}
-	p := part{when: when, end: end || a.head}
-	if !a.head {
+	p := part{when: when, end: end || a.isHead}
+	if !a.isHead {
 		p.data = data
 	}
-	if a.sent && len(p.data) == 0 && !end {
+	if a.headerSent && len(p.data) == 0 && !end {
 		return nil
 	}
-	if !a.sent {
-		a.complete(data)
-		a.stream.begun.Store(true)
+	if !a.headerSent {
+		a.addDefaults(data)
+		a.stream.responseBegun.Store(true)
 		p.fields = a.fields
 	}
-	if a.ended = p.end; end && !a.head {
-		p.trailers = a.trailing()
+	if a.ended = p.end; end && !a.isHead {
+		p.trailers = a.trailerFields()
 	}
-	a.sent, a.fields = true, nil
+	a.headerSent, a.fields = true, nil
 	return a.stream.send(p)
 }
 
-// complete adds the fields that the server knows better than the handler, with the first data.
-func (a *response) complete(data []byte) {
-	if !a.typed && len(data) > 0 {
+// addDefaults adds Content-Type and Date if the handler did not.
+func (a *response) addDefaults(data []byte) {
+	if !a.hasContentType && len(data) > 0 {
 		a.fields = append(a.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(data)})
 	}
-	if !a.dated {
-		a.fields = append(a.fields, hpack.HeaderField{Name: "date", Value: a.stream.conn.server.date()})
+	if !a.hasDate {
+		a.fields = append(a.fields, hpack.HeaderField{Name: "date", Value: a.stream.conn.server.dateHeader()})
 	}
 }
 
-// date is the time as a field of an answer.
-func (s *Server) date() string {
+// dateHeader returns the current value of the Date field.
+func (s *Server) dateHeader() string {
 	now := time.Now()
-	if d := s.dated.Load(); d != nil && d.second == now.Unix() {
+	if d := s.cachedDate.Load(); d != nil && d.second == now.Unix() {
 		return d.text
 	}
-	d := &dated{second: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
-	s.dated.Store(d)
+	d := &dateValue{second: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
+	s.cachedDate.Store(d)
 	return d.text
 }
 
-type dated struct {
+type dateValue struct {
 	second int64
 	text   string
 }
 
-// trailing are the trailers, or nil.
-func (a *response) trailing() []hpack.HeaderField {
+// trailerFields returns the trailers, or nil.
+func (a *response) trailerFields() []hpack.HeaderField {
 	var fields []hpack.HeaderField
 	for _, name := range a.trailers {
 		fields = appendFields(fields, name, a.header[name])
@@ -277,8 +278,8 @@ func (a *response) trailing() []hpack.HeaderField {
 // Flush implements http.Flusher.
 func (a *response) Flush() { _ = a.FlushError() }
 
-// FlushError serves http.ResponseController. What is flushed leaves once others of the connection
-// have had time to add theirs.
+// FlushError is used by http.ResponseController. The flush first yields to other streams of the
+// connection, so that their data leaves in the same write.
 func (a *response) FlushError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -286,25 +287,25 @@ func (a *response) FlushError() error {
 }
 
 func (a *response) flush() error {
-	if a.gone {
+	if a.handlerDone {
 		return errEnded
 	}
 	if a.status == 0 {
 		a.writeHeader(http.StatusOK)
 	}
-	if a.head && a.ended {
+	if a.isHead && a.ended {
 		return nil
 	}
 	err := a.send(a.data, soon, false)
 	a.data = a.data[:0]
-	a.free()
+	a.freeBuffer()
 	return err
 }
 
-// Send is Write and FlushError without a buffer in between, once the fields have been sent.
+// Send is Write and FlushError without the buffer once the header fields were sent.
 func (a *response) Send(p []byte) error {
 	a.mu.Lock()
-	if direct := !a.gone && a.sent && len(a.data) == 0 && a.declared < 0 && a.mayHaveBody() && !a.head; direct {
+	if direct := !a.handlerDone && a.headerSent && len(a.data) == 0 && a.declared < 0 && a.mayHaveBody() && !a.isHead; direct {
 		defer a.mu.Unlock()
 		a.written += int64(len(p))
 		return a.send(p, soon, false)
@@ -316,7 +317,7 @@ func (a *response) Send(p []byte) error {
 	return a.FlushError()
 }
 
-// finish sends what is left, and the end.
+// finish sends the rest of the response and its end.
 func (a *response) finish() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -326,48 +327,48 @@ func (a *response) finish() {
 	if a.ended {
 		return
 	}
-	if !a.sent && a.declared < 0 && a.mayHaveBody() && len(a.data) <= counted && (len(a.data) > 0 || !a.head) && a.written == int64(len(a.data)) {
+	if !a.headerSent && a.declared < 0 && a.mayHaveBody() && len(a.data) <= autoLengthLimit && (len(a.data) > 0 || !a.isHead) && a.written == int64(len(a.data)) {
 		a.fields = append(a.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(a.data)), Sensitive: true})
 	}
-	whole := a.declared <= a.written || a.head || !a.mayHaveBody()
+	whole := a.declared <= a.written || a.isHead || !a.mayHaveBody()
 	if err := a.send(a.data, now, whole); err == nil && !whole {
 		a.stream.abort()
 	}
 }
 
-// Last has more called when the handler has returned, unless it is nil. The answer ends when end is
-// called, once, by whatever goroutine; what it failed with is nil for nothing.
-func (a *response) Last(more func(end func(failure any))) { a.more = more }
+// Detach schedules more for the return of the handler; nil cancels it. The response ends when end is
+// called, once, from any goroutine. failure is nil, or the reason why the response failed.
+func (a *response) Detach(more func(end func(failure any))) { a.detached = more }
 
-// OnClose has f called once the stream is over: its end was given to the system, or it was reset. f
-// must not block, nor use the response. The caller is the handler.
+// OnClose calls f once the stream is closed: its end was written, or it was reset. f must not block,
+// and must not use the response. Only the handler may call OnClose.
 func (a *response) OnClose(f func()) { a.stream.addOnClose(f) }
 
-// SetStallTimeout changes how long the client may leave the window of the stream closed; 0 is for
-// ever.
+// SetStallTimeout changes how long the client may leave the window of the stream closed; 0 means no
+// limit.
 func (a *response) SetStallTimeout(d time.Duration) { a.stream.setStallTimeout(d) }
 
-// over is called when nothing is asked of the answer any more.
-func (a *response) over() {
+// close makes later calls fail and releases the buffer.
+func (a *response) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.gone, a.header = true, nil
-	a.free()
+	a.handlerDone, a.header = true, nil
+	a.freeBuffer()
 }
 
-// SetReadDeadline serves http.ResponseController.
+// SetReadDeadline is used by http.ResponseController.
 func (a *response) SetReadDeadline(t time.Time) error {
 	a.stream.setReadDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline serves http.ResponseController.
+// SetWriteDeadline is used by http.ResponseController.
 func (a *response) SetWriteDeadline(t time.Time) error {
 	a.stream.setDeadline(t)
 	return nil
 }
 
-// EnableFullDuplex serves http.ResponseController: a body can always be read while an answer is
+// EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response is
 // written.
 func (a *response) EnableFullDuplex() error { return nil }
 

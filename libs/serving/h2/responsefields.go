@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// appendFields appends what may be sent of the values of a field.
+// appendFields appends the valid values of a field.
 func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
 	lower := lowerName(name)
 	if !httpguts.ValidHeaderFieldName(lower) {
@@ -15,7 +15,7 @@ func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.
 	}
 	for _, v := range values {
 		if httpguts.ValidHeaderFieldValue(v) {
-			// What no other answer will have is not worth a place in the client's table.
+			// A unique value would only displace others in the client's HPACK table.
 			to = append(to, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
 		}
 	}

@@ -9,33 +9,34 @@ import (
 )
 
 const (
-	// short is the size of data in bytes up to which they are queued beside those of other
-	// streams, instead of being written by their own handler.
-	short = 16 << 10
-	// quantum is how many bytes of a large response are written before other streams go first.
+	// maxQueuedData is the size in bytes up to which data is queued instead of being written by its
+	// own handler.
+	maxQueuedData = 16 << 10
+	// quantum is the number of bytes of a large response that are written before other streams get
+	// the token.
 	quantum = 128 << 10
-	// rounds is how often a handler writes what other streams have queued, before a goroutine
-	// takes over.
-	rounds = 4
+	// maxInlineWrites is how often a handler writes what other streams have queued, before a
+	// goroutine takes over.
+	maxInlineWrites = 4
 )
 
-// schedule is what waits to be written, and the write token: the right to write to the wire.
+// schedule holds what waits to be written, and the write token: the right to write to the wire.
 // Guarded by conn.mu.
 type schedule struct {
-	queue     backlog   // frames
-	spare     []*[]byte // of the backlog before
-	scratch   [32]byte  // for small frames
-	resetting int       // streams that the queue resets
-	frames    int       // of data in the queue
-	closing   []func()  // called once the queue is written: see response.OnClose
-	writing   bool      // the token is taken
-	yielding  bool      // a stream will take the token after a yield
-	writers   []*stream // that wait for the token, to write large data
-	blocked   []*stream // that wait for the window of the connection
-	room      sync.Cond // of the reader, which waits while too much is queued
-	flying    int       // bytes of the allowance that are being written
-	writes    uint64    // begun
-	written   uint64    // of these, completed
+	queue         backlog   // frames
+	spare         []*[]byte // record list of the previous backlog
+	scratch       [32]byte  // for small frames
+	resetting     int       // streams that the queue resets
+	frames        int       // DATA frames in the queue
+	closeFuncs    []func()  // called once the queue is written; see response.OnClose
+	writing       bool      // the token is taken
+	yielding      bool      // a stream takes the token after a yield
+	writers       []*stream // waiting for the token to write large data
+	blocked       []*stream // waiting for the connection window
+	queueSpace    sync.Cond // signals the reader, which waits while the queue is too long
+	extraInFlight int       // bytes of the allowance in the current write
+	writes        uint64    // number of writes started
+	written       uint64    // number of writes completed
 }
 
 // startWriting takes the token, which must be free. The caller holds mu.
@@ -44,8 +45,8 @@ func (c *conn) startWriting() {
 	c.startWaiting()
 }
 
-// flush writes the queue, unless the token is taken: then its holder does. The caller holds mu; s
-// is its stream.
+// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds mu;
+// s is its stream.
 func (c *conn) flush(s *stream) {
 	if c.queue.size > 0 && !c.writing {
 		c.startWriting()
@@ -53,7 +54,7 @@ func (c *conn) flush(s *stream) {
 	}
 }
 
-// flushAsync is flush for callers that must not wait. The caller holds mu.
+// flushAsync is flush for callers that must not block. The caller holds mu.
 func (c *conn) flushAsync() {
 	if c.queue.size > 0 && !c.writing {
 		c.startWriting()
@@ -61,7 +62,8 @@ func (c *conn) flushAsync() {
 	}
 }
 
-// flushLater is flush after other streams have had time to queue their own frames. The caller holds mu.
+// flushLater is flush after a yield, so that other streams can queue their frames. The caller holds
+// mu.
 func (c *conn) flushLater(s *stream) {
 	if c.queue.size == 0 || c.writing || c.yielding {
 		return
@@ -70,12 +72,12 @@ func (c *conn) flushLater(s *stream) {
 	c.mu.Unlock()
 	runtime.Gosched()
 	c.mu.Lock()
-	if c.yielding { // else another stream has taken the token
+	if c.yielding { // otherwise another stream has taken the token
 		c.flush(s)
 	}
 }
 
-// drain writes the queue in a goroutine of its own. It has the token.
+// drain writes the queue in its own goroutine. It holds the token.
 func (c *conn) drain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +86,7 @@ func (c *conn) drain() {
 
 // acquire waits for the token. The caller holds mu.
 func (c *conn) acquire(s *stream) error {
-	if err := s.failed(); err != nil {
+	if err := s.sendError(); err != nil {
 		return err
 	}
 	if !c.writing {
@@ -92,13 +94,13 @@ func (c *conn) acquire(s *stream) error {
 		return nil
 	}
 	c.writers = append(c.writers, s)
-	for !s.handed && s.failed() == nil {
+	for !s.hasToken && s.sendError() == nil {
 		s.wait()
 	}
-	err := s.failed()
+	err := s.sendError()
 	switch i := slices.Index(c.writers, s); {
-	case s.handed:
-		if s.handed = false; err != nil {
+	case s.hasToken:
+		if s.hasToken = false; err != nil {
 			c.release(s)
 		}
 	case i >= 0:
@@ -107,11 +109,11 @@ func (c *conn) acquire(s *stream) error {
 	return err
 }
 
-// release passes the token to the stream that waits longest, or frees it once the queue is empty.
-// The caller holds mu; s is its stream, nil for none.
+// release passes the token to the stream that has waited longest, or frees it once the queue is
+// empty. The caller holds mu; s is its stream, or nil.
 func (c *conn) release(s *stream) {
 	for i := 0; c.err == nil && c.queue.size > 0 && len(c.writers) == 0; i++ {
-		if s != nil && (i == rounds || i > 0 && c.queue.size > mostPending) {
+		if s != nil && (i == maxInlineWrites || i > 0 && c.queue.size > maxPending) {
 			go c.drain()
 			return
 		}
@@ -119,54 +121,54 @@ func (c *conn) release(s *stream) {
 	}
 	if len(c.writers) == 0 {
 		c.writing = false
-		c.runClosing()
+		c.runCloseFuncs()
 		c.closeWhenDone()
 		return
 	}
 	next := c.writers[0]
 	c.writers = slices.Delete(c.writers, 0, 1)
-	next.handed = true
+	next.hasToken = true
 	next.signal()
 }
 
-// runClosing calls what waits for the end of streams that was written. The caller holds mu.
-func (c *conn) runClosing() {
-	for _, f := range c.closing {
+// runCloseFuncs calls the OnClose functions of streams whose end was written. The caller holds mu.
+func (c *conn) runCloseFuncs() {
+	for _, f := range c.closeFuncs {
 		f()
 	}
-	c.closing = nil
+	c.closeFuncs = nil
 }
 
-// write writes the queue, and data of s, for which the windows have room. The caller has the token,
-// and holds mu, which is not held meanwhile.
+// write writes the queue, and data of s that fits into the windows. The caller holds the token and
+// mu. write releases mu while it writes.
 func (c *conn) write(s *stream, p []byte, end bool) {
 	large := s != nil && len(p) > 0
 	if large {
-		c.sent(s, len(p), end)
+		c.countSent(s, len(p), end)
 	}
 	if c.err != nil {
 		return
 	}
-	queue, resets, frames, closing := c.queue, c.resetting, c.frames, c.closing
-	c.queue, c.resetting, c.frames, c.closing = backlog{records: c.spare}, 0, 0, nil
-	c.spare, c.flying = nil, queue.extra
-	c.room.Broadcast()
+	queue, resets, frames, closing := c.queue, c.resetting, c.frames, c.closeFuncs
+	c.queue, c.resetting, c.frames, c.closeFuncs = backlog{records: c.spare}, 0, 0, nil
+	c.spare, c.extraInFlight = nil, queue.extra
+	c.queueSpace.Broadcast()
 	c.writes++
 	var id uint32
 	if large {
 		s.writing, id = true, s.id
 	}
 	c.mu.Unlock()
-	err := c.emit(queue.records, id, p, end)
-	c.wire.Sent(resets, frames, queue.size+len(p))
-	c.server.extra.give(queue.extra)
-	records := queue.free()
+	err := c.writeFrames(queue.records, id, p, end)
+	c.wire.FramesSent(resets, frames, queue.size+len(p))
+	c.server.extra.release(queue.extra)
+	records := queue.release()
 	for _, f := range closing {
 		f()
 	}
 	c.mu.Lock()
 	c.written++
-	c.spare, c.flying = records, 0
+	c.spare, c.extraInFlight = records, 0
 	if err != nil {
 		c.fail(err)
 	}
@@ -178,25 +180,25 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	}
 }
 
-// emit writes frames, and data as frames: together as much as a record has, and all records
-// together.
-func (c *conn) emit(records []*[]byte, id uint32, p []byte, end bool) error {
+// writeFrames writes records and the DATA frames of p, in as few TLS records as possible and in one
+// write below TLS.
+func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) error {
 	if len(p) == 0 && len(records) == 1 {
 		_, err := c.wire.Write(*records[0])
 		return err
 	}
-	c.wire.Hold()
-	err := c.emitRecords(records, id, p, end)
-	if failed := c.wire.Release(); err == nil {
+	c.wire.Cork()
+	err := c.writeRecords(records, id, p, end)
+	if failed := c.wire.Uncork(); err == nil {
 		err = failed
 	}
 	return err
 }
 
-func (c *conn) emitRecords(records []*[]byte, id uint32, p []byte, end bool) error {
-	var last *[]byte // to which data are added
+func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) error {
+	var last *[]byte // the record to which data is appended
 	for i, r := range records {
-		if i == len(records)-1 && len(p) > 0 && len(*r) <= together/2 {
+		if i == len(records)-1 && len(p) > 0 && len(*r) <= recordSize/2 {
 			last = r
 			break
 		}
@@ -205,12 +207,12 @@ func (c *conn) emitRecords(records []*[]byte, id uint32, p []byte, end bool) err
 		}
 	}
 	if last == nil && len(p) > 0 {
-		last = pieces.Get().(*[]byte)
-		defer pieces.Put(last)
+		last = recordPool.Get().(*[]byte)
+		defer recordPool.Put(last)
 	}
 	for len(p) > 0 {
-		n := min(len(p), together-len(*last)-headLength)
-		*last = appendHead(*last, n, http2.FrameData, endFlag(end && n == len(p)), id)
+		n := min(len(p), recordSize-len(*last)-frameHeaderLen)
+		*last = appendFrameHeader(*last, n, http2.FrameData, endFlag(end && n == len(p)), id)
 		*last = append(*last, p[:n]...)
 		_, err := c.wire.Write(*last)
 		*last = (*last)[:0]

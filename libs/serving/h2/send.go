@@ -8,29 +8,29 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// part is what a handler sends at a time. Whatever is set of it goes, in this order.
+// part is what a handler sends in one call. Its fields are sent in this order.
 type part struct {
-	fields   []hpack.HeaderField // of the answer
+	fields   []hpack.HeaderField // header fields of the response
 	data     []byte
 	trailers []hpack.HeaderField
 	end      bool // of the stream
 	when     urgency
 }
 
-// urgency tells when a part leaves.
+// urgency is when a part is written.
 type urgency int
 
 const (
-	// now is as soon as nobody else writes.
+	// now writes as soon as the token is free.
 	now urgency = iota
-	// soon lets the other streams of the connection go first, so that what they send at the
-	// same time leaves together.
+	// soon yields to the other streams of the connection first, so that their data leaves in the
+	// same write.
 	soon
-	// later is with the next part.
+	// later writes with the next part.
 	later
 )
 
-// send sends a part, and returns when it is written or pending: data may be used again then.
+// send sends a part. It returns when the part is written or queued. Then the caller may reuse data.
 func (s *stream) send(p part) error {
 	c := s.conn
 	c.mu.Lock()
@@ -39,10 +39,10 @@ func (s *stream) send(p part) error {
 		return err
 	}
 	if err := s.sendData(&p); err != nil {
-		c.wakeBlocked() // it may have been woken in the place of another
+		c.wakeBlocked() // the stream may have consumed a wakeup
 		return err
 	}
-	if p.end && !s.sent && s.failed() == nil {
+	if p.end && !s.responseEnded && s.sendError() == nil {
 		c.appendHeaders(s, p.trailers, true)
 	}
 	switch p.when {
@@ -54,8 +54,8 @@ func (s *stream) send(p part) error {
 	return c.err
 }
 
-// failed is why nothing can be sent. The caller holds mu.
-func (s *stream) failed() error {
+// sendError returns why nothing can be sent, or nil. The caller holds mu.
+func (s *stream) sendError() error {
 	switch {
 	case s.err != nil:
 		return s.err
@@ -63,41 +63,41 @@ func (s *stream) failed() error {
 		return s.conn.err
 	case s.expired != nil:
 		return s.expired
-	case s.sent:
+	case s.responseEnded:
 		return errEnded
 	}
 	return nil
 }
 
-// sendFields sends the fields of a part, once there is room. The caller holds mu.
+// sendFields queues the header fields of a part, once the queue has space. The caller holds mu.
 func (s *stream) sendFields(p *part) error {
 	c := s.conn
-	for c.queue.size-c.queue.extra > mostPending && s.failed() == nil {
+	for c.queue.size-c.queue.extra > maxPending && s.sendError() == nil {
 		if err := c.acquire(s); err != nil {
 			return err
 		}
 		if c.queue.size > 0 {
-			c.write(s, nil, false) // to pass the token on would make no room
+			c.write(s, nil, false) // passing the token on would free no space
 		}
 		c.release(s)
 	}
-	if err := s.failed(); err != nil || p.fields == nil {
+	if err := s.sendError(); err != nil || p.fields == nil {
 		return err
 	}
 	c.appendHeaders(s, p.fields, p.end && len(p.data) == 0 && p.trailers == nil)
 	return nil
 }
 
-// sendData sends the data of a part. The caller holds mu, and not the token.
+// sendData sends the data of a part. The caller holds mu, but not the token.
 func (s *stream) sendData(p *part) error {
 	c, end := s.conn, p.end && p.trailers == nil
-	for len(p.data) > 0 || end && !s.sent {
-		if err := s.failed(); err != nil {
+	for len(p.data) > 0 || end && !s.responseEnded {
+		if err := s.sendError(); err != nil {
 			return err
 		}
-		n := int(max(0, min(int64(len(p.data)), s.out, c.out)))
+		n := int(max(0, min(int64(len(p.data)), s.sendWindow, c.sendWindow)))
 		switch {
-		case len(p.data) == 0, n > 0 && n <= short && c.roomFor(n):
+		case len(p.data) == 0, n > 0 && n <= maxQueuedData && c.canQueue(n):
 			c.appendData(s, p.data[:n], end && n == len(p.data))
 			p.data = p.data[n:]
 		case n > 0:
@@ -105,7 +105,7 @@ func (s *stream) sendData(p *part) error {
 				return err
 			}
 		default:
-			c.flush(s) // or the client makes no room
+			c.flush(s) // the client opens its window only after it has received data
 			if err := s.block(); err != nil {
 				return err
 			}
@@ -114,15 +114,15 @@ func (s *stream) sendData(p *part) error {
 	return nil
 }
 
-// sendLarge writes data until there are none, the windows are used up, or it is the turn of
-// others. The caller holds mu.
+// sendLarge writes data until all is written, the windows are used up, or another stream waits for
+// the token. The caller holds mu.
 func (s *stream) sendLarge(p *part, end bool) error {
 	c := s.conn
 	if err := c.acquire(s); err != nil {
 		return err
 	}
-	for s.failed() == nil && s.out > 0 && c.out > 0 {
-		n := int(min(int64(len(p.data)), s.out, c.out, quantum))
+	for s.sendError() == nil && s.sendWindow > 0 && c.sendWindow > 0 {
+		n := int(min(int64(len(p.data)), s.sendWindow, c.sendWindow, quantum))
 		data := p.data[:n]
 		p.data = p.data[n:]
 		c.write(s, data, end && len(p.data) == 0)
@@ -134,12 +134,12 @@ func (s *stream) sendLarge(p *part, end bool) error {
 	return nil
 }
 
-// block waits until the windows allow something. The caller holds mu.
+// block waits until the windows are open. The caller holds mu.
 func (s *stream) block() error {
 	c, queued := s.conn, false
-	for s.failed() == nil && (s.out <= 0 || c.out <= 0) {
-		if s.out <= 0 {
-			c.wakeBlocked() // in place of this one
+	for s.sendError() == nil && (s.sendWindow <= 0 || c.sendWindow <= 0) {
+		if s.sendWindow <= 0 {
+			c.wakeBlocked() // because this stream cannot use the connection window
 			s.watchWindow()
 		} else {
 			s.unwatchWindow()
@@ -157,17 +157,17 @@ func (s *stream) block() error {
 	if i := slices.Index(c.blocked, s); queued && i >= 0 {
 		c.blocked = slices.Delete(c.blocked, i, i+1)
 	}
-	err := s.failed()
+	err := s.sendError()
 	if err != nil {
 		c.wakeBlocked()
 	}
 	return err
 }
 
-// wakeBlocked wakes who waits longest for the window of the connection, if it is open: each
-// wakes the next one. The caller holds mu.
+// wakeBlocked wakes the stream that has waited longest for the connection window, if it is open.
+// Each stream wakes the next one. The caller holds mu.
 func (c *conn) wakeBlocked() {
-	if c.out <= 0 || len(c.blocked) == 0 {
+	if c.sendWindow <= 0 || len(c.blocked) == 0 {
 		return
 	}
 	first := c.blocked[0]
@@ -175,53 +175,54 @@ func (c *conn) wakeBlocked() {
 	first.signal()
 }
 
-// sent counts data that are queued or being written. The caller holds mu.
-func (c *conn) sent(s *stream, n int, end bool) {
-	s.out -= int64(n)
-	c.out -= int64(n)
+// countSent takes data that is queued or being written from the windows. The caller holds mu.
+func (c *conn) countSent(s *stream, n int, end bool) {
+	s.sendWindow -= int64(n)
+	c.sendWindow -= int64(n)
 	c.frames += (n + largestFrame - 1) / largestFrame
 	c.wakeBlocked()
 	if end {
-		c.sendEnds(s)
+		c.markResponseEnded(s)
 	}
 }
 
-// sendEnds tells that the end of a stream is pending or being written. The caller holds mu.
-func (c *conn) sendEnds(s *stream) {
-	s.sent = true
-	c.closing = append(c.closing, s.onClose...)
-	if s.onClose = nil; s.got {
+// markResponseEnded records that the end of the response is queued or being written. The caller
+// holds mu.
+func (c *conn) markResponseEnded(s *stream) {
+	s.responseEnded = true
+	c.closeFuncs = append(c.closeFuncs, s.onClose...)
+	if s.onClose = nil; s.requestEnded {
 		c.close(s, nil)
 	}
 }
 
-// appendData appends a frame of data, for which the windows have room. The caller holds mu.
+// appendData queues a DATA frame that fits into the windows. The caller holds mu.
 func (c *conn) appendData(s *stream, p []byte, end bool) {
-	c.queue.put(appendHead(c.scratch[:0], len(p), http2.FrameData, endFlag(end), s.id))
+	c.queue.put(appendFrameHeader(c.scratch[:0], len(p), http2.FrameData, endFlag(end), s.id))
 	c.queue.put(p)
-	c.sent(s, len(p), end)
+	c.countSent(s, len(p), end)
 }
 
 func endFlag(end bool) http2.Flags {
 	if end {
-		return http2.FlagDataEndStream // the same bit in headers
+		return http2.FlagDataEndStream // HEADERS use the same bit
 	}
 	return 0
 }
 
-// appendHeaders appends the frames of header fields. The caller holds mu.
+// appendHeaders queues the frames of a header block. The caller holds mu.
 func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 	for _, f := range fields {
-		_ = c.encoder.WriteField(f) // to memory
+		_ = c.encoder.WriteField(f) // writes to memory
 	}
 	block := c.encoded.Bytes()
 	kind, flags := http2.FrameHeaders, endFlag(end)
 	for {
 		n := min(len(block), largestFrame)
 		if n == len(block) {
-			flags |= http2.FlagHeadersEndHeaders // the same bit in continuations
+			flags |= http2.FlagHeadersEndHeaders // CONTINUATION uses the same bit
 		}
-		c.queue.put(appendHead(c.scratch[:0], n, kind, flags, s.id))
+		c.queue.put(appendFrameHeader(c.scratch[:0], n, kind, flags, s.id))
 		c.queue.put(block[:n])
 		if block = block[n:]; len(block) == 0 {
 			break
@@ -232,6 +233,6 @@ func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 		c.encoded = bytes.Buffer{}
 	}
 	if end {
-		c.sendEnds(s)
+		c.markResponseEnded(s)
 	}
 }

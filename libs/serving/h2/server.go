@@ -11,65 +11,65 @@ import (
 	"time"
 )
 
-// Config of a Server.
+// Config configures a Server.
 type Config struct {
-	// MaxStreams is how many streams a client may have open at a time.
+	// MaxStreams is the number of streams that a client may have open at a time.
 	MaxStreams int
-	// MaxHeaderBytes is the size that header fields of a request may have, in bytes; beyond
-	// it the answer is 431.
+	// MaxHeaderBytes limits the header fields of a request in bytes. Larger requests get 431.
 	MaxHeaderBytes int
-	// IdleTimeout is how long a connection may be without a request.
+	// IdleTimeout is how long a connection may have no request.
 	IdleTimeout time.Duration
-	// PingAfter is how long a client may be silent until it is asked for a sign of life,
-	// which has to come within PingTimeout.
+	// PingAfter is how long a client may be silent before the server sends a PING. It must be
+	// answered within PingTimeout.
 	PingAfter, PingTimeout time.Duration
-	// WriteTimeout is how long a connection may acknowledge nothing of what is sent to it before
-	// it is closed.
+	// WriteTimeout is how long a connection may acknowledge none of the outstanding bytes before it
+	// is closed.
 	WriteTimeout time.Duration
-	// StallTimeout is how long the flow-control window of a stream may stay closed, once the
-	// client has what was sent, before the stream is reset. SetStallTimeout changes it.
+	// StallTimeout is how long the flow-control window of a stream may stay closed, once the client
+	// has received what was sent, before the stream is reset. SetStallTimeout changes it.
 	StallTimeout time.Duration
-	// ResponseTimeout bounds a response from when its request came. After it the response goes
-	// on only while the connection takes MinRate. SetWriteDeadline replaces it. 0 is no bound.
+	// ResponseTimeout is the time since the start of the request after which a response continues
+	// only while the connection acknowledges MinRate. SetWriteDeadline replaces it. 0 means no
+	// limit.
 	ResponseTimeout time.Duration
-	// MinRate is what a connection has to take of responses that last longer than
-	// ResponseTimeout, in bytes a second, over each WriteTimeout.
+	// MinRate is the rate in bytes per second, measured over each WriteTimeout, that a connection
+	// must acknowledge for responses that last longer than ResponseTimeout.
 	MinRate int64
 	Logger  *slog.Logger
 }
 
-// Wire is what frames are read from and written to: a connection of TLS, and what is to be
-// done about a client that floods it.
+// Wire is a TLS connection that also limits floods and reports delivery.
 type Wire interface {
 	net.Conn
 	ConnectionState() tls.ConnectionState
-	// Hold has what is written until Release leave together.
-	Hold()
-	Release() error
-	// Delivered returns how many bytes of the connection its peer has acknowledged, and how many
-	// the system has accepted beyond these. It must not block.
+	// Cork holds what is written until Uncork, so that it leaves together.
+	Cork()
+	Uncork() error
+	// Delivered returns the number of bytes that the peer has acknowledged, and the number of bytes
+	// that the kernel has accepted beyond these. It must not block.
 	Delivered() (acknowledged, outstanding int64)
-	// Came counts frames of the client that reset streams, and those that neither ask nor send
-	// anything to speak of. Wait is called before more is read.
-	Came(resets, control int)
-	Wait()
-	// Sent counts streams that were reset here, frames of data, and bytes that were written.
-	Sent(resets, frames, bytes int)
-	// EnterLarge waits until large headers may be read; LeaveLarge ends it.
-	EnterLarge()
-	LeaveLarge()
-	// KeepLarge tells how many bytes a large list of header fields takes whose end has not come, 0
-	// when it has; false when that is more than may be kept.
-	KeepLarge(n int) bool
+	// FramesReceived counts frames that reset streams, and control frames, which neither start
+	// requests nor carry data. Throttle is called before each read, and may delay it.
+	FramesReceived(resets, control int)
+	Throttle()
+	// FramesSent counts streams that the server reset, DATA frames, and written bytes.
+	FramesSent(resets, frames, bytes int)
+	// AcquireHeaderPermit waits for a permit to decode large header blocks. ReleaseHeaderPermit
+	// returns it.
+	AcquireHeaderPermit()
+	ReleaseHeaderPermit()
+	// ReserveHeader sets the number of bytes reserved for an unfinished header block, and 0 once it
+	// is complete. It returns false if they are not available.
+	ReserveHeader(n int) bool
 }
 
 // Server serves connections until Shutdown.
 type Server struct {
-	config Config
-	dated  atomic.Pointer[dated]
-	extra  allowance
+	config     Config
+	cachedDate atomic.Pointer[dateValue]
+	extra      allowance
 
-	mu       sync.Mutex // before those of connections
+	mu       sync.Mutex // acquired before conn.mu
 	conns    map[*conn]struct{}
 	stopping bool
 }
@@ -79,16 +79,15 @@ func NewServer(c Config) *Server {
 	return &Server{config: c, conns: map[*conn]struct{}{}}
 }
 
-// ServeConn serves a connection, and returns when it is closed and nothing reads it any more.
-// Handlers may go on for a while; their contexts, which are made of ctx, have ended.
+// ServeConn serves a connection. It returns when the connection is closed and no longer read.
+// Handlers may still run; their contexts, which derive from ctx, are canceled.
 func (s *Server) ServeConn(ctx context.Context, w Wire, handler http.Handler) {
 	c := newConn(ctx, s, w, handler)
 	defer s.remove(c)
 	c.serve()
 }
 
-// Shutdown tells all clients to go elsewhere with what is new. A connection is closed when its
-// last stream is.
+// Shutdown sends a GOAWAY on all connections. A connection is closed when its last stream is.
 func (s *Server) Shutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (s *Server) Shutdown() {
 	}
 }
 
-// add keeps a connection; false when it is to end at once.
+// add registers a connection. It returns false during a shutdown.
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

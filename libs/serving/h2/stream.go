@@ -13,28 +13,29 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// errEnded is what becomes of what is sent after the end of an answer.
-var errEnded = errors.New("the answer has ended")
+// errEnded is the error of writes after the end of a response.
+var errEnded = errors.New("the response has ended")
 
-// window is what the client may send.
+// window is a receive window.
 type window struct {
-	left int64 // of what it knows
-	owed int64 // that it has not been told of
-	step int64 // it is told of so much
+	available   int64 // bytes that the client may send
+	unannounced int64 // consumed bytes without a WINDOW_UPDATE yet
+	step        int64 // smallest WINDOW_UPDATE
 }
 
-// give returns what the client is to be told of, if it is worth a frame.
-func (w *window) give(n int64) int64 {
-	if w.owed += n; w.owed < w.step {
+// credit returns the increment for a WINDOW_UPDATE after n more bytes were consumed, or 0 if it is
+// too small for a frame.
+func (w *window) credit(n int64) int64 {
+	if w.unannounced += n; w.unannounced < w.step {
 		return 0
 	}
-	n, w.owed = w.owed, 0
-	w.left += n
+	n, w.unannounced = w.unannounced, 0
+	w.available += n
 	return n
 }
 
-// ring remembers the streams that were closed lately.
-type ring struct {
+// closedStreams remembers recently closed streams.
+type closedStreams struct {
 	at      int
 	streams [128]struct {
 		id   uint32
@@ -42,13 +43,13 @@ type ring struct {
 	}
 }
 
-func (r *ring) add(id uint32, byUs bool) {
+func (r *closedStreams) add(id uint32, byUs bool) {
 	r.streams[r.at].id, r.streams[r.at].byUs = id, byUs
 	r.at = (r.at + 1) % len(r.streams)
 }
 
-// find tells whether a stream was closed lately, and whether the server has reset it.
-func (r *ring) find(id uint32) (closed, byUs bool) {
+// find reports whether a stream was closed recently, and whether the server reset it.
+func (r *closedStreams) find(id uint32) (closed, byUs bool) {
 	for _, s := range r.streams {
 		if s.id == id {
 			closed, byUs = true, byUs || s.byUs
@@ -57,8 +58,8 @@ func (r *ring) find(id uint32) (closed, byUs bool) {
 	return closed, byUs
 }
 
-// resetToo tells that the client has reset a stream, whoever closed it.
-func (r *ring) resetToo(id uint32) {
+// markResetByClient records that the client has reset a closed stream.
+func (r *closedStreams) markResetByClient(id uint32) {
 	for i := range r.streams {
 		if r.streams[i].id == id {
 			r.streams[i].byUs = false
@@ -66,42 +67,42 @@ func (r *ring) resetToo(id uint32) {
 	}
 }
 
-// stream is a request and its answer.
+// stream is a request and its response.
 type stream struct {
-	conn    *conn
-	id      uint32
-	request *http.Request
-	ctx     context.Context
-	cancel  context.CancelFunc
-	body    *body // nil when there is none
-	answer  response
-	handler http.Handler
-	begun   atomic.Bool // the answer
+	conn          *conn
+	id            uint32
+	request       *http.Request
+	ctx           context.Context
+	cancel        context.CancelFunc
+	body          *body // nil if there is no body
+	response      response
+	handler       http.Handler
+	responseBegun atomic.Bool // the response has begun
 
-	// Of the goroutine that reads.
-	declared, received int64 // bytes of the body; -1 when they are not declared
+	// Used by the reader only.
+	declared, received int64 // bytes of the body; declared is -1 if unknown
 	trailer            http.Header
 
 	// Guarded by conn.mu.
-	out        int64 // what the client takes
-	in         window
-	err        error // why it was closed before its end
-	sent, got  bool  // the ends of the answer and of the request
-	ended      bool  // the handler has returned
-	handed     bool  // the write token
-	writing    bool  // large data of it are being written
-	expired    error // why it is reset once they are
-	wake       chan struct{}
-	onClose    []func()
-	deadline   deadline
-	stall      stall
-	lateReader *time.Timer
+	sendWindow                  int64 // for DATA to the client
+	recvWindow                  window
+	err                         error // why the stream was closed early
+	responseEnded, requestEnded bool  // END_STREAM was sent; END_STREAM was received
+	handlerDone                 bool  // the handler has returned
+	hasToken                    bool  // holds the write token
+	writing                     bool  // its large data is being written
+	expired                     error // the reason to reset it after that write
+	wake                        chan struct{}
+	onClose                     []func()
+	deadline                    deadline
+	stall                       stall
+	readTimer                   *time.Timer
 }
 
-// signal has wait return. The caller holds mu.
+// signal wakes wait. The caller holds mu.
 func (s *stream) signal() {
 	if s.wake == nil {
-		return // nobody has waited yet
+		return // no goroutine has waited yet
 	}
 	select {
 	case s.wake <- struct{}{}:
@@ -109,8 +110,8 @@ func (s *stream) signal() {
 	}
 }
 
-// wait waits for a signal, which may be an old one. The caller holds mu, which is not held
-// meanwhile.
+// wait waits for a signal. Spurious wakeups are possible. The caller holds mu, which wait releases
+// while it waits.
 func (s *stream) wait() {
 	if s.wake == nil {
 		s.wake = make(chan struct{}, 1)
@@ -120,7 +121,7 @@ func (s *stream) wait() {
 	s.conn.mu.Lock()
 }
 
-// setReadDeadline bounds how long the body is waited for.
+// setReadDeadline sets the deadline for reading the body.
 func (s *stream) setReadDeadline(t time.Time) {
 	if s.body == nil {
 		return
@@ -128,25 +129,25 @@ func (s *stream) setReadDeadline(t time.Time) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.lateReader != nil {
-		s.lateReader.Stop()
-		s.lateReader = nil
+	if s.readTimer != nil {
+		s.readTimer.Stop()
+		s.readTimer = nil
 	}
 	if t.IsZero() {
 		return
 	}
 	if left := time.Until(t); left > 0 {
-		s.lateReader = time.AfterFunc(left, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
+		s.readTimer = time.AfterFunc(left, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
 		return
 	}
 	c.refund(s, s.body.close(os.ErrDeadlineExceeded))
 	c.flushAsync()
 }
 
-// open begins a stream. The caller holds mu.
+// open starts a stream. The caller holds mu.
 func (c *conn) open(s *stream) error {
 	c.streams[s.id] = s
-	s.out, s.in = c.outFirst, window{left: unread, step: unread / 4}
+	s.sendWindow, s.recvWindow = c.initialSendWindow, window{available: initialBodyWindow, step: initialBodyWindow / 4}
 	s.stall.timeout = c.config.StallTimeout
 	if c.config.ResponseTimeout > 0 {
 		s.deadline.at = time.Now().Add(c.config.ResponseTimeout)
@@ -157,22 +158,22 @@ func (c *conn) open(s *stream) error {
 		go s.run()
 		return nil
 	}
-	if len(c.waiting) >= queued*c.config.MaxStreams {
+	if len(c.waiting) >= maxQueuedPerStream*c.config.MaxStreams {
 		c.waiting = slices.DeleteFunc(c.waiting, func(s *stream) bool { return s.err != nil })
 	}
-	if len(c.waiting) >= queued*c.config.MaxStreams {
-		return broken(http2.ErrCodeEnhanceYourCalm, "requests are given up faster than they end")
+	if len(c.waiting) >= maxQueuedPerStream*c.config.MaxStreams {
+		return newConnError(http2.ErrCodeEnhanceYourCalm, "requests are reset faster than their handlers return")
 	}
 	c.waiting = append(c.waiting, s)
 	return nil
 }
 
-// reset ends a stream for what its client did. The caller holds mu.
-func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errBad) }
+// reset resets a stream after a protocol violation. The caller holds mu.
+func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errProtocol) }
 
 func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
 	c.queue.put(appendReset(c.scratch[:0], id, code))
-	if code != http2.ErrCodeNo { // else it was answered
+	if code != http2.ErrCodeNo { // otherwise the response is complete
 		c.resetting++
 	}
 	if s := c.streams[id]; s != nil {
@@ -182,7 +183,7 @@ func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
 	}
 }
 
-// close ends a stream; err is nil when all has been sent and received. The caller holds mu.
+// close closes a stream; err is nil if all was sent and received. The caller holds mu.
 func (c *conn) close(s *stream, err error) {
 	if c.streams[s.id] != s {
 		return
@@ -207,91 +208,91 @@ func (c *conn) close(s *stream, err error) {
 	}
 }
 
-// addOnClose: see response.OnClose.
+// addOnClose implements response.OnClose.
 func (s *stream) addOnClose(f func()) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.streams[s.id] == s && !s.sent:
+	case c.streams[s.id] == s && !s.responseEnded:
 		s.onClose = append(s.onClose, f)
-	case c.err == nil && s.sent && s.err == nil && (c.queue.size > 0 || c.writing): // its end may be in what is being written
-		c.closing = append(c.closing, f)
+	case c.err == nil && s.responseEnded && s.err == nil && (c.queue.size > 0 || c.writing): // the current write may contain its end
+		c.closeFuncs = append(c.closeFuncs, f)
 	default:
 		f()
 	}
 }
 
-// refund lets the client send again what has been read, or thrown away. The caller holds mu.
+// refund returns n bytes that were read or discarded to the windows. The caller holds mu.
 func (c *conn) refund(s *stream, n int64) {
 	if n == 0 {
 		return
 	}
-	if n := c.in.give(n); n > 0 {
+	if n := c.recvWindow.credit(n); n > 0 {
 		c.queue.put(appendWindowUpdate(c.scratch[:0], 0, n))
 	}
-	if s == nil || s.got || c.streams[s.id] != s {
+	if s == nil || s.requestEnded || c.streams[s.id] != s {
 		return
 	}
-	if n := s.in.give(n); n > 0 {
+	if n := s.recvWindow.credit(n); n > 0 {
 		c.queue.put(appendWindowUpdate(c.scratch[:0], s.id, n))
 	}
 }
 
-// run answers the request, or has the answer outlast the handler.
+// run calls the handler, and ends or detaches the response.
 func (s *stream) run() {
 	returned := false
 	defer func() {
 		if !returned {
-			s.panicked(recover())
-			s.end()
+			s.fail(recover())
+			s.cleanUp()
 		}
 	}()
-	s.handler.ServeHTTP(&s.answer, s.request)
-	if more := s.answer.more; more != nil {
-		s.answer.more = nil
-		s.shed()
-		more(s.over)
+	s.handler.ServeHTTP(&s.response, s.request)
+	if more := s.response.detached; more != nil {
+		s.response.detached = nil
+		s.releaseRequest()
+		more(s.endResponse)
 	} else {
-		s.over(nil)
+		s.endResponse(nil)
 	}
 	returned = true
 }
 
-// shed gives up what only handlers need.
-func (s *stream) shed() {
-	s.answer.shed()
+// releaseRequest releases what only handlers need.
+func (s *stream) releaseRequest() {
+	s.response.releaseHeader()
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.handler = nil
-	if s.got { // else there may be trailers
+	if s.requestEnded { // otherwise trailers may follow
 		s.request = nil
 	}
 }
 
-// over ends the answer, or tells that it failed.
-func (s *stream) over(failure any) {
+// endResponse ends the response, or resets the stream if failure is not nil.
+func (s *stream) endResponse(failure any) {
 	defer func() {
 		if failure := recover(); failure != nil {
-			s.panicked(failure)
+			s.fail(failure)
 		}
-		s.end()
+		s.cleanUp()
 	}()
 	if failure != nil {
-		s.panicked(failure)
+		s.fail(failure)
 		return
 	}
-	s.answer.finish()
+	s.response.finish()
 }
 
-// Failure is what a goroutine panicked with that went on with an answer, and where.
+// Failure is a panic of a goroutine that continued a response, with its stack.
 type Failure struct {
 	Value any
 	Stack []byte
 }
 
-// Failed is the failure of who has recovered from v, with the stack of the caller. Nothing, what is
-// known to be a failure, and http.ErrAbortHandler stay what they are.
+// Failed wraps the recovered value v with the stack of the caller. It returns nil, a *Failure and
+// http.ErrAbortHandler unchanged.
 func Failed(v any) any {
 	if _, known := v.(*Failure); known || v == nil || v == http.ErrAbortHandler {
 		return v
@@ -299,15 +300,15 @@ func Failed(v any) any {
 	return &Failure{v, debug.Stack()}
 }
 
-// panicked ends the stream of a handler that did not return.
-func (s *stream) panicked(reason any) {
+// fail logs a panic and resets the stream.
+func (s *stream) fail(reason any) {
 	if f, ok := Failed(reason).(*Failure); ok {
-		s.conn.log.Error("a request panicked", "client", s.conn.remote, "panic", f.Value, "stack", string(f.Stack))
+		s.conn.log.Error("panic while serving", "client", s.conn.remote, "panic", f.Value, "stack", string(f.Stack))
 	}
 	s.abort()
 }
 
-// abort tells the client that the answer is not whole.
+// abort resets the stream of an incomplete response.
 func (s *stream) abort() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
@@ -316,10 +317,10 @@ func (s *stream) abort() {
 	}
 }
 
-// end is called when the handler has returned, and nothing outlasts it.
-func (s *stream) end() {
+// cleanUp is called when the handler has returned and the response has ended.
+func (s *stream) cleanUp() {
 	c := s.conn
-	s.answer.over()
+	s.response.close()
 	var unread int64
 	if s.body != nil {
 		unread = s.body.close(errEnded)
@@ -327,16 +328,16 @@ func (s *stream) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refund(nil, unread)
-	if s.ended {
+	if s.handlerDone {
 		return
 	}
 	if c.streams[s.id] == s {
-		c.resetFor(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not wanted
+		c.resetFor(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not needed
 	}
-	if s.lateReader != nil {
-		s.lateReader.Stop()
+	if s.readTimer != nil {
+		s.readTimer.Stop()
 	}
-	if s.ended = true; s.deadline.timer != nil {
+	if s.handlerDone = true; s.deadline.timer != nil {
 		s.deadline.timer.Stop()
 	}
 	s.cancel()
@@ -345,7 +346,7 @@ func (s *stream) end() {
 	c.flush(s)
 }
 
-// runNext has a handler begin that waits, if its stream is still there. The caller holds mu.
+// runNext starts the next waiting handler whose stream is open. The caller holds mu.
 func (c *conn) runNext() {
 	for len(c.waiting) > 0 {
 		next := c.waiting[0]

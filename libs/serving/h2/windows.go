@@ -7,25 +7,25 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// mostSettings is how many settings a frame may have.
-const mostSettings = 100
+// maxSettings is the largest number of settings in a frame.
+const maxSettings = 100
 
-// streamsPerFrame is for how many open streams settings count as another control frame: the window of
-// each may change.
+// streamsPerFrame is the number of open streams for which a SETTINGS frame counts as one more
+// control frame, because it may change the window of each stream.
 const streamsPerFrame = 8
 
-// settings are how the client wants to be spoken to. The largest frame is not asked for: all that
-// are sent are as small as any client takes.
-func (c *conn) settings(h head, p []byte) error {
+// handleSettings applies the client's SETTINGS. SETTINGS_MAX_FRAME_SIZE is ignored, because all
+// frames sent have at most the minimum size.
+func (c *conn) handleSettings(h frameHeader, p []byte) error {
 	switch {
 	case h.stream != 0:
-		return broken(http2.ErrCodeProtocol, "settings of a stream")
+		return newConnError(http2.ErrCodeProtocol, "SETTINGS on a stream")
 	case h.has(http2.FlagSettingsAck) && len(p) > 0, len(p)%6 != 0:
-		return broken(http2.ErrCodeFrameSize, "settings of another size")
+		return newConnError(http2.ErrCodeFrameSize, "SETTINGS of invalid size")
 	case h.has(http2.FlagSettingsAck):
 		return nil
-	case len(p) > 6*mostSettings:
-		return broken(http2.ErrCodeProtocol, "too many settings")
+	case len(p) > 6*maxSettings:
+		return newConnError(http2.ErrCodeProtocol, "too many settings")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,9 +35,9 @@ func (c *conn) settings(h head, p []byte) error {
 		s := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
 		if err := s.Valid(); err != nil {
 			if code, ok := err.(http2.ConnectionError); ok {
-				return broken(http2.ErrCode(code), s.String())
+				return newConnError(http2.ErrCode(code), s.String())
 			}
-			return broken(http2.ErrCodeProtocol, s.String())
+			return newConnError(http2.ErrCodeProtocol, s.String())
 		}
 		switch s.ID {
 		case http2.SettingHeaderTableSize:
@@ -46,37 +46,37 @@ func (c *conn) settings(h head, p []byte) error {
 			window = int64(s.Val)
 		}
 	}
-	if err := c.setWindow(window); err != nil {
+	if err := c.setInitialWindow(window); err != nil {
 		return err
 	}
-	c.queue.put(appendHead(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
+	c.queue.put(appendFrameHeader(c.scratch[:0], 0, http2.FrameSettings, http2.FlagSettingsAck, 0))
 	return nil
 }
 
-// setWindow sets what the client takes of a stream at first, and of those that are open; -1 leaves
-// it. The caller holds mu.
-func (c *conn) setWindow(n int64) error {
-	if n < 0 || n == c.outFirst {
+// setInitialWindow sets the initial send window of streams and adjusts open streams; -1 changes
+// nothing. The caller holds mu.
+func (c *conn) setInitialWindow(n int64) error {
+	if n < 0 || n == c.initialSendWindow {
 		return nil
 	}
-	change := n - c.outFirst
-	c.outFirst = n
+	change := n - c.initialSendWindow
+	c.initialSendWindow = n
 	for _, s := range c.streams {
-		shut := s.out <= 0
-		if s.out += change; s.out > largestWindow {
-			return broken(http2.ErrCodeFlowControl, "a window that is too large")
+		shut := s.sendWindow <= 0
+		if s.sendWindow += change; s.sendWindow > largestWindow {
+			return newConnError(http2.ErrCodeFlowControl, "window too large")
 		}
-		if shut && s.out > 0 {
+		if shut && s.sendWindow > 0 {
 			s.signal()
 		}
 	}
 	return nil
 }
 
-// windowUpdate has the client take more.
-func (c *conn) windowUpdate(h head, p []byte) error {
+// handleWindowUpdate enlarges a send window.
+func (c *conn) handleWindowUpdate(h frameHeader, p []byte) error {
 	if len(p) != 4 {
-		return broken(http2.ErrCodeFrameSize, "a window of another size")
+		return newConnError(http2.ErrCodeFrameSize, "WINDOW_UPDATE of invalid size")
 	}
 	n := int64(binary.BigEndian.Uint32(p) &^ (1 << 31))
 	c.mu.Lock()
@@ -84,37 +84,38 @@ func (c *conn) windowUpdate(h head, p []byte) error {
 	if h.stream == 0 {
 		switch {
 		case n == 0:
-			return broken(http2.ErrCodeProtocol, "a window that grows by nothing")
-		case c.out+n > largestWindow:
-			return broken(http2.ErrCodeFlowControl, "a window that is too large")
+			return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE of 0")
+		case c.sendWindow+n > largestWindow:
+			return newConnError(http2.ErrCodeFlowControl, "window too large")
 		}
-		c.out += n
+		c.sendWindow += n
 		c.wakeBlocked()
 		return nil
 	}
 	if c.isIdle(h.stream) {
-		return broken(http2.ErrCodeProtocol, "a window of a stream that is not open")
+		return newConnError(http2.ErrCodeProtocol, "WINDOW_UPDATE on an idle stream")
 	}
 	s := c.streams[h.stream]
 	switch {
-	case n == 0: // of one that is over, too: who sends it does not know that
+	case n == 0: // also on a closed stream, because the client may not know that it is closed
 		return &streamError{h.stream, http2.ErrCodeProtocol}
 	case s == nil:
 		return nil
-	case s.out+n > largestWindow:
+	case s.sendWindow+n > largestWindow:
 		return &streamError{h.stream, http2.ErrCodeFlowControl}
 	}
-	s.out += n
+	s.sendWindow += n
 	s.signal()
 	return nil
 }
 
-// dependsOn is the stream that another depends on, of a priority.
-func dependsOn(p []byte) uint32 { return binary.BigEndian.Uint32(p) &^ (1 << 31) }
+// priorityDependency returns the stream that a priority depends on.
+func priorityDependency(p []byte) uint32 { return binary.BigEndian.Uint32(p) &^ (1 << 31) }
 
-// badCipher tells what HTTP/2 must not be spoken through: all of TLS 1.2 but ephemeral keys with
-// authenticated encryption. RFC 9113, "Prohibited TLS 1.2 Cipher Suites".
-func badCipher(s *tls.ConnectionState) bool {
+// isForbiddenCipher reports whether HTTP/2 forbids the TLS state: anything below TLS 1.2, and TLS
+// 1.2 without ephemeral keys and authenticated encryption (RFC 9113, "Prohibited TLS 1.2 Cipher
+// Suites").
+func isForbiddenCipher(s *tls.ConnectionState) bool {
 	if s.Version >= tls.VersionTLS13 {
 		return false
 	}

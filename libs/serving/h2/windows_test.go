@@ -13,48 +13,48 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// obedient is a client that sends no more than the server has said that it takes.
-type obedient struct {
-	*unread
-	mu            sync.Mutex
-	cond          sync.Cond
-	first, all    int // windows of new streams, and of the connection
-	windows       map[uint32]int
-	greeted, gone bool
-	ended         map[uint32]bool
+// flowClient is a client that respects the server's flow control.
+type flowClient struct {
+	*rawClient
+	mu                        sync.Mutex
+	cond                      sync.Cond
+	initialWindow, connWindow int // windows of new streams and of the connection
+	windows                   map[uint32]int
+	ready, closed             bool
+	ended                     map[uint32]bool
 }
 
-func dialObedient(t *testing.T, handler http.HandlerFunc) *obedient {
-	return obey(t, config(), handler)
+func dialFlow(t *testing.T, handler http.HandlerFunc) *flowClient {
+	return dialFlowConfig(t, config(), handler)
 }
 
-// obey is dialObedient for a server with another configuration.
-func obey(t *testing.T, conf h2.Config, handler http.HandlerFunc) *obedient {
-	o := &obedient{unread: dialServer(t, h2.NewServer(conf), plainWire, handler), first: 65535, all: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
+// dialFlowConfig is dialFlow with another configuration.
+func dialFlowConfig(t *testing.T, conf h2.Config, handler http.HandlerFunc) *flowClient {
+	o := &flowClient{rawClient: dialServer(t, h2.NewServer(conf), dialWire, handler), initialWindow: 65535, connWindow: 65535, windows: map[uint32]int{}, ended: map[uint32]bool{}}
 	o.cond.L = &o.mu
-	go o.listen()
-	o.await(func() bool { return o.greeted })
+	go o.readFrames()
+	o.await(func() bool { return o.ready })
 	return o
 }
 
-func (o *obedient) listen() {
+func (o *flowClient) readFrames() {
 	for {
 		f, err := o.ReadFrame()
 		o.mu.Lock()
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
 			if n, ok := f.Value(http2.SettingInitialWindowSize); ok {
-				o.first = int(n)
+				o.initialWindow = int(n)
 			}
 		case *http2.WindowUpdateFrame:
 			if f.StreamID == 0 {
-				o.all, o.greeted = o.all+int(f.Increment), true
+				o.connWindow, o.ready = o.connWindow+int(f.Increment), true
 			} else {
 				o.windows[f.StreamID] += int(f.Increment)
 			}
 		}
 		if err != nil {
-			o.gone = true
+			o.closed = true
 		} else if f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().Type != http2.FrameSettings {
 			o.ended[f.Header().StreamID] = true
 		}
@@ -66,55 +66,55 @@ func (o *obedient) listen() {
 	}
 }
 
-// await waits for what a frame of the server makes true.
-func (o *obedient) await(is func() bool) {
+// await waits until is returns true after a frame of the server.
+func (o *flowClient) await(is func() bool) {
 	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for !is() && !o.gone {
+	for !is() && !o.closed {
 		o.cond.Wait()
 	}
-	if o.gone {
+	if o.closed {
 		o.t.Fatal("the connection has ended")
 	}
 }
 
-// open begins a stream with a body of n bytes.
-func (o *obedient) open(path string, n int) uint32 {
+// open starts a stream with a body of n bytes.
+func (o *flowClient) open(path string, n int) uint32 {
 	id := o.post(path, false, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(n)})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.windows[id] += o.first
+	o.windows[id] += o.initialWindow
 	return id
 }
 
-// may is how much of n bytes may be sent now. The caller holds mu.
-func (o *obedient) may(id uint32, n int) int {
-	return min(n, o.windows[id], o.all, 16<<10)
+// sendable returns how many of n bytes the windows allow. The caller holds mu.
+func (o *flowClient) sendable(id uint32, n int) int {
+	return min(n, o.windows[id], o.connWindow, 16<<10)
 }
 
-// now is the same for who does not hold mu.
-func (o *obedient) now(id uint32, n int) int {
+// sendableNow is sendable for callers that do not hold mu.
+func (o *flowClient) sendableNow(id uint32, n int) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.may(id, n)
+	return o.sendable(id, n)
 }
 
-// send sends a frame.
-func (o *obedient) send(id uint32, end bool, data, padding []byte) {
+// send sends a DATA frame.
+func (o *flowClient) send(id uint32, end bool, data, padding []byte) {
 	o.mu.Lock()
 	n := len(data) + len(padding)
 	if padding != nil {
 		n++
 	}
 	o.windows[id] -= n
-	o.all -= n
+	o.connWindow -= n
 	o.mu.Unlock()
 	o.must(o.WriteDataPadded(id, end, data, padding))
 }
 
-// readsAll reads bodies, but of those whose turn has not come.
-func readsAll(turn chan struct{}) http.HandlerFunc {
+// bodyReader reads bodies. Those of /waits are read once turn is closed.
+func bodyReader(turn chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
 			<-turn
@@ -123,18 +123,18 @@ func readsAll(turn chan struct{}) http.HandlerFunc {
 	}
 }
 
-// TestBodiesThatWaitLeaveRoom: what is sent of bodies that nobody reads yet does not keep those
-// that are read from coming.
-func TestBodiesThatWaitLeaveRoom(t *testing.T) {
+// TestWaitingBodiesDoNotBlockOthers checks that bodies that no handler reads yet do not block a body
+// that is read.
+func TestWaitingBodiesDoNotBlockOthers(t *testing.T) {
 	turn := make(chan struct{})
-	o := dialObedient(t, readsAll(turn))
+	o := dialFlow(t, bodyReader(turn))
 	const size = 3 << 20
 	body := make([]byte, size)
 	left := map[uint32]int{}
 	for range 99 {
 		id := o.open("/waits", size)
 		for left[id] = size; ; {
-			n := o.now(id, left[id])
+			n := o.sendableNow(id, left[id])
 			if n <= 0 {
 				break
 			}
@@ -144,8 +144,8 @@ func TestBodiesThatWaitLeaveRoom(t *testing.T) {
 	}
 	whole := func(id uint32) {
 		for left[id] > 0 {
-			o.await(func() bool { return o.may(id, left[id]) > 0 })
-			n := o.now(id, left[id])
+			o.await(func() bool { return o.sendable(id, left[id]) > 0 })
+			n := o.sendableNow(id, left[id])
 			left[id] -= n
 			o.send(id, left[id] == 0, body[:n], nil)
 		}
@@ -153,8 +153,8 @@ func TestBodiesThatWaitLeaveRoom(t *testing.T) {
 	}
 	id := o.open("/", size)
 	left[id] = size
-	if o.now(id, size) <= 0 {
-		t.Fatal("bodies that wait have taken all the room of the connection")
+	if o.sendableNow(id, size) <= 0 {
+		t.Fatal("waiting bodies used up the connection window")
 	}
 	whole(id)
 	close(turn)
@@ -163,14 +163,14 @@ func TestBodiesThatWaitLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestPaddedBodies: what frames are filled with is given back, however short the body is.
-func TestPaddedBodies(t *testing.T) {
-	o := dialObedient(t, readsAll(nil))
+// TestPaddingIsRefunded checks that padding is returned to the windows, even if the data is short.
+func TestPaddingIsRefunded(t *testing.T) {
+	o := dialFlow(t, bodyReader(nil))
 	const size, part = 60_000, 100
 	body, padding := make([]byte, part), make([]byte, 255)
 	id := o.open("/", size)
 	for left := size; left > 0; {
-		o.await(func() bool { return o.may(id, part+256) == part+256 })
+		o.await(func() bool { return o.sendable(id, part+256) == part+256 })
 		left -= part
 		o.send(id, left == 0, body, padding)
 	}

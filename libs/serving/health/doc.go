@@ -1,15 +1,13 @@
-// Package health holds the checks of a process and serves them as /healthz,
-// /livez and /readyz, in the texts that Kubernetes components answer with.
+// Package health holds the checks of a process and serves them as /healthz, /livez and /readyz with
+// the response texts of Kubernetes components.
 //
-// Checks are registered in order, each for some or all endpoints; "ping" comes
-// first without being registered. During the grace period after the start the
-// checks of /livez are not asked, so that a slow start is not mistaken for a
-// hang; /healthz and /readyz know no grace.
+// Checks run in the order of registration, each on some or all endpoints. "ping" is registered
+// automatically and runs first. During the grace period after the start, /livez skips its checks, so
+// that a slow start is not mistaken for a hang. /healthz and /readyz have no grace period.
 //
-// Anybody may ask, as often as they like: what an answer repeats of a question is
-// bounded, and a check that costs something is made with Shared.
+// The endpoints are public. The length of request data that a response repeats is limited, and
+// expensive checks use Shared.
 //
-// The reason of a failure is withheld on the endpoints themselves, which are
-// public, and told by the endpoint of the single check, /readyz/<check>. It is
-// logged when the set of failing checks changes.
+// The endpoints withhold the reason of a failure. The endpoint of a single check, /readyz/<check>,
+// returns it. The reasons are logged when the set of failing checks changes.
 package health

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Endpoint is one of the three views on a process's health.
+// Endpoint is one of the health endpoints of a process.
 type Endpoint string
 
-// The endpoints. Healthz is the oldest one, kept for clients that know it.
+// The endpoints. Healthz is deprecated in Kubernetes and kept for old clients.
 const (
 	Healthz Endpoint = "healthz"
 	Livez   Endpoint = "livez"
@@ -22,20 +22,20 @@ const (
 // Endpoints lists all endpoints.
 func Endpoints() []Endpoint { return []Endpoint{Healthz, Livez, Readyz} }
 
-// Check returns nil when what it looks at works. It must be quick, and stop
-// with the request's context.
+// Check returns nil if the component is healthy. It must be quick, and must stop when the request's
+// context ends.
 type Check func(*http.Request) error
 
-// Config of a Registry.
+// Config configures a Registry.
 type Config struct {
-	// LivezGracePeriod is how long after the start /livez asks no check.
+	// LivezGracePeriod is the time after the start in which /livez runs no checks.
 	LivezGracePeriod time.Duration
 	Logger           *slog.Logger
-	// Now is time.Now when nil.
+	// Now replaces time.Now in tests; may be nil.
 	Now func() time.Time
 }
 
-// Registry is the list of checks of one process.
+// Registry holds the checks of one process.
 type Registry struct {
 	log     *slog.Logger
 	now     func() time.Time
@@ -45,18 +45,18 @@ type Registry struct {
 
 	mu     sync.RWMutex // leaf
 	checks []check
-	failed map[Endpoint]string // what was logged last
+	failed map[Endpoint]string // the failing checks that were last logged
 }
 
 type check struct {
 	name      string
 	run       Check
 	endpoints []Endpoint
-	// apart: it is told of, and does not make an endpoint fail.
+	// apart means that the check is reported but does not fail the endpoint.
 	apart bool
 }
 
-// New returns a registry with the check "ping". The grace period begins now.
+// New returns a registry with the check "ping". The grace period starts now.
 func New(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -66,14 +66,14 @@ func New(c Config) *Registry {
 	return r
 }
 
-// Add appends a check to the given endpoints, or to all when none is given.
-// A name that an endpoint has already is a mistake in the program and panics.
+// Add appends a check to the given endpoints, or to all if none are given. It panics if an endpoint
+// already has a check of that name.
 func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints})
 }
 
-// AddApart is Add for what does not make the process unfit when it fails: endpoints tell
-// of it, /readyz/NAME answers for it, and the endpoints pass.
+// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report the
+// failure and pass. /readyz/NAME fails.
 func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
 }
@@ -107,7 +107,7 @@ func (r *Registry) on(e Endpoint) []check {
 	return out
 }
 
-// Names are the checks of an endpoint, in order.
+// Names returns the names of an endpoint's checks in order.
 func (r *Registry) Names(e Endpoint) []string {
 	var out []string
 	for _, c := range r.on(e) {
@@ -116,7 +116,7 @@ func (r *Registry) Names(e Endpoint) []string {
 	return out
 }
 
-// ask runs one check as seen by an endpoint.
+// ask runs one check for an endpoint.
 func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
 	if e == Livez && r.now().Before(r.started.Add(r.grace)) {
 		return nil
@@ -124,8 +124,7 @@ func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
 	return c.run(req)
 }
 
-// report logs the failing checks of an endpoint when they are not those that
-// were logged last.
+// report logs the failing checks of an endpoint when they differ from those last logged.
 func (r *Registry) report(e Endpoint, names, reasons string) {
 	r.mu.RLock()
 	same := r.failed[e] == names

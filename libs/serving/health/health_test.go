@@ -154,7 +154,7 @@ func TestNameTwicePanics(t *testing.T) {
 	r.Add("etcd", ok)
 }
 
-// TestSLIs: what endpoints found of their checks is told, of those that were asked.
+// TestSLIs checks that the results of the checks that ran are exported as metrics.
 func TestSLIs(t *testing.T) {
 	r := registry()
 	r.Add("store", down, health.Readyz)

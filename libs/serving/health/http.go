@@ -8,7 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Mount serves the endpoints and their single checks on a router.
+// Mount adds the endpoints and those of the single checks to a router.
 func (r *Registry) Mount(router gin.IRoutes) {
 	handler := gin.WrapH(r)
 	for _, e := range Endpoints() {
@@ -19,8 +19,7 @@ func (r *Registry) Mount(router gin.IRoutes) {
 	}
 }
 
-// ServeHTTP serves the three endpoints and everything below them. Any other
-// path is not found.
+// ServeHTTP serves the endpoints and the paths below them. Other paths get 404.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	first, name, single := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
 	for _, e := range Endpoints() {
@@ -80,17 +79,16 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 	writeText(w, fmt.Sprintf("%s%s check passed\n", body.String(), e))
 }
 
-// maxUnknown bounds what an answer repeats of the names that it was asked with,
-// in bytes: anybody may ask, and need not read.
+// maxUnknown limits the bytes of requested names that a response repeats, because any client may
+// send long ones.
 const maxUnknown = 512
 
-// exclusions returns which checks are to be left out, and the asked names that
-// are none of them, quoted and once each.
+// exclusions returns the checks to exclude, and the distinct quoted names that match no check.
 func exclusions(checks []check, asked []string) (excluded map[string]bool, unknown string) {
 	if len(asked) == 0 {
 		return nil, ""
 	}
-	excluded = make(map[string]bool, len(checks)) // false: not asked for
+	excluded = make(map[string]bool, len(checks)) // false until requested
 	for _, c := range checks {
 		excluded[c.name] = false
 	}
@@ -134,6 +132,6 @@ func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req 
 func writeText(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	// The client is gone when this fails; there is nobody to tell.
+	// An error means that the client is gone.
 	_, _ = w.Write([]byte(text))
 }

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// Shared makes a check of something that costs: who asks while it runs waits for
-// that run, and what came out counts for keep, a failure for a tenth of that.
-// limit bounds a run, whoever asks; each asker waits no longer than its request
-// lasts.
+// Shared returns a check that runs an expensive function. Callers share a run in progress. A
+// successful result is reused for keep, a failure for a tenth of that. limit bounds a run. A caller
+// waits at most until its request ends.
 func Shared(limit, keep time.Duration, run func(context.Context) error) Check {
 	s := &shared{limit: limit, keep: keep, run: run}
 	return func(r *http.Request) error { return s.ask(r.Context()) }
@@ -21,12 +20,12 @@ type shared struct {
 	run         func(context.Context) error
 
 	mu    sync.Mutex // leaf
-	now   *outcome   // of the run that is under way, or nil
+	now   *outcome   // the current run, or nil
 	last  error
-	until time.Time // last counts
+	until time.Time // when last expires
 }
 
-// outcome of a run, once done is closed.
+// outcome is the result of a run, valid once done is closed.
 type outcome struct {
 	done chan struct{}
 	err  error
@@ -42,7 +41,7 @@ func (s *shared) ask(ctx context.Context) error {
 	if o == nil {
 		o = &outcome{done: make(chan struct{})}
 		s.now = o
-		go s.work(o) // ends within the limit
+		go s.work(o) // ends within limit
 	}
 	s.mu.Unlock()
 	select {

@@ -34,7 +34,7 @@ func TestManyShareOneRun(t *testing.T) {
 			for range 100 {
 				wg.Go(func() {
 					if err := ask(t.Context(), check); !errors.Is(err, want) {
-						t.Errorf("the check says %v, want %v", err, want)
+						t.Errorf("check = %v, want %v", err, want)
 					}
 				})
 			}
@@ -46,10 +46,10 @@ func TestManyShareOneRun(t *testing.T) {
 			runs  int32
 		}{
 			{0, nil, 1},
-			{900 * time.Millisecond, nil, 1},     // what came out counts
-			{200 * time.Millisecond, errDown, 2}, // not any longer
-			{50 * time.Millisecond, errDown, 2},  // a failure too
-			{51 * time.Millisecond, nil, 3},      // but not as long
+			{900 * time.Millisecond, nil, 1},     // the result is reused
+			{200 * time.Millisecond, errDown, 2}, // the result has expired
+			{50 * time.Millisecond, errDown, 2},  // a failure is reused
+			{51 * time.Millisecond, nil, 3},      // for a shorter time
 			{2000 * time.Millisecond, nil, 4},
 		} {
 			time.Sleep(step.after)
@@ -70,10 +70,10 @@ func TestASharedRunIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := ask(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an asker whose time is over hears %v", err)
+			t.Errorf("caller whose context ended got %v", err)
 		}
 		if err := ask(t.Context(), check); !errors.Is(err, errDown) {
-			t.Errorf("who waits hears %v", err)
+			t.Errorf("waiting caller got %v", err)
 		}
 	})
 }

@@ -4,8 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// slis are what the checks found when endpoints asked them, as components of Kubernetes tell
-// it below /metrics/slis (KEP-3466).
+// slis holds the results of checks, which Kubernetes components export as /metrics/slis (KEP-3466).
 type slis struct {
 	registry *prometheus.Registry
 	last     *prometheus.GaugeVec
@@ -26,7 +25,7 @@ func newSLIs() *slis {
 	return s
 }
 
-// note notes what a check of an endpoint found.
+// note records the result of a check for an endpoint.
 func (s *slis) note(e Endpoint, name string, err error) {
 	value, status := 1.0, "success"
 	if err != nil {
@@ -36,5 +35,5 @@ func (s *slis) note(e Endpoint, name string, err error) {
 	s.all.WithLabelValues(name, status, string(e)).Inc()
 }
 
-// SLIs gathers what the checks found, for /metrics/slis.
+// SLIs returns the gatherer for /metrics/slis.
 func (r *Registry) SLIs() prometheus.Gatherer { return r.slis.registry }

@@ -17,28 +17,27 @@ import (
 	"binnacle/libs/version"
 )
 
-// Lifecycle says which metrics of a process are shown, and with which values of
-// their labels.
+// Lifecycle selects the metrics of a process to export, and the label values to export.
 type Lifecycle struct {
-	// Disabled are names of metrics that are not shown.
+	// Disabled lists metrics that are not exported.
 	Disabled []string
-	// ShowHiddenFor is the version of which metrics are shown that are hidden by now.
+	// ShowHiddenFor is the version whose hidden metrics are exported.
 	ShowHiddenFor string
-	// AllowLabels are, by "metric,label", the values that are shown, separated by
-	// commas. They count instead of those of the file AllowLabelsManifest.
+	// AllowLabels maps "metric,label" to the exported values, separated by commas. It takes
+	// precedence over the file AllowLabelsManifest.
 	AllowLabels         map[string]string
 	AllowLabelsManifest string
 }
 
-// AddFlags adds the flags that components of Kubernetes have for it.
+// AddFlags adds the metrics flags of Kubernetes components.
 func (l *Lifecycle) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "", "The version before this one, as <major>.<minor>, to show the metrics that were hidden since; others are refused. It tells what the next release will remove while there is still time.")
-	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil, "Full names of metrics that are not to be shown, also when they are hidden ones that --show-hidden-metrics-for-version would show.")
+	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "", "The previous version as <major>.<minor>, to export metrics that were hidden since then. Only the previous minor version is allowed. It shows which metrics the next release will remove.")
+	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil, "Full names of metrics that are not exported, even if --show-hidden-metrics-for-version would export them.")
 	f.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil, "The values that labels of metrics may have, as <metric>,<label>=<value>,<value>...; others are shown as \"unexpected\". For several labels the flag is given again, or each of them is put in double quotes: \"metric1,label1=v1,v2\",\"metric2,label2=v1\".")
-	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "", "YAML file with the map that --allow-metric-labels takes, which counts instead if it is given.")
+	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "", "YAML file with the map of --allow-metric-labels, which takes precedence if set.")
 }
 
-// labelKey is how the keys of AllowLabels look.
+// labelKey matches the keys of AllowLabels.
 var labelKey = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 // Validate checks the flags.
@@ -54,7 +53,7 @@ func (l *Lifecycle) Validate() (errs []error) {
 	return errs
 }
 
-// Gatherer is what is shown of a registry. It adds the metrics about metrics.
+// Gatherer returns a gatherer of the selected metrics of from. It adds the metrics about metrics.
 func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (prometheus.Gatherer, error) {
 	allowed, err := l.allowed(log)
 	if err != nil {
@@ -67,7 +66,7 @@ func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (promet
 	return s, nil
 }
 
-// allowed are the allowed values by metric and label.
+// allowed returns the allowed values by metric and label.
 func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, error) {
 	mapping := l.AllowLabels
 	if len(mapping) == 0 && l.AllowLabelsManifest != "" {
@@ -76,7 +75,7 @@ func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, e
 			err = yaml.Unmarshal(raw, &mapping)
 		}
 		if err != nil {
-			// As in Kubernetes this is no reason not to serve.
+			// As in Kubernetes, the process starts nevertheless.
 			log.Error("--allow-metric-labels-manifest cannot be read, so all values of labels are shown; mend the file and start again", "file", l.AllowLabelsManifest, "error", err)
 			return nil, nil
 		}
@@ -100,9 +99,9 @@ type release struct{ major, minor int }
 
 func current() release { return parseRelease(version.Kubernetes) }
 
-// parseRelease reads the beginning of a version, which is of nothing if it has none.
+// parseRelease parses the beginning of a version. The result is zero for other text.
 func parseRelease(s string) (r release) {
-	_, _ = fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &r.major, &r.minor) // what is no version is none
+	_, _ = fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &r.major, &r.minor) // zero on an error
 	return r
 }
 

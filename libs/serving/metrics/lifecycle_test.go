@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/serving/metrics"
 )
 
-// parsed are the flags of a command line.
+// parsed returns the Lifecycle for command-line arguments.
 func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
 	t.Helper()
 	l := &metrics.Lifecycle{}
@@ -25,7 +25,7 @@ func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
 	return l
 }
 
-// counted is a registry with one metric of each type, by user.
+// counted returns a registry with one metric of each type and a label for the user.
 func counted() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	labels := []string{"user", "verb"}
@@ -46,7 +46,7 @@ func counted() *prometheus.Registry {
 	return r
 }
 
-// lines are what is shown, without the help.
+// lines returns the exported lines without help.
 func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
 	t.Helper()
 	g, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
@@ -108,24 +108,24 @@ func TestWhatIsShown(t *testing.T) {
 	} {
 		l := parsed(t, c.args...)
 		if errs := l.Validate(); len(errs) > 0 {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: errors = %v", name, errs)
 			continue
 		}
 		got := lines(t, l, counted())
 		for _, want := range c.want {
 			if !got[want] {
-				t.Errorf("%s: no %s in %v", name, want, got)
+				t.Errorf("%s: missing %s in %v", name, want, got)
 			}
 		}
 		for _, never := range c.never {
 			if got[never] {
-				t.Errorf("%s: %s is shown", name, never)
+				t.Errorf("%s: %s is exported", name, never)
 			}
 		}
 	}
 }
 
-// TestCountersNeverFall: what was counted once stays counted when its series go.
+// TestCountersNeverFall checks that counts remain when their series are removed.
 func TestCountersNeverFall(t *testing.T) {
 	r := prometheus.NewRegistry()
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
@@ -166,6 +166,6 @@ func TestBadLifecycles(t *testing.T) {
 	}
 	_, err := parsed(t, "--allow-metric-labels-manifest="+manifest).Gatherer(counted(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
-		t.Errorf("the file is accepted: %v", err)
+		t.Errorf("the manifest was accepted: %v", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// constrain shows values of labels that are not allowed as one, and adds up what
-// is told apart no more. It returns how much was counted under such values.
+// constrain replaces label values that are not allowed by one value, and adds up series that become
+// equal. It returns how much was counted under such values.
 func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
 	merged := map[string]*dto.Metric{}
 	out := make([]*dto.Metric, 0, len(f.Metric))
@@ -16,7 +16,7 @@ func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected flo
 		changed := false
 		for i, l := range m.Label {
 			if values, ok := allowed[l.GetName()]; ok && !slices.Contains(values, l.GetValue()) {
-				if !changed { // the pairs may be the registry's own
+				if !changed { // the registry may own the pairs
 					m = &dto.Metric{Label: slices.Clone(m.Label), Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram, Summary: m.Summary, Untyped: m.Untyped}
 					changed = true
 				}
@@ -37,17 +37,17 @@ func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected flo
 	return unexpected
 }
 
-// identity tells series of a family apart.
+// identity returns a key for the labels of a series.
 func identity(m *dto.Metric) string {
 	var b strings.Builder
 	for _, l := range m.Label {
 		b.WriteString(l.GetValue())
-		b.WriteByte(0xff) // is in no text
+		b.WriteByte(0xff) // occurs in no valid text
 	}
 	return b.String()
 }
 
-// counted is how often something was counted; of a gauge that it is there.
+// counted returns the count of a series, or 1 for a gauge.
 func counted(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:
@@ -60,7 +60,7 @@ func counted(m *dto.Metric) float64 {
 	return 1
 }
 
-// own is a copy that may be added to.
+// own returns a copy to which add may add.
 func own(m *dto.Metric) *dto.Metric {
 	out := &dto.Metric{Label: m.Label, TimestampMs: m.TimestampMs}
 	switch {
@@ -82,7 +82,7 @@ func own(m *dto.Metric) *dto.Metric {
 	return out
 }
 
-// add adds a series to one of the same family. Quantiles cannot be added up: they go.
+// add adds a series to one of the same family. It drops quantiles, which cannot be added.
 func add(to, m *dto.Metric) {
 	switch {
 	case m.Counter != nil:
@@ -98,7 +98,7 @@ func add(to, m *dto.Metric) {
 	case m.Histogram != nil:
 		to.Histogram.SampleCount = ptr(to.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
 		to.Histogram.SampleSum = ptr(to.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
-		for i, b := range m.Histogram.Bucket { // of one family, so the bounds are the same
+		for i, b := range m.Histogram.Bucket { // buckets of one family have equal bounds
 			to.Histogram.Bucket[i].CumulativeCount = ptr(to.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
 		}
 	}

@@ -1,5 +1,5 @@
-// Package metrics makes a process's Prometheus registry and serves it. Every
-// registry is passed to whoever adds to it; the global one is not used.
+// Package metrics creates and serves the Prometheus registry of a process. Registries are passed as
+// arguments; the global one is not used.
 package metrics
 
 import (
@@ -16,11 +16,11 @@ import (
 	"binnacle/libs/version"
 )
 
-// maxConcurrentScrapes bounds the memory that scrapers can make a process use.
+// maxConcurrentScrapes limits the memory that scrapes use.
 const maxConcurrentScrapes = 4
 
-// New returns a registry with the metrics that every process has: Go runtime,
-// process, and kubernetes_build_info.
+// New returns a registry with the metrics of every process: Go runtime, process, and
+// kubernetes_build_info.
 func New() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -35,7 +35,7 @@ func buildInfo() prometheus.Collector {
 	v := version.Get()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info",
-		Help: "[ALPHA] What the process was built from, as labels on a constant 1.",
+		Help: "[ALPHA] Build information of the process as labels; the value is always 1.",
 		ConstLabels: prometheus.Labels{
 			"major":          v.Major,
 			"minor":          v.Minor,
@@ -52,8 +52,7 @@ func buildInfo() prometheus.Collector {
 	return g
 }
 
-// Handler serves what is gathered. What one collector fails at is logged and
-// left out.
+// Handler serves the gathered metrics. A collector that fails is logged and omitted.
 func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorLog:            errorLog{log},
@@ -64,8 +63,8 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 
 type errorLog struct{ log *slog.Logger }
 
-// unsent begins what is told, for each metric, of a client that went away: that is
-// nobody's error.
+// unsent is the prefix of errors for a client that disconnected during a scrape, which is not an
+// error of the process.
 const unsent = "error encoding and sending metric family:"
 
 func (l errorLog) Println(v ...any) {

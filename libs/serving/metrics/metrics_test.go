@@ -58,10 +58,10 @@ func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
 	}
 }
 
-// gone is a client that went away.
+// gone is a client that has disconnected.
 type gone struct{ http.ResponseWriter }
 
-func (gone) Write([]byte) (int, error) { return 0, errors.New("nobody reads") }
+func (gone) Write([]byte) (int, error) { return 0, errors.New("client disconnected") }
 
 func TestClientsThatLeaveAreNotLogged(t *testing.T) {
 	var logged bytes.Buffer

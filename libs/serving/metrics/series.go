@@ -8,23 +8,22 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SeriesConfig describes the label sets of one or more vectors that belong together.
+// SeriesConfig configures the label sets of related vectors.
 type SeriesConfig[K comparable, V any] struct {
-	// Limit is how many label sets there are at most, besides those of Overflow.
+	// Limit is the largest number of label sets, not counting those of Overflow.
 	Limit int
-	// Add returns the children of the vectors for a key; Remove deletes them. Neither
-	// may call the Series.
+	// Add returns the children of the vectors for a key. Remove deletes them. Neither may call the
+	// Series.
 	Add    func(K) V
 	Remove func(K)
-	// Overflow returns the key that stands for a key beyond the limit. It returns few
-	// different ones.
+	// Overflow returns the key to use for a key beyond the limit. It must return few distinct keys.
 	Overflow func(K) K
 }
 
-// Series keeps the children of vectors by key. Looking up labels costs more than
-// counting. It bounds how many there are, and removes those whose key names an object
-// that is gone (see KeepWhile). A removed series that is used again starts at zero. Its
-// methods are safe for concurrent use.
+// Series caches the children of vectors by key, because looking up labels costs more than counting.
+// It limits their number, and removes those whose key names an object that no longer exists (see
+// KeepWhile). A removed series that is used again starts at zero. Its methods are safe for
+// concurrent use.
 type Series[K comparable, V any] struct {
 	config SeriesConfig[K, V]
 	live   atomic.Pointer[func() func(K) bool]
@@ -32,16 +31,17 @@ type Series[K comparable, V any] struct {
 
 	mu    sync.Mutex // a leaf, except for the callbacks
 	count int
-	swept time.Time // because of the limit
+	swept time.Time // last sweep because of the limit
 }
 
-// NewSeries returns a Series without any children.
+// NewSeries returns an empty Series.
 func NewSeries[K comparable, V any](c SeriesConfig[K, V]) *Series[K, V] {
 	return &Series[K, V]{config: c}
 }
 
-// KeepWhile sets what decides which series stay. live is called before each collection
-// and returns whether the object that a key names still exists. All stay before the first call.
+// KeepWhile sets the function that decides which series remain. live is called before each
+// collection. It returns a function that reports whether the object named by a key exists. Before
+// the first call of KeepWhile, all series remain.
 func (s *Series[K, V]) KeepWhile(live func() func(K) bool) { s.live.Store(&live) }
 
 // Of returns the children for a key.
@@ -75,7 +75,7 @@ func (s *Series[K, V]) full() bool {
 	return s.count >= s.config.Limit
 }
 
-// sweepPause is how long a full Series waits before it looks again for series to remove.
+// sweepPause is the shortest time between sweeps of a full Series.
 const sweepPause = time.Second
 
 func (s *Series[K, V]) sweepFull() {
@@ -90,7 +90,7 @@ func (s *Series[K, V]) sweepFull() {
 	}
 }
 
-// sweep removes the series of objects that are gone.
+// sweep removes the series of objects that no longer exist.
 func (s *Series[K, V]) sweep() {
 	of := s.live.Load()
 	if of == nil {
@@ -109,7 +109,7 @@ func (s *Series[K, V]) sweep() {
 	})
 }
 
-// Register registers vectors whose series are removed before they are collected.
+// Register registers vectors, and removes outdated series before each collection.
 func (s *Series[K, V]) Register(r prometheus.Registerer, vectors ...prometheus.Collector) error {
 	for _, v := range vectors {
 		if err := r.Register(swept{v, s.sweep}); err != nil {
@@ -119,7 +119,7 @@ func (s *Series[K, V]) Register(r prometheus.Registerer, vectors ...prometheus.C
 	return nil
 }
 
-// MustRegister is Register and panics on an error.
+// MustRegister is Register, but panics on an error.
 func (s *Series[K, V]) MustRegister(r prometheus.Registerer, vectors ...prometheus.Collector) {
 	if err := s.Register(r, vectors...); err != nil {
 		panic(err)

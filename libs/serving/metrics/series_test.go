@@ -57,7 +57,7 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	if n, sum := series(); n != 1 || sum != 5 {
 		t.Errorf("%d series with a sum of %v are left, want 1 and 5", n, sum)
 	}
-	// A full Series makes room without a collection.
+	// A full Series removes outdated series without a collection.
 	for i := range limit {
 		name := fmt.Sprint("n", i)
 		live.Store(&name)
@@ -66,7 +66,7 @@ func TestSeriesAreBoundedAndRemovedWithTheirObject(t *testing.T) {
 	if n, _ := series(); n != 1 {
 		t.Errorf("%d series are left, want 1", n)
 	}
-	// A request that ends after its object was removed leaves nothing behind.
+	// A request that ends after its object was deleted leaves no series.
 	s.Of("gone").Inc()
 	if n, _ := series(); n != 1 {
 		t.Errorf("%d series are left, want 1", n)

@@ -9,27 +9,27 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// shown is a gatherer that leaves out what is disabled or hidden, and shows what
-// is in no list of allowed values as one.
+// shown is a gatherer that omits disabled and hidden metrics, and merges label values that are not
+// allowed.
 type shown struct {
 	from       prometheus.Gatherer
 	disabled   map[string]bool
-	asked      int // names that were given
+	asked      int // number of names given
 	showHidden bool
 	allowed    map[string]map[string][]string
 
-	mu sync.Mutex // of what follows; a leaf
-	// registered and hidden are the metrics that were seen so far.
+	mu sync.Mutex // guards the fields below; a leaf
+	// registered and hidden are the metrics seen so far.
 	registered map[string]lifecycleOf
 	hidden     map[string]bool
 	// unexpected is how much was counted under values that are not allowed.
 	unexpected float64
 }
 
-// lifecycleOf is what the help of a metric says of it.
+// lifecycleOf is the lifecycle in the help of a metric.
 type lifecycleOf struct{ stability, deprecated string }
 
-// unexpectedValue takes the place of values that are not allowed.
+// unexpectedValue replaces values that are not allowed.
 const unexpectedValue = "unexpected"
 
 // Gather implements prometheus.Gatherer.
@@ -55,7 +55,7 @@ func (s *shown) Gather() ([]*dto.MetricFamily, error) {
 		}
 		return false
 	})
-	s.unexpected = max(s.unexpected, unexpected) // series may go, a counter must not
+	s.unexpected = max(s.unexpected, unexpected) // series may disappear, but a counter must not decrease
 	for _, f := range s.about() {
 		if !s.disabled[f.GetName()] {
 			families = append(families, f)
@@ -65,8 +65,8 @@ func (s *shown) Gather() ([]*dto.MetricFamily, error) {
 	return families, err
 }
 
-// readHelp reads the stability that a help begins with, and since when its metric is
-// deprecated.
+// readHelp parses the stability at the beginning of a help text, and the version that deprecated the
+// metric.
 func readHelp(help string) (of lifecycleOf) {
 	help = strings.TrimPrefix(help, "EXPERIMENTAL: ")
 	stability, rest, ok := strings.Cut(help, "] ")
@@ -80,7 +80,7 @@ func readHelp(help string) (of lifecycleOf) {
 	return of
 }
 
-// about are the metrics about metrics.
+// about returns the metrics about metrics.
 func (s *shown) about() []*dto.MetricFamily {
 	by := map[lifecycleOf]float64{}
 	for _, of := range s.registered {

@@ -14,14 +14,14 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// of is a series of a user.
+// of returns a series with the label user.
 func of(user string, m *dto.Metric) *dto.Metric {
 	m.Label = []*dto.LabelPair{{Name: ptr("user"), Value: ptr(user)}}
 	return m
 }
 
-// TestGatheredSeriesAreNotChanged: what is gathered may be the registry's own. What is counted
-// under values that are not allowed is added up, of each type.
+// TestGatheredSeriesAreNotChanged checks that gathered series, which the registry may own, are not
+// modified, and that series with values that are not allowed are added up for each type.
 func TestGatheredSeriesAreNotChanged(t *testing.T) {
 	for kind, c := range map[dto.MetricType]struct {
 		series     func() *dto.Metric
@@ -48,19 +48,19 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 			got := scrape(t, g, slog.New(slog.DiscardHandler))
 			for _, want := range []string{c.want, "cardinality_enforcement_unexpected_categorizations_total " + c.unexpected} {
 				if !strings.Contains(got, want+"\n") {
-					t.Errorf("%s: no %s in\n%s", kind, want, got)
+					t.Errorf("%s: missing %s in\n%s", kind, want, got)
 				}
 			}
 		}
 		for i, user := range []string{"ann", "bob", "eve"} {
 			if got := series[i].Label[0].GetValue(); got != user {
-				t.Errorf("%s: %s has become %s", kind, user, got)
+				t.Errorf("%s: series of %s changed to %s", kind, user, got)
 			}
 		}
 	}
 }
 
-// TestWhatHelpSays of a metric's stability and of the release that deprecates it.
+// TestWhatHelpSays checks how stability and deprecation are parsed.
 func TestWhatHelpSays(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for name, help := range map[string]string{
@@ -75,17 +75,17 @@ func TestWhatHelpSays(t *testing.T) {
 		`registered_metrics_total{deprecated_version="2.1.0",stability_level="ALPHA"} 1`: true,
 	} {
 		if got[line] != want {
-			t.Errorf("%s: shown %t", line, got[line])
+			t.Errorf("%s: exported = %t", line, got[line])
 		}
 	}
 	for line := range got {
 		if strings.Contains(line, `dd"`) {
-			t.Errorf("a stability that is none: %s", line)
+			t.Errorf("invalid stability: %s", line)
 		}
 	}
 }
 
-// TestManifestsThatCannotBeRead are told of, and no others.
+// TestManifestsThatCannotBeRead checks that only unreadable manifests are logged.
 func TestManifestsThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"good": "asked_total,user: ann\n", "bad": "asked_total,user: [\n"} {

@@ -1,13 +1,11 @@
-// Package tlsfiles keeps TLS material that lives in files: key pairs and
-// bundles of CA certificates. It follows the files as they change, so that
-// certificates are rotated without a restart, and makes a self-signed pair for
-// a server that was given none.
+// Package tlsfiles loads TLS material from files: key pairs and bundles of CA certificates. It
+// reloads changed files, so that certificates are rotated without a restart. It creates a
+// self-signed pair for a server that was given none.
 //
-// A Pair and a Bundle hold the last good content: what cannot be read or
-// parsed is reported and leaves the content in use as it was. Watch reloads
-// them when their folders change (a rename, as well as the symbolic links of
-// mounted secrets) and at least once a minute.
+// A Pair and a Bundle hold the last valid content. A file that cannot be read or parsed is reported,
+// and the content in use remains. Watch reloads files when their folders change, including renames
+// and the symbolic links of mounted secrets, and at least once a minute.
 //
-// It is used by package serving for the server's own certificate, and by
-// whoever checks or presents certificates that may rotate.
+// Package serving uses it for the server's certificate. Other packages use it for client
+// certificates and CA bundles.
 package tlsfiles

@@ -21,10 +21,10 @@ type Source interface {
 	Reload() (changed bool, err error)
 }
 
-// Dated is a source of certificates, which end.
+// Dated is a source of certificates.
 type Dated interface {
 	Source
-	// EndsFirst returns the certificate in use that ends first.
+	// EndsFirst returns the certificate in use that expires first.
 	EndsFirst() *x509.Certificate
 }
 
@@ -46,7 +46,7 @@ func LoadPair(certFile, keyFile string) (*Pair, error) {
 	return p, nil
 }
 
-// FixedPair is a pair that is in no file, and so never changes.
+// FixedPair returns a pair that is not in a file and never changes.
 func FixedPair(certPEM, keyPEM []byte) (*Pair, error) {
 	p := &Pair{}
 	return p, p.set(certPEM, keyPEM)
@@ -132,13 +132,13 @@ func LoadBundle(file string) (*Bundle, error) {
 	return b, nil
 }
 
-// Pool returns the certificates in use. The caller must not add to it.
+// Pool returns the certificates in use. The caller must not modify the pool.
 func (b *Bundle) Pool() *x509.CertPool { return b.current.Load().pool }
 
 // Certificates returns the certificates in use.
 func (b *Bundle) Certificates() []*x509.Certificate { return slices.Clone(b.current.Load().certs) }
 
-// PEM returns the bundle as it was read.
+// PEM returns the content of the file.
 func (b *Bundle) PEM() []byte { return slices.Clone(b.current.Load().pem) }
 
 // EndsFirst implements Dated.

@@ -21,7 +21,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// TestFilesThatCannotBeLoaded: what is wrong is said of the file that is wrong.
+// TestFilesThatCannotBeLoaded checks that errors name the invalid file.
 func TestFilesThatCannotBeLoaded(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
@@ -37,7 +37,7 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	} {
 		p, err := tlsfiles.LoadPair(c.cert, c.key)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s and %s: %v", c.cert, c.key, err)
+			t.Errorf("LoadPair(%s, %s) = %v", c.cert, c.key, err)
 		}
 		if err == nil && (len(p.Files()) != 2 || p.EndsFirst() != p.Certificate().Leaf) {
 			t.Errorf("files %v", p.Files())
@@ -51,26 +51,26 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// TestWritingLeavesNothingHalf where it fails.
+// TestWritingLeavesNothingHalf checks that a failed write leaves no files.
 func TestWritingLeavesNothingHalf(t *testing.T) {
 	dir := t.TempDir()
 	if err := tlsfiles.WriteFile(filepath.Join(dir, "none", "f"), []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("missing folder: %v", err)
 	}
 	taken := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(taken, "by"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := tlsfiles.WriteFile(taken, []byte("x"), 0o600); err == nil {
-		t.Error("a folder was written over")
+		t.Error("WriteFile replaced a folder")
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("files left: %v, %v", left, err)
 	}
 }
 
-// TestEndsFirst: of a chain that is the certificate that ends first.
+// TestEndsFirst checks that of a chain the certificate that expires first is returned.
 func TestEndsFirst(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
@@ -92,12 +92,12 @@ func TestEndsFirst(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
-			t.Errorf("what is in no file changes: %v %v %v", changed, err, p.Files())
+			t.Errorf("FixedPair: Reload() = %v, %v, Files() = %v", changed, err, p.Files())
 		}
 	}
 }
 
-// TestAPairOfACA was put there by somebody, and is left alone whatever it is for.
+// TestAPairOfACA checks that a pair that was signed by a CA is never replaced.
 func TestAPairOfACA(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -119,7 +119,7 @@ func TestAPairOfACA(t *testing.T) {
 	write(t, filepath.Join(dir, "x.key"), keyPEM)
 	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
 	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
-		t.Error("it was replaced")
+		t.Error("the pair was replaced")
 	}
 }
 
@@ -133,7 +133,7 @@ func TestAPairThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestAPairThatCannotBeRead is not made anew: somebody means to keep it.
+// TestAPairThatCannotBeRead checks that an unreadable pair is not replaced.
 func TestAPairThatCannotBeRead(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root reads everything")
@@ -149,17 +149,17 @@ func TestAPairThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// lost is a source whose folder is gone.
+// lost is a source whose folder does not exist.
 type lost struct{ reloaded chan struct{} }
 
 func (lost) Files() []string { return []string{"/no/such/folder/file"} }
 
 func (l lost) Reload() (bool, error) {
 	l.reloaded <- struct{}{}
-	return false, errors.New("it is gone")
+	return false, errors.New("file not found")
 }
 
-// TestFoldersThatCannotBeWatched are looked at now and then.
+// TestFoldersThatCannotBeWatched checks that such files are polled.
 func TestFoldersThatCannotBeWatched(t *testing.T) {
 	var log bytes.Buffer
 	l := lost{make(chan struct{})}
@@ -168,7 +168,7 @@ func TestFoldersThatCannotBeWatched(t *testing.T) {
 	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil)), l) }()
 	<-l.reloaded
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "followed by polling only") || !strings.Contains(log.String(), "it is gone") {
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "followed by polling only") || !strings.Contains(log.String(), "file not found") {
 		t.Errorf("%v, logged %s", err, &log)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 )
 
-// ParseCertificates reads the CERTIFICATE blocks of a PEM file and passes over
-// others. A file without any is an error.
+// ParseCertificates parses the CERTIFICATE blocks of PEM data and ignores others. Data without any
+// is an error.
 func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for {
@@ -31,7 +31,7 @@ func ParseCertificates(data []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, c)
 	}
 	if len(certs) == 0 {
-		return nil, errors.New("no certificate in PEM form")
+		return nil, errors.New("no PEM certificate found")
 	}
 	return certs, nil
 }
@@ -55,8 +55,7 @@ func EncodeRSAKey(key *rsa.PrivateKey) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 }
 
-// WriteFile writes a file so that a reader sees the old content or the new,
-// never a part.
+// WriteFile replaces a file atomically. Readers see the old or the new content, never a part.
 func WriteFile(path string, data []byte, mode os.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

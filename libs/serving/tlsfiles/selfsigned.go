@@ -17,25 +17,24 @@ import (
 
 const (
 	selfSignedValidity = 365 * 24 * time.Hour
-	// selfSignedRenewal is how long a pair that is taken up again must still
-	// be valid.
+	// selfSignedRenewal is the remaining validity below which a pair is replaced.
 	selfSignedRenewal = 30 * 24 * time.Hour
 	// selfSignedBits is the size of the RSA key. Clients that offer only cipher suites
 	// with RSA need such a key.
 	selfSignedBits = 2048
 )
 
-// SelfSigned describes a pair that a server makes for itself.
+// SelfSigned describes a self-signed pair.
 type SelfSigned struct {
-	Dir  string           // created when absent
+	Dir  string           // created if absent
 	Name string           // of the files: <name>.crt and <name>.key
 	DNS  []string         // subject alternative names
 	IPs  []net.IP         // subject alternative addresses
-	Now  func() time.Time // time.Now when nil
+	Now  func() time.Time // time.Now if nil
 }
 
-// LoadOrCreateSelfSigned returns the files of the pair in s.Dir, which it
-// makes unless there is one that is valid for all the names for a while yet.
+// LoadOrCreateSelfSigned returns the files of the pair in s.Dir. It creates the pair unless there is
+// one that covers all names and stays valid for selfSignedRenewal.
 func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) {
 	if s.Now == nil {
 		s.Now = time.Now
@@ -47,7 +46,7 @@ func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) 
 		return certFile, keyFile, err
 	}
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
-		return "", "", fmt.Errorf("make certificate folder: %w", err)
+		return "", "", fmt.Errorf("create certificate folder: %w", err)
 	}
 	certPEM, keyPEM, err := s.generate()
 	if err != nil {
@@ -59,15 +58,15 @@ func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) 
 	return certFile, keyFile, nil
 }
 
-// reusable tells whether there is a pair that can go on being used. One that a
-// CA has signed was put there by somebody and is never replaced.
+// reusable reports whether the existing pair can be used. A pair that was signed by a CA was
+// installed by an administrator and is never replaced.
 func (s SelfSigned) reusable(certFile, keyFile string) (bool, error) {
 	pair, err := LoadPair(certFile, keyFile)
 	if errors.Is(err, fs.ErrPermission) {
 		return false, err
 	}
 	if err != nil {
-		return false, nil // absent or damaged: made anew
+		return false, nil // absent or damaged: create it
 	}
 	leaf := pair.Certificate().Leaf
 	if leaf.Issuer.String() != leaf.Subject.String() {
@@ -100,8 +99,7 @@ func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
 		return nil, nil, fmt.Errorf("generate serial number: %w", err)
 	}
 	now := s.Now()
-	// The certificate is its own CA, so that it can be given to clients as
-	// the bundle to trust.
+	// The certificate is its own CA, so that clients can use it as their CA bundle.
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s-self-signed@%d", s.Name, now.Unix())},

@@ -69,7 +69,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("key file: %v, %v", info.Mode(), err)
 	}
-	// Old clients offer nothing but suites without a key exchange of their own.
+	// Old clients offer only cipher suites without ephemeral keys.
 	suites := []uint16{tls.TLS_RSA_WITH_AES_256_CBC_SHA}
 	near, far := net.Pipe()
 	defer near.Close()
@@ -178,7 +178,7 @@ func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
 	}
 }
 
-// notify tells of each reload that brought something new.
+// notify sends a value for each reload that changed the content.
 type notify struct {
 	tlsfiles.Source
 	changed chan struct{}
@@ -201,8 +201,8 @@ func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
 	second, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
 	third, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
 
-	// As a mounted secret is laid out: the file is a link into ..data, which
-	// is itself a link that is swapped.
+	// A mounted secret: the file is a symbolic link into ..data, which is itself a link that is
+	// replaced.
 	mount := filepath.Join(dir, "mount")
 	link := func(target string) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"binnacle/libs/filewatch"
 )
 
-// Watch keeps sources up to date until ctx ends. Its error is ctx's. When the
-// operating system cannot report changes, they are found by polling alone.
+// Watch reloads sources until ctx ends, and returns the error of ctx. If the operating system cannot
+// report changes, files are only polled.
 func Watch(ctx context.Context, log *slog.Logger, sources ...Source) error {
 	if len(sources) == 0 {
 		<-ctx.Done()
@@ -25,7 +25,7 @@ func Watch(ctx context.Context, log *slog.Logger, sources ...Source) error {
 type reloader struct {
 	log     *slog.Logger
 	sources []Source
-	failed  []string // last error of each source, so that it is logged once
+	failed  []string // last logged error of each source
 }
 
 func (r *reloader) reload() {

@@ -132,7 +132,7 @@ func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
 		select {
 		case <-more:
 		case <-limit.C:
-			t.Fatalf("these spans came: %+v", spans)
+			t.Fatalf("timed out; received spans: %+v", spans)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// answers are paths of handlers with each form of an answer.
+// answers are handler paths that cover each form of a response.
 var answers = []string{
 	"/empty", "/hello", "/flush", "/twice", "/panic", "/panicked", "/connection", "/fields", "/hints", "/continue",
 	"/status?code=200", "/status?code=204", "/status?code=205", "/status?code=304", "/status?code=404", "/status?code=599", "/status?code=999",
@@ -18,7 +18,7 @@ var answers = []string{
 	"/trailers?n=0", "/trailers?n=4", "/trailers?n=5000", "/trailers?n=20000",
 }
 
-// answerScripts have each form of an answer to each method.
+// answerScripts request each form of a response with each method.
 func answerScripts() (scripts []script) {
 	for _, path := range answers {
 		for _, method := range []string{"GET", "HEAD", "POST"} {
@@ -36,7 +36,7 @@ func answerScripts() (scripts []script) {
 	return append(scripts, windowScripts()...)
 }
 
-// windowScripts have answers and bodies that wait for windows.
+// windowScripts have responses and bodies that wait for windows.
 func windowScripts() (scripts []script) {
 	add := func(name string, run func(*client)) {
 		scripts = append(scripts, script{"window/" + name, func(c *client) {

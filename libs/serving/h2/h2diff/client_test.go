@@ -18,8 +18,8 @@ import (
 // lastWait is longer than a server keeps a connection after GOAWAY.
 const lastWait = 15 * time.Second
 
-// client sends the frames of a script to one server, and records what comes back. Frames gather
-// until settle sends them.
+// client sends the frames of a script to one server, and records what comes back. settle sends the
+// buffered frames.
 type client struct {
 	t        testing.TB
 	conn     *link
@@ -39,7 +39,7 @@ type client struct {
 	steps   []step
 }
 
-// step is what a server sent, and its handlers saw, until all of it waited.
+// step is what a server sent and its handlers saw until all goroutines were blocked.
 type step []string
 
 // exchange runs a script with one server and returns its steps.
@@ -137,7 +137,7 @@ func (c *client) window(id, n uint32) {
 	c.must(c.framer.WriteWindowUpdate(id, n))
 }
 
-// ping asks for an answer; the transcript shows the data.
+// ping sends a PING; the transcript shows the acknowledged data.
 func (c *client) ping(n uint64) {
 	var data [8]byte
 	binary.BigEndian.PutUint64(data[:], n)
@@ -158,7 +158,7 @@ func (c *client) advance(d time.Duration) {
 	c.settle()
 }
 
-// settle sends what has gathered, waits until the server waits, and records a step.
+// settle sends the buffered frames, waits until the server is blocked, and records a step.
 func (c *client) settle() {
 	if c.out.Len() > 0 {
 		_, _ = c.conn.Write(c.out.Bytes()) // the server may have closed the connection
@@ -185,8 +185,8 @@ func (c *client) settle() {
 	}
 }
 
-// receive adds what has come to the lines of its streams. It reports whether the server ends the
-// connection for an error: how long it waits then, and when handlers see that, is not compared.
+// receive adds received frames to the lines of their streams. It reports whether the server ends the
+// connection with an error. The delay until then, and when handlers see it, is not compared.
 func (c *client) receive(streams map[uint32][]string) (failed bool) {
 	synctest.Wait()
 	p, closed := c.conn.in.take()
@@ -208,7 +208,7 @@ func (c *client) receive(streams map[uint32][]string) (failed bool) {
 	return failed
 }
 
-// dataLine begins the line of a part of a body, which merge joins with the parts beside it.
+// dataLine starts the line of a DATA frame, which merge joins with adjacent ones.
 const dataLine = "DATA\x00"
 
 // received describes a frame and checks it.
@@ -255,7 +255,7 @@ func (c *client) received(f http2.Frame) (lines []string) {
 	return lines
 }
 
-// headerLine has the header fields in alphabetical order. The date is only named.
+// headerLine returns the header fields in alphabetical order, without the value of the date.
 func headerLine(f *http2.MetaHeadersFrame) string {
 	var fields []string
 	for _, f := range f.Fields {
@@ -268,7 +268,7 @@ func headerLine(f *http2.MetaHeadersFrame) string {
 	return strings.Join(fields, " ")
 }
 
-// merge joins parts of a body that come one after the other.
+// merge joins consecutive DATA lines.
 func merge(lines []string) (merged []string) {
 	var body []byte
 	flush := func() {

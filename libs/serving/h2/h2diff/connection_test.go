@@ -17,7 +17,7 @@ func (c *client) probe(id uint32) {
 	c.settle()
 }
 
-// connectionScripts have frames of the connection, frames of each size, and the greeting.
+// connectionScripts have connection frames, frames of each size, and connection prefaces.
 func connectionScripts() (scripts []script) {
 	add := func(name string, run func(*client)) {
 		scripts = append(scripts, script{"connection/" + name, run})
@@ -80,7 +80,7 @@ func connectionScripts() (scripts []script) {
 		"one wrong": strings.Replace(http2.ClientPreface, "SM", "SX", 1),
 	} {
 		if name == "HTTP/1" {
-			continue // the server of net/http may serve it
+			continue // net/http may serve it
 		}
 		add("preface of "+name, func(c *client) { c.out.WriteString(text) })
 	}
@@ -143,7 +143,7 @@ func connectionScripts() (scripts []script) {
 	return append(scripts, shutdownScripts()...)
 }
 
-// shutdownScripts have a graceful end of the server, while requests are in each state.
+// shutdownScripts shut down the server gracefully with requests in each state.
 func shutdownScripts() (scripts []script) {
 	for name, run := range map[string]func(*client){
 		"idle": func(c *client) { c.shutdown() },

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// difference is an accepted one between the servers in a step of an exchange.
+// difference is an accepted difference between the servers in a step of an exchange.
 type difference struct {
-	// scripts, ours and standard are regular expressions: of the exchange's name and of the
-	// lines that only one of the servers has. They match as a whole. Random exchanges have the
-	// name "random".
+	// scripts, ours and standard are regular expressions for the name of the exchange and for the
+	// lines that only one server has. Each must match the whole text. Random exchanges have the name
+	// "random".
 	scripts, ours, standard string
 	reason                  string
-	// last tells that what follows in the exchange is not compared, because one of the servers
-	// has ended a stream or the connection.
+	// last means that the rest of the exchange is not compared, because one server has ended a
+	// stream or the connection.
 	last bool
 }
 
@@ -104,7 +104,7 @@ var accepted = []difference{
 		"after the GOAWAY of an idle connection frames are answered until the connection closes", false},
 }
 
-// differences counts which of the accepted ones occur.
+// differences counts how often each accepted difference occurs.
 type differences struct {
 	list []compiled
 }
@@ -125,7 +125,7 @@ func newDifferences() *differences {
 	return d
 }
 
-// compare returns a text of the first difference that is not accepted, or nothing.
+// compare describes the first difference that is not accepted, or returns "".
 func (d *differences) compare(name string, ours, standard []step) string {
 	for i := range max(len(ours), len(standard)) {
 		var a, b step
@@ -157,7 +157,7 @@ func (d *differences) compare(name string, ours, standard []step) string {
 	return ""
 }
 
-// violation returns what no server may send, of a step.
+// violation returns a protocol violation in a step, or "".
 func violation(s step) string {
 	for _, line := range s {
 		if strings.Contains(line, "violation: ") {

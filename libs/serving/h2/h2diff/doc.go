@@ -8,9 +8,9 @@
 //   - Storms: many streams at a time with random windows, padding, uploads and cancellations. A
 //     storm checks every byte and every window of each server.
 //
-// Each exchange runs in a synctest bubble: a step ends when all goroutines of the server wait for
-// something, and timeouts take no time. BINNACLE_H2DIFF=long runs many more sequences and storms.
+// Each exchange runs in a synctest bubble. A step ends when all goroutines of the server are
+// blocked, and timeouts take no real time. BINNACLE_H2DIFF=long runs many more sequences and storms.
 //
-// differences_test.go lists the accepted differences. A listed difference that does not occur in the scripts
+// differences_test.go lists the accepted differences. A listed difference that no script produces
 // fails the test.
 package h2diff

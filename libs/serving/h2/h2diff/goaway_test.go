@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestGoAwayLosesNoRequest has an answer end the connection while another request arrives. A request
-// that GOAWAY accepts is answered, no matter how long that takes.
+// TestGoAwayLosesNoRequest ends the connection with a response while another request arrives. A
+// request that the GOAWAY accepts gets a response, however long that takes.
 func TestGoAwayLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	first, runs := firstSeed(t, 500)
@@ -34,13 +34,13 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 		}
 		t.Logf("%s: GOAWAY accepted %d of %d requests that raced with it", i.name, accepted, runs)
 		if lost > 0 {
-			t.Errorf("%s: %d of %d accepted requests have no answer", i.name, lost, accepted)
+			t.Errorf("%s: %d of %d accepted requests got no response", i.name, lost, accepted)
 		}
 	}
 }
 
-// goAwayRace reports whether GOAWAY accepted the request that raced with it, and whether it was
-// answered as a whole.
+// goAwayRace reports whether the GOAWAY accepted the concurrent request, and whether that request
+// got a complete response.
 func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered bool) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -51,7 +51,7 @@ func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered
 				return
 			}
 			_, _ = io.Copy(io.Discard, r.Body)
-			time.Sleep(5 * time.Second) // of the bubble
+			time.Sleep(5 * time.Second) // in synctest time
 			_, _ = io.WriteString(w, "whole")
 		}))
 		c := client{t: t, ledger: newLedger()}
@@ -62,7 +62,7 @@ func goAwayRace(t *testing.T, i implementation, seed uint64) (accepted, answered
 		c.request(1, "GET", "/last", true)
 		before := bytes.Clone(c.out.Bytes())
 		c.out.Reset()
-		fields := make([]string, random.IntN(60)) // more take longer to be read
+		fields := make([]string, random.IntN(60)) // more fields take longer to read
 		for n := range fields {
 			fields[n] = fmt.Sprintf("x-field-%d: %d", n, random.Uint64())
 		}

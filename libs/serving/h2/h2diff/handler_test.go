@@ -15,12 +15,12 @@ import (
 type observer struct {
 	mu    sync.Mutex
 	lines []string
-	gate  chan struct{} // handlers of /wait and the like wait until it is closed
+	gate  chan struct{} // handlers such as /wait block until it is closed
 }
 
 func newObserver() *observer { return &observer{gate: make(chan struct{})} }
 
-// release lets the handlers continue that wait at the gate.
+// release unblocks the handlers that wait for the gate.
 func (o *observer) release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -34,7 +34,7 @@ func (o *observer) log(format string, args ...any) {
 	o.lines = append(o.lines, fmt.Sprintf(format, args...))
 }
 
-// take returns the lines since the call before, in alphabetical order.
+// take returns the lines since the previous call in alphabetical order.
 func (o *observer) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +76,7 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		o.parts(w, r)
 	case "read":
 		o.read(w, r)
-	case "some": // of the body
+	case "some": // reads a part of the body
 		n, err := io.ReadFull(r.Body, make([]byte, intOf(r, "n")))
 		o.log("read %d, error %t", n, err != nil)
 		_, _ = io.WriteString(w, "some")
@@ -86,13 +86,13 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "wait":
 		o.wait(r)
 		_, _ = io.WriteString(w, "waited")
-	case "begun": // an answer that waits for its end
+	case "begun": // response without an end yet
 		_, _ = io.WriteString(w, "begun")
 		w.(http.Flusher).Flush()
 		o.wait(r)
 		_, err := io.WriteString(w, "ended")
 		o.log("wrote the end, error %t", err != nil)
-	case "close": // the body before it has come
+	case "close": // closes the body before it has arrived
 		_ = r.Body.Close()
 		_, _ = io.WriteString(w, "closed")
 	default:
@@ -100,7 +100,7 @@ func (o *observer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// flushing flushes what is written, because each server has a buffer of another size.
+// flushing flushes each write, because the servers have buffers of different sizes.
 type flushing struct{ http.ResponseWriter }
 
 func (f flushing) Write(p []byte) (int, error) {
@@ -149,7 +149,7 @@ func (o *observer) read(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "read %d", len(body))
 }
 
-// answer has the forms of answers.
+// answer implements the forms of responses.
 func (o *observer) answer(handler string, w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	switch handler {
@@ -193,7 +193,7 @@ func (o *observer) answer(handler string, w http.ResponseWriter, r *http.Request
 		w.WriteHeader(http.StatusNotFound)
 	case "panic":
 		panic(http.ErrAbortHandler)
-	case "panicked": // after a part of the answer
+	case "panicked": // after a part of the response
 		_, _ = io.WriteString(w, "part")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)

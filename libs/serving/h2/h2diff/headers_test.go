@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// requestFields returns usual header fields of a request without one, and with others.
+// requestFields returns the usual header fields except one, and more fields.
 func requestFields(but string, more ...string) (fields []string) {
 	for _, f := range []string{":method: GET", ":scheme: http", ":authority: example.com", ":path: /hello"} {
 		if but == "" || !strings.HasPrefix(f, but) {
@@ -18,7 +18,7 @@ func requestFields(but string, more ...string) (fields []string) {
 	return append(fields, more...)
 }
 
-// requests are lists of header fields, good and bad.
+// requests are valid and invalid lists of header fields.
 var requests = map[string][]string{
 	"plain":                      requestFields(""),
 	"no method":                  requestFields(":method"),
@@ -98,7 +98,7 @@ var requests = map[string][]string{
 	"one field beyond the limit": requestFields("", "x-large: "+strings.Repeat("x", maxHeaderBytes+1000)),
 }
 
-// bodies of requests: what is declared, which parts come, and how they end.
+// bodyCase is a request body: the declared length, its parts and its end.
 type bodyCase struct {
 	name     string
 	fields   []string
@@ -128,7 +128,7 @@ var bodies = []bodyCase{
 	{"trailers with upper-case", nil, []string{"abc"}, []string{"X-A: 1"}},
 }
 
-// headerScripts have requests with each list of header fields, and how a list may be sent.
+// headerScripts send requests with each list of header fields.
 func headerScripts() (scripts []script) {
 	for name, fields := range requests {
 		for _, end := range []bool{true, false} {
@@ -165,7 +165,7 @@ func headerScripts() (scripts []script) {
 	return append(scripts, blockScripts()...)
 }
 
-// blockScripts send a list of header fields in unusual ways.
+// blockScripts send header blocks in unusual ways.
 func blockScripts() (scripts []script) {
 	add := func(name string, run func(*client)) {
 		scripts = append(scripts, script{"block/" + name, func(c *client) {

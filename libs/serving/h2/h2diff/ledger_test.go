@@ -3,14 +3,14 @@ package h2diff_test
 import "fmt"
 
 // ledger checks what a server sends on streams: HEADERS first, nothing after the end, and no more
-// data than the client allowed. Sizes are bytes.
+// data than the windows allow. Sizes are in bytes.
 type ledger struct {
 	conn    int64
 	initial int64
 	streams map[uint32]*sent
 }
 
-// sent is what a server has sent of a stream.
+// sent is what a server has sent on a stream.
 type sent struct {
 	window       int64
 	begun, ended bool
@@ -64,7 +64,7 @@ func (l *ledger) data(id uint32, n int64, end bool) error {
 	case s == nil:
 		return fmt.Errorf("DATA on stream %d, which is idle", id)
 	case s.ended || !s.begun:
-		return fmt.Errorf("DATA on stream %d outside of an answer", id)
+		return fmt.Errorf("DATA on stream %d outside of a response", id)
 	case n > 0 && n > s.window:
 		return fmt.Errorf("%d bytes on stream %d, whose window is %d", n, id, s.window)
 	case n > 0 && n > l.conn:

@@ -14,7 +14,7 @@ type queue struct {
 	mu        sync.Mutex
 	cond      *sync.Cond
 	data      []byte
-	capacity  int   // bytes after which a write waits; 0 is no bound
+	capacity  int   // bytes after which a write blocks; 0 for no limit
 	passed    int64 // bytes that have been read
 	closed    bool
 	readUntil time.Time
@@ -91,7 +91,7 @@ func (q *queue) take() ([]byte, bool) {
 	return p, q.closed
 }
 
-// wakeAt has those that wait look at their deadlines again.
+// wakeAt wakes blocked calls at t, so that they check their deadlines.
 func (q *queue) wakeAt(t time.Time) {
 	q.cond.Broadcast()
 	if !t.IsZero() {
@@ -99,13 +99,13 @@ func (q *queue) wakeAt(t time.Time) {
 	}
 }
 
-// link is one end of a connection in memory. Unlike net.Pipe, it buffers like a socket.
+// link is one end of an in-memory connection. Unlike net.Pipe, it buffers like a socket.
 type link struct {
 	in, out *queue
 }
 
-// newLink returns both ends of a connection whose directions buffer capacity bytes each; 0 is no
-// bound.
+// newLink returns both ends of a connection that buffers capacity bytes in each direction; 0 means
+// no limit.
 func newLink(capacity int) (client, server *link) {
 	up, down := newQueue(capacity), newQueue(capacity)
 	return &link{in: down, out: up}, &link{in: up, out: down}
@@ -114,7 +114,7 @@ func newLink(capacity int) (client, server *link) {
 func (l *link) Read(p []byte) (int, error)  { return l.in.read(p) }
 func (l *link) Write(p []byte) (int, error) { return l.out.write(p) }
 
-// Delivered returns how many bytes the other end has read, and how many it has not.
+// Delivered returns the number of bytes that the other end has read, and of those that it has not.
 func (l *link) Delivered() (read, unread int64) {
 	l.out.mu.Lock()
 	defer l.out.mu.Unlock()

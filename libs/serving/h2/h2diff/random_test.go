@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// long reports whether the long forms run.
+// long reports whether the long test variants run.
 func long() bool { return os.Getenv("BINNACLE_H2DIFF") == "long" }
 
 // firstSeed returns the seed of BINNACLE_H2DIFF_SEED, and how many runs follow from it. Without
@@ -34,19 +34,19 @@ func firstSeed(t *testing.T, runs int) (first uint64, n int) {
 	return first, 100 * runs
 }
 
-// walk sends random frames. It is the same for both servers: no choice depends on what they send.
+// walk sends random frames. Its choices do not depend on the server.
 type walk struct {
 	*client
 	random *rand.Rand
 	next   uint32             // stream
-	open   map[uint32]*upload // streams whose end the client has not sent
+	open   map[uint32]*upload // streams on which the client has not sent END_STREAM
 	began  []uint32           // all streams
 	log    []string           // what was sent, one line for each step
 }
 
 // upload is a body that the client sends.
 type upload struct {
-	left   int // bytes of the declared length, -1 for none
+	left   int // remaining bytes of the declared length; -1 without one
 	window int // bytes that the client may send
 }
 
@@ -58,7 +58,7 @@ func (w *walk) stream() uint32 {
 	return recent[w.random.IntN(len(recent))]
 }
 
-// paths of handlers whose answers are the same with both servers.
+// paths are handlers whose responses do not depend on the server.
 var paths = []string{"/hello", "/empty", "/wait", "/wait", "/begun", "/begun", "/trailers?n=7", "/status?code=404", "/hints", "/panicked", "/panic"}
 
 func (w *walk) get() string {
@@ -90,7 +90,7 @@ func (w *walk) post() string {
 	return "POST " + path + " " + strings.Join(fields, " ")
 }
 
-// body sends a part of a body, and its end at random; with the declared length.
+// body sends a part of a body, and its end at random.
 func (w *walk) body() string {
 	id := w.stream()
 	u := w.open[id]
@@ -196,7 +196,7 @@ func (w *walk) step() {
 	w.settle()
 }
 
-// numbered has the frames of each step, as compare counts steps.
+// numbered formats the frames of each step with the step numbers of compare.
 func numbered(log []string) string {
 	var b strings.Builder
 	for i, text := range log {
@@ -218,7 +218,7 @@ func TestRandomSequences(t *testing.T) {
 			both[n] = exchange(t, i, func(c *client) {
 				w := &walk{client: c, random: rand.New(rand.NewPCG(seed, 0)), next: 1, open: map[uint32]*upload{}}
 				c.greet()
-				c.window(0, 1<<30) // how streams share that of the connection is up to the server
+				c.window(0, 1<<30) // servers may share the connection window differently
 				c.settle()
 				for range length {
 					w.step()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// allScripts are the exchanges that TestScripts compares.
+// allScripts returns the exchanges that TestScripts compares.
 func allScripts() []script {
 	return slices.Concat(stateScripts(), connectionScripts(), headerScripts(), answerScripts())
 }
@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// show writes steps for a failure.
+// show formats steps for a failure message.
 func show(steps []step) string {
 	var b strings.Builder
 	for _, s := range steps {

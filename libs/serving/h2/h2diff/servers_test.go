@@ -22,39 +22,39 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	maxStreams     = 10
 	maxHeaderBytes = 8 << 10
-	// streamWindow is what a client may send of a body until the server enlarges the window.
+	// streamWindow is the initial receive window of a body.
 	streamWindow = 65535
 	idleTimeout  = time.Hour
 	writeTimeout = 10 * time.Minute
 )
 
-// implementation is a server of HTTP/2.
+// implementation is an HTTP/2 server.
 type implementation struct {
 	name string
-	// serve serves one connection. shutdown begins a graceful end, stop waits for the end of
+	// serve serves one connection. shutdown starts a graceful shutdown. stop waits for the end of
 	// the connection, which the client has closed.
 	serve func(conn *link, handler http.Handler) (shutdown, stop func())
-	// excess is how many bytes of the window of a connection the server may return twice.
+	// excess is the number of window bytes of a connection that the server may return twice.
 	excess int64
 }
 
 // net/http returns some bytes twice when a client resets a stream while its handler reads.
 var implementations = []implementation{{"ours", serveOurs, 0}, {"standard", serveStandard, 1 << 20}}
 
-// wire is a connection without limits on what its client sends.
+// wire is a connection without limits.
 type wire struct{ *link }
 
 func (wire) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13}
 }
-func (wire) Hold()              {}
-func (wire) Release() error     { return nil }
-func (wire) Came(int, int)      {}
-func (wire) Wait()              {}
-func (wire) Sent(int, int, int) {}
-func (wire) EnterLarge()        {}
-func (wire) LeaveLarge()        {}
-func (wire) KeepLarge(int) bool { return true }
+func (wire) Cork()                    {}
+func (wire) Uncork() error            { return nil }
+func (wire) FramesReceived(int, int)  {}
+func (wire) Throttle()                {}
+func (wire) FramesSent(int, int, int) {}
+func (wire) AcquireHeaderPermit()     {}
+func (wire) ReleaseHeaderPermit()     {}
+func (wire) ReserveHeader(int) bool   { return true }
 
 func serveOurs(conn *link, handler http.Handler) (shutdown, stop func()) {
 	s := h2.NewServer(h2.Config{

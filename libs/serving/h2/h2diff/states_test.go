@@ -13,13 +13,13 @@ type script struct {
 	run  func(*client)
 }
 
-// state is what has happened to stream 3 when the frame comes. Stream 1 is closed.
+// state is the history of stream 3 when the frame arrives. Stream 1 is closed.
 type state struct {
 	name  string
 	enter func(*client)
 }
 
-// states of RFC 9113, "Stream States", by each way to them.
+// states are those of RFC 9113, "Stream States", with each way to reach them.
 var states = []state{
 	{"idle", func(*client) {}},
 	{"open, read", func(c *client) { c.request(3, "POST", "/read", false) }},
@@ -67,7 +67,7 @@ var states = []state{
 	}},
 }
 
-// frame is one that comes on a stream.
+// frame is a frame to send on a stream.
 type frame struct {
 	name string
 	send func(c *client, id uint32)
@@ -77,7 +77,7 @@ func rawFrame(kind http2.FrameType, flags http2.Flags, payload ...byte) func(*cl
 	return func(c *client, id uint32) { c.raw(kind, flags, id, payload...) }
 }
 
-// onItself is a frame that makes its stream depend on itself.
+// onItself returns a frame that makes its stream depend on itself.
 func onItself(kind http2.FrameType) func(*client, uint32) {
 	return func(c *client, id uint32) {
 		c.raw(kind, http2.FlagHeadersPriority|http2.FlagHeadersEndHeaders, id, append(binary.BigEndian.AppendUint32(nil, id), 16)...)
@@ -86,7 +86,7 @@ func onItself(kind http2.FrameType) func(*client, uint32) {
 
 const padded = http2.FlagDataPadded
 
-// frames of each type, well-formed and not.
+// frames are valid and invalid frames of each type.
 var frames = []frame{
 	{"DATA", rawFrame(http2.FrameData, 0, []byte("12345")...)},
 	{"DATA END_STREAM", rawFrame(http2.FrameData, http2.FlagDataEndStream, []byte("12345")...)},
@@ -123,8 +123,8 @@ var frames = []frame{
 	{"unknown", rawFrame(0x42, 0xff, 1, 2, 3)},
 }
 
-// stateScripts combines each state with each frame. A new request shows whether the connection
-// still works.
+// stateScripts combines each state with each frame, and then checks with a new request whether the
+// connection works.
 func stateScripts() (scripts []script) {
 	for _, s := range states {
 		for _, f := range frames {

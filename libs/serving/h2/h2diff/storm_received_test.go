@@ -74,21 +74,21 @@ func (s *storm) data(id uint32, f *http2.DataFrame) error {
 	return s.answered(id, f.StreamEnded())
 }
 
-// answered handles the end of an answer.
+// answered handles the end of a response.
 func (s *storm) answered(id uint32, end bool) error {
 	stream := s.streams[id]
 	if !end {
 		return nil
 	}
 	if !stream.canceled && stream.received != stream.down {
-		return fmt.Errorf("stream %d: an answer of %d bytes, want %d", id, stream.received, stream.down)
+		return fmt.Errorf("stream %d: response has %d bytes, want %d", id, stream.received, stream.down)
 	}
 	stream.downDone = true
 	s.count(stream)
 	return nil
 }
 
-// count counts a stream that is closed.
+// count counts a closed stream.
 func (s *storm) count(stream *stormStream) {
 	if !stream.counted && (stream.canceled || stream.upDone && stream.downDone) {
 		stream.counted = true

@@ -22,15 +22,15 @@ import (
 
 const (
 	stormStreams = 150
-	// settled is how much of the windows of received bodies a server may keep back at the end, in
-	// bytes.
+	// settled is the number of window bytes of received bodies that a server may hold back at the
+	// end.
 	settled = 512 << 10
-	// connWindow is the window of a connection for bodies.
+	// connWindow is the connection window for bodies.
 	connWindow = 16 << 20
 )
 
-// TestStorms opens many streams with random windows, padding, uploads and cancellations, and checks
-// each byte and each window. Both servers have to pass.
+// TestStorms opens many streams with random windows, padding, uploads and cancellations. It checks
+// each byte and each window of both servers.
 func TestStorms(t *testing.T) {
 	t.Parallel()
 	first, runs := firstSeed(t, 3)
@@ -43,7 +43,7 @@ func TestStorms(t *testing.T) {
 	}
 }
 
-// byteAt is the byte of a body at an offset.
+// byteAt returns the byte of a body at an offset.
 func byteAt(offset int, salt uint32) byte { return byte('a' + (offset*7+offset/256+int(salt))%26) }
 
 func wrongByte(p []byte, offset int, salt uint32) error {
@@ -55,8 +55,8 @@ func wrongByte(p []byte, offset int, salt uint32) error {
 	return nil
 }
 
-// stormHandler answers with bodies whose bytes are known, and checks those of requests. All sizes
-// are random, by the salt of the stream.
+// stormHandler responds with known bytes and checks those of the request body. All sizes are random
+// and derive from the salt of the stream.
 func stormHandler(w http.ResponseWriter, r *http.Request) {
 	salt, up, down := uint32(intOf(r, "salt")), intOf(r, "up"), intOf(r, "down")
 	random := rand.New(rand.NewPCG(uint64(salt), 1))
@@ -102,19 +102,19 @@ type storm struct {
 	block  bytes.Buffer
 
 	mu      sync.Mutex
-	wake    sync.Cond // of the writer
+	wake    sync.Cond // wakes the writer
 	err     error
 	done    bool
 	ledger  *ledger
 	streams map[uint32]*stormStream
 	next    uint32
 	closed  int
-	owed    int64 // of the connection's window, to be granted
+	owed    int64 // bytes of the connection window to be granted
 	urgent  []func() error
-	sent    int64 // the window of the connection for bodies
-	initial int64 // that of a stream
-	excess  int64 // of the window of the connection that is no error
-	lowered int64 // initial window whose acknowledgement is outstanding; -1 for none
+	sent    int64 // the connection window for bodies
+	initial int64 // the initial window of a stream
+	excess  int64 // excess of the connection window that is accepted
+	lowered int64 // pending initial window that is not acknowledged; -1 for none
 }
 
 type stormStream struct {
@@ -122,11 +122,11 @@ type stormStream struct {
 	up, down         int
 	sent, received   int
 	window           int64 // for the body
-	owed             int64 // window to be granted
+	owed             int64 // window bytes to be granted
 	cancelAt         int   // bytes received; -1 for never
 	canceled         bool
 	upDone, downDone bool
-	counted          bool // as closed
+	counted          bool // counted as closed
 }
 
 func runStorm(t *testing.T, i implementation, seed uint64) (err error) {
@@ -143,8 +143,8 @@ func runStorm(t *testing.T, i implementation, seed uint64) (err error) {
 		s.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 		s.framer.SetMaxReadFrameSize(16 << 10)
 		s.hpack = hpack.NewEncoder(&s.block)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*writeTimeout) // of the bubble: it hangs
-		context.AfterFunc(ctx, func() { s.fail(errors.New("the storm does not end")) })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*writeTimeout) // in synctest time; the storm hangs after that
+		context.AfterFunc(ctx, func() { s.fail(errors.New("the storm did not end")) })
 		var both sync.WaitGroup
 		both.Go(s.read)
 		both.Go(func() {
@@ -156,7 +156,7 @@ func runStorm(t *testing.T, i implementation, seed uint64) (err error) {
 		stop()
 		time.Sleep(2 * idleTimeout)
 		if err = s.err; err == nil && s.sent < connWindow-settled {
-			err = fmt.Errorf("the window of the connection is %d at the end, of %d", s.sent, connWindow)
+			err = fmt.Errorf("the connection window is %d at the end, want about %d", s.sent, connWindow)
 		}
 	})
 	return err
@@ -172,7 +172,7 @@ func (s *storm) fail(err error) {
 	s.wake.Broadcast()
 }
 
-// write sends frames, each a random one of those that are possible, until all streams are closed.
+// write sends random possible frames until all streams are closed.
 func (s *storm) write() error {
 	if _, err := s.out.WriteString(http2.ClientPreface); err != nil {
 		return err
@@ -213,20 +213,20 @@ func (s *storm) write() error {
 	}
 }
 
-// finish waits until the server has enlarged the windows of all that it has read.
+// finish waits until the server has returned the windows of everything that it read.
 func (s *storm) finish() error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
-	time.Sleep(time.Second) // of the bubble: the server has nothing more to do
+	time.Sleep(time.Second) // in synctest time; the server is idle then
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done = true
 	return nil
 }
 
-// choose returns a frame to be sent, or nil if there is none. The caller holds mu, and calls it
-// without.
+// choose returns a function that sends a frame, or nil if there is none. The caller holds mu, and
+// must call the function without it.
 func (s *storm) choose() func() error {
 	if len(s.urgent) > 0 {
 		frame := s.urgent[0]
@@ -287,7 +287,7 @@ func (s *storm) open() func() error {
 	}
 	s.block.Reset()
 	for i := 0; i < len(fields); i += 2 {
-		_ = s.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to memory
+		_ = s.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // writes to memory
 	}
 	h := http2.HeadersFrameParam{StreamID: id, BlockFragment: s.block.Bytes(), EndStream: stream.up < 0, EndHeaders: true, PadLength: uint8(s.random.IntN(2) * s.random.IntN(256))}
 	return func() error { return s.framer.WriteHeaders(h) }
@@ -318,7 +318,7 @@ func (s *storm) upload(id uint32, stream *stormStream) func() error {
 	return func() error { return s.framer.WriteDataPadded(id, end, p, make([]byte, padding)) }
 }
 
-// grant enlarges a window by all that is owed, or a part.
+// grant enlarges a window by all or a part of owed.
 func (s *storm) grant(id uint32, owed *int64) func() error {
 	n := *owed
 	if s.random.IntN(2) == 0 {
@@ -338,7 +338,7 @@ func (s *storm) cancel(id uint32, stream *stormStream) func() error {
 // resize changes the initial window of all streams.
 func (s *storm) resize() func() error {
 	n := s.random.Int64N([]int64{10, 1000, 100_000}[s.random.IntN(3)]) + 1
-	if n > s.ledger.initial { // the server may use it before it acknowledges
+	if n > s.ledger.initial { // the server may use it before it acknowledges it
 		s.ledger.setInitial(n)
 	}
 	s.lowered = n

@@ -164,7 +164,7 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if op := requestinfo.From(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
-				serving.Steady(w)
+				serving.LimitStall(w)
 			}
 			next.ServeHTTP(w, r)
 			return

@@ -52,7 +52,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		request.SetPriorityLevel(ctx, class.Level)
-		serving.Pausing(w, t.pause, t.resume)
+		serving.OnSlowWrite(w, t.pause, t.resume)
 		request.SetRest(ctx, func(begun bool) (func() error, bool) { return t.resume, t.giveBack(begun) })
 		if (long || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
 			r = r.WithContext(request.WithBegun(ctx, t.end))

@@ -210,7 +210,7 @@ func (c *Config) observe(next http.Handler) http.Handler {
 		request.SetReceived(r.Context(), begin)
 		i := requestinfo.From(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span wants to see the answer's end
-			w = serving.Apart(w)
+			w = serving.DetachableWriter(w)
 		}
 		rec := &recorder{ResponseWriter: w}
 		key := c.keyOf(r, i)

@@ -60,7 +60,7 @@ func TestWhatOutlastsItsHandler(t *testing.T) {
 	a := newAudited(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "begun\n")
 		w.(http.Flusher).Flush()
-		if !serving.Last(w, func(end func(any)) { ends <- end }) {
+		if !serving.Detach(w, func(end func(any)) { ends <- end }) {
 			t.Error("it does not last")
 			ends <- func(any) {}
 		}
@@ -109,7 +109,7 @@ func TestTracedWatchesDoNotOutlastTheirHandlers(t *testing.T) {
 			lasts := make(chan bool, 1)
 			h := newAudited(t, audit.Metadata, func(c *server.Config) { c.Traces = p }, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "begun\n")
-				lasts <- serving.Last(w, func(end func(any)) { end(nil) })
+				lasts <- serving.Detach(w, func(end func(any)) { end(nil) })
 			})
 			url, client := behind(t, h, func(*serving.Options) {})
 			resp, err := client.Get(url + auditedWatch)

@@ -74,7 +74,7 @@ func (a *API) watch(c *Call) error {
 	s.begin(ctx)
 	// The query is no longer needed, and the watch may last long.
 	c.Op.Query = nil
-	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
+	if !serving.Detach(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil

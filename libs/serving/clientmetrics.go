@@ -1,0 +1,43 @@
+package serving
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// clientMetrics counts handshakes, and the delays of HTTP/2 clients that send too many frames.
+type clientMetrics struct {
+	resets, control             prometheus.Counter // seconds
+	succeeded, failed, timedOut prometheus.Counter
+	waiting                     prometheus.Gauge
+	errors                      prometheus.Counter // also counts failed and timed-out handshakes; may be nil
+}
+
+// newClientMetrics registers the metrics unless r is nil.
+func newClientMetrics(r prometheus.Registerer) (*clientMetrics, error) {
+	delayed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_http2_delayed_seconds_total",
+		Help: "Seconds for which HTTP/2 connections were not read because the client sent too many resets or control frames.",
+	}, []string{"frames"})
+	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_tls_handshakes_total",
+		Help: "TLS handshakes with clients, by result: ok, failed, late.",
+	}, []string{"result"})
+	waiting := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "binnacle_tls_handshakes_waiting",
+		Help: "TLS handshakes that wait for a permit of the handshake limit.",
+	})
+	m := &clientMetrics{
+		resets: delayed.WithLabelValues("resets"), control: delayed.WithLabelValues("control"),
+		succeeded: handshakes.WithLabelValues("ok"), failed: handshakes.WithLabelValues("failed"), timedOut: handshakes.WithLabelValues("late"),
+		waiting: waiting,
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{delayed, handshakes, waiting} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

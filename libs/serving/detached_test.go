@@ -1,0 +1,339 @@
+package serving_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"binnacle/libs/serving"
+)
+
+// detachedFixture serves /lasting, whose response outlives its handler, and other paths.
+type detachedFixture struct {
+	*testServer
+	returned chan http.ResponseWriter // the handler has returned
+	end      chan func(failure any)
+
+	mu    sync.Mutex
+	ended []string // recorded calls of AtEnd functions
+}
+
+// startDetached starts the server. after is called when a handler has called Detach.
+func startDetached(t *testing.T, after func()) *detachedFixture {
+	l := &detachedFixture{returned: make(chan http.ResponseWriter, 1), end: make(chan func(any), 1)}
+	record := func(what string) func(any) {
+		return func(failure any) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if failure != nil {
+				what += " with " + failure.(error).Error()
+			}
+			l.ended = append(l.ended, what)
+		}
+	}
+	inner := func(w http.ResponseWriter) bool {
+		defer serving.AtEnd(w, record("inner"))
+		w.Header().Set("Content-Type", "text/lasting")
+		w.WriteHeader(http.StatusOK)
+		_, _ = io.WriteString(w, "begun\n")
+		w.(http.Flusher).Flush()
+		return serving.Detach(w, func(end func(any)) {
+			l.end <- end
+			l.returned <- w
+		})
+	}
+	l.testServer = start(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" }, func(*serving.Server) http.Handler {
+		engine, err := serving.NewEngine(silent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine.NoRoute(func(c *gin.Context) {
+			c.Status(http.StatusOK)
+			if c.Request.URL.Path != "/lasting" {
+				_, _ = io.WriteString(c.Writer, "short")
+				return
+			}
+			w := serving.DetachableWriter(c.Writer)
+			defer serving.AtEnd(c.Writer, record("outer"))
+			if lasts := inner(w); !lasts {
+				_, _ = io.WriteString(w, "does not last\n")
+			} else {
+				after()
+			}
+			c.Writer.WriteHeaderNow()
+		})
+		return engine
+	})
+	return l
+}
+
+// endedSoFar returns the recorded calls.
+func (l *detachedFixture) endedSoFar() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.ended)
+}
+
+// request starts to read a detached response.
+func (l *detachedFixture) request(t *testing.T) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	resp, err := l.client.Get(l.url + "/lasting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	body := bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); line != "begun\n" || resp.Header.Get("Content-Type") != "text/lasting" {
+		t.Fatalf("began with %q, %v, %q", line, err, resp.Header)
+	}
+	return resp, body
+}
+
+// TestDetachedResponseContinues checks that a response continues after its handler has returned,
+// that the functions of AtEnd run when it ends, and that a shutdown waits for it.
+func TestDetachedResponseContinues(t *testing.T) {
+	l := startDetached(t, func() {})
+	_, body := l.request(t)
+	w, end := <-l.returned, <-l.end
+	for range 3 { // they reuse the engine's writers
+		if _, text := l.get(t, "/short"); text != "short" {
+			t.Errorf("another response = %q, want short", text)
+		}
+	}
+	if ended := l.endedSoFar(); len(ended) > 0 {
+		t.Errorf("%q ended before the response", ended)
+	}
+	_, _ = io.WriteString(w, "more\n")
+	w.(http.Flusher).Flush()
+	if line, err := body.ReadString('\n'); line != "more\n" {
+		t.Errorf("line = %q, %v, want more", line, err)
+	}
+	l.stop()
+	<-l.Timeline().NotAcceptingNewRequest.Signaled()
+	_, _ = io.WriteString(w, "last")
+	end(nil)
+	if rest, err := io.ReadAll(body); string(rest) != "last" || err != nil {
+		t.Errorf("rest = %q, %v, want last", rest, err)
+	}
+	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
+		t.Errorf("ended = %q", ended)
+	}
+}
+
+// TestSendFlushesAtOnce checks that Send delivers data of any size after earlier writes, over
+// HTTP/1.1 and HTTP/2.
+func TestSendFlushesAtOnce(t *testing.T) {
+	l := startDetached(t, func() {})
+	old := start(t, testOptions(t), func(r *http.Request) bool { return true }, func(*serving.Server) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.returned <- w
+			<-r.Context().Done()
+		})
+	})
+	old.client.Transport.(*http.Transport).Protocols = new(http.Protocols)
+	old.client.Transport.(*http.Transport).Protocols.SetHTTP1(true)
+	large := strings.Repeat("x", 1<<20) + "\n"
+	for name, r := range map[string]*testServer{"HTTP/2": l.testServer, "HTTP/1.1": old} {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := make(chan *http.Response, 1)
+		go func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/lasting", nil)
+			resp, err := r.client.Do(req)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			began <- resp
+		}()
+		w := <-l.returned
+		sent := make(chan error, 1)
+		go func() {
+			_, _ = io.WriteString(w, "written ")
+			sent <- errors.Join(serving.Send(w, []byte("sent\n")), serving.Send(w, []byte(large)), serving.Send(w, []byte("short\n")))
+		}()
+		resp := <-began
+		if !strings.HasPrefix(resp.Proto, name) {
+			t.Errorf("%s: protocol is %s", name, resp.Proto)
+		}
+		body := bufio.NewReader(resp.Body)
+		if name == "HTTP/2" {
+			_, _ = body.ReadString('\n')
+		}
+		for _, want := range []string{"written sent\n", large, "short\n"} {
+			if line, err := body.ReadString('\n'); line != want {
+				t.Errorf("%s: received %d bytes, %v; want %d", name, len(line), err, len(want))
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		resp.Body.Close()
+	}
+	(<-l.end)(nil)
+}
+
+// TestDetachedResponseFails checks that a failure after the handler has returned aborts the response
+// and reaches the functions of AtEnd.
+func TestDetachedResponseFails(t *testing.T) {
+	l := startDetached(t, func() {})
+	_, body := l.request(t)
+	<-l.returned
+	(<-l.end)(errors.New("failure"))
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the response is complete with %q", rest)
+	}
+	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with failure", "outer with failure"}) {
+		t.Errorf("ended = %q", ended)
+	}
+}
+
+// TestPanicAfterDetachFailsResponse checks that a response is aborted if its handler panics after
+// Detach.
+func TestPanicAfterDetachFailsResponse(t *testing.T) {
+	l := startDetached(t, func() { panic(errors.New("after all")) })
+	_, body := l.request(t)
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the response is complete with %q", rest)
+	}
+	select {
+	case <-l.returned:
+		t.Error("the response continues")
+	default:
+	}
+	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner with after all", "outer with after all"}) {
+		t.Errorf("ended = %q", ended)
+	}
+}
+
+// TestHTTP1ResponseCannotDetach checks that Detach returns false over HTTP/1.1.
+func TestHTTP1ResponseCannotDetach(t *testing.T) {
+	l := startDetached(t, func() { t.Error("Detach() = true, want false") })
+	conn := dial(t, l.testServer, "http/1.1")
+	if _, err := io.WriteString(conn, "GET /lasting HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "does not last") || strings.Count(string(answer), "HTTP/1.1 200") != 1 {
+		t.Errorf("%v: %s", err, answer)
+	}
+	if ended := l.endedSoFar(); !slices.Equal(ended, []string{"inner", "outer"}) {
+		t.Errorf("ended = %q", ended)
+	}
+}
+
+// TestPanicAtEndFailsResponse checks that a panic in a function of AtEnd aborts the response, and
+// that the other functions get the failure.
+func TestPanicAtEndFailsResponse(t *testing.T) {
+	for name, c := range map[string]struct {
+		more func(end func(any), ended chan<- struct{})
+		want string // the failure that the other functions get
+	}{
+		"ended in more": {func(end func(any), ended chan<- struct{}) { end(nil); close(ended) }, "at the end"},
+		"ended by another goroutine": {func(end func(any), ended chan<- struct{}) {
+			go func() { end(nil); close(ended) }()
+		}, "at the end"},
+		"ended twice": {func(end func(any), ended chan<- struct{}) {
+			end(errors.New("first"))
+			end(nil)
+			close(ended)
+		}, "first"},
+		"panic in more": {func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) }, "going on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures, ended := make(chan any, 2), make(chan struct{})
+			r := start(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					defer serving.AtEnd(w, func(failure any) { failures <- failure })
+					defer serving.AtEnd(w, func(any) { panic(errors.New("at the end")) })
+					w = serving.DetachableWriter(w)
+					w.(http.Flusher).Flush()
+					serving.Detach(w, func(end func(any)) { c.more(end, ended) })
+				})
+			})
+			resp, err := r.client.Get(r.url + "/x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if _, err := io.ReadAll(resp.Body); err == nil {
+				t.Error("the response is complete")
+			}
+			<-ended
+			if failure, _ := (<-failures).(error); failure == nil || failure.Error() != c.want {
+				t.Errorf("failure = %v", failure)
+			}
+			r.stop() // must not wait
+			if err := <-r.done; err != nil || len(failures) > 0 {
+				t.Errorf("Run() = %v, %d more failures", err, len(failures))
+			}
+			r.done <- nil
+		})
+	}
+}
+
+// TestForeignWriterCannotDetach checks that DetachableWriter and Detach do nothing for writers of other servers,
+// and that Send and AtEnd work.
+func TestForeignWriterCannotDetach(t *testing.T) {
+	for name, hide := range map[string]bool{"that flush": false, "that do not": true} {
+		t.Run(name, func(t *testing.T) {
+			below := httptest.NewRecorder()
+			w := http.ResponseWriter(below)
+			if hide {
+				w = struct{ http.ResponseWriter }{w}
+			}
+			if serving.DetachableWriter(w) != w || serving.Detach(w, nil) {
+				t.Error("the writer was accepted")
+			}
+			if err := serving.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
+				t.Errorf("%v; %q is sent, flushed %t", err, below.Body, below.Flushed)
+			}
+			ended := false
+			serving.AtEnd(w, func(failure any) { ended = failure == nil })
+			if !ended {
+				t.Error("AtEnd did not call its function")
+			}
+		})
+	}
+	if err := serving.Send(failingWriter{httptest.NewRecorder()}, nil); !errors.Is(err, http.ErrBodyNotAllowed) {
+		t.Errorf("Send() = %v, want http.ErrBodyNotAllowed", err)
+	}
+}
+
+// failingWriter fails every write, and must not be flushed.
+type failingWriter struct{ http.ResponseWriter }
+
+func (failingWriter) Write([]byte) (int, error) { return 0, http.ErrBodyNotAllowed }
+func (failingWriter) Flush()                    { panic("Flush was called") }
+
+// TestPanicBeforeDetachGets500 checks that a panic between DetachableWriter and the first write gets a 500
+// response, and that Detach needs DetachableWriter.
+func TestPanicBeforeDetachGets500(t *testing.T) {
+	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if serving.Detach(w, nil) {
+				t.Error("Detach() = true, want false")
+			}
+			serving.DetachableWriter(w)
+			panic("before all")
+		}))
+	})
+	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
+		t.Errorf("got %s %s, want 500", resp.Proto, resp.Status)
+	}
+	conn := dial(t, r, "http/1.1")
+	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 500 ") {
+		t.Errorf("%v: %s", err, answer)
+	}
+}

@@ -1,0 +1,121 @@
+package h2_test
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
+)
+
+// chargedWire counts resets and control frames.
+type chargedWire struct {
+	fakeWire
+	resets, control, sent atomic.Int64
+}
+
+func (w *chargedWire) FramesReceived(resets, control int) {
+	w.resets.Add(int64(resets))
+	w.control.Add(int64(control))
+}
+
+func (w *chargedWire) FramesSent(resets, _, _ int) { w.sent.Add(int64(resets)) }
+
+// TestFramesAreCharged checks which frames count as resets and control frames.
+func TestFramesAreCharged(t *testing.T) {
+	const data = http2.FrameData
+	for name, c := range map[string]struct {
+		send                  func(c *rawClient)
+		resets, control, sent int64
+	}{
+		"nothing": {func(*rawClient) {}, 0, 0, 0},
+		"requests": {func(c *rawClient) {
+			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
+			c.writeFrame(http2.FrameHeaders, endsHeaders, 5, postBlock)
+		}, 0, 0, 0},
+		"a reset":          {func(c *rawClient) { c.writeFrame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08") }, 1, 0, 0},
+		"a body":           {func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 64)) }, 0, 0, 0},
+		"little of a body": {func(c *rawClient) { c.writeFrame(data, 0, 1, strings.Repeat("x", 63)) }, 0, 1, 0},
+		"padding":          {func(c *rawClient) { c.writeFrame(data, http2.FlagDataPadded, 1, "\x50"+strings.Repeat("x", 81)) }, 0, 1, 0},
+		"data too many": {func(c *rawClient) {
+			c.writeFrame(data, http2.FlagDataEndStream, 1, strings.Repeat("x", 64))
+			c.writeFrame(data, 0, 1, strings.Repeat("x", 64))
+		}, 0, 1, 1},
+		"an order": {func(c *rawClient) { c.writeFrame(http2.FramePriority, 0, 1, dependsOnNothing) }, 0, 1, 0},
+		"settings": {func(c *rawClient) { c.writeFrame(http2.FrameSettings, 0, 0, "") }, 0, 1, 0},
+		"settings of many": {func(c *rawClient) {
+			for id := uint32(3); id < 32; id += 2 {
+				c.writeFrame(http2.FrameHeaders, endsHeaders, id, postBlock)
+			}
+			c.writeFrame(http2.FrameSettings, 0, 0, "")
+		}, 0, 3, 0},
+		"ignored frames": {func(c *rawClient) {
+			c.writeFrame(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00\x00")
+			c.writeFrame(http2.FrameHeaders, endsHeaders, 3, postBlock)
+			c.writeFrame(data, 0, 3, strings.Repeat("x", 64))
+		}, 0, 3, 0},
+		"malformed request": {func(c *rawClient) { c.writeFrame(http2.FrameHeaders, endsHeaders, 3, customField) }, 0, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &chargedWire{}
+				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
+					w.fakeWire = newFakeWire(c)
+					return w
+				}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+				client.writeFrame(http2.FrameHeaders, endsHeaders, 1, postBlock)
+				pong := func() { // follows all earlier resets
+					client.must(client.WritePing(false, [8]byte{77}))
+					client.waitFor("ping 77")
+					synctest.Wait() // until the counts are reported
+				}
+				pong()
+				resets, control := w.resets.Load(), w.control.Load()
+				c.send(client)
+				pong()
+				if got := w.resets.Load() - resets; got != c.resets {
+					t.Errorf("charged %d resets, want %d", got, c.resets)
+				}
+				if got := w.control.Load() - control - 1; got != c.control {
+					t.Errorf("charged %d control frames, want %d", got, c.control)
+				}
+				if got := w.sent.Load(); got != c.sent {
+					t.Errorf("charged %d server resets, want %d", got, c.sent)
+				}
+			})
+		})
+	}
+}
+
+// TestTruncatedHeadersAreIgnored checks that an incomplete header section starts no request.
+func TestTruncatedHeadersAreIgnored(t *testing.T) {
+	large := postBlock + "\x00\x01x\x7f\x89\x26" + strings.Repeat("v", 5000)
+	for name, c := range map[string]struct {
+		list      string
+		more, cut int // added to the length in the frame header; missing at the end
+	}{"small": {postBlock, 1, 0}, "large": {large, 0, 10}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := make(chan struct{}, 10)
+				client := dialRaw(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
+				client.writeFrame(http2.FrameHeaders, endFlags, 1, c.list)
+				if got := client.readResponse(1); got != "200; content-length=0" {
+					t.Fatalf("response = %s", got)
+				}
+				n := len(c.list) + c.more
+				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(endFlags), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
+				client.must(err)
+				_ = client.Conn.Close()
+				synctest.Wait()
+				if <-asked; len(asked) > 0 {
+					t.Error("the handler was called for a truncated request")
+				}
+			})
+		})
+	}
+}

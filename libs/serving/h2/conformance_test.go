@@ -1,0 +1,201 @@
+package h2_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
+)
+
+// TestShortGoAwayIsRejected checks that a GOAWAY must have eight bytes.
+func TestShortGoAwayIsRejected(t *testing.T) {
+	testOutcomes(t, map[string]outcome{
+		"none":  frameOutcome(http2.FrameGoAway, 0, 0, "", goAwayFrameSize),
+		"seven": frameOutcome(http2.FrameGoAway, 0, 0, "\x00\x00\x00\x00\x00\x00\x00", goAwayFrameSize),
+	})
+}
+
+// TestHeadEndsWithHeaders checks that a response to HEAD is a single HEADERS frame, whatever the
+// handler writes, flushes and declares, and that the handler gets no error.
+func TestHeadEndsWithHeaders(t *testing.T) {
+	for name, handler := range map[string]func(w http.ResponseWriter) error{
+		"nothing": func(http.ResponseWriter) error { return nil },
+		"trailers": func(w http.ResponseWriter) error {
+			w.Header().Set("Trailer", "X-Sum")
+			_, err := w.Write([]byte("body"))
+			w.Header().Set("X-Sum", "1")
+			w.Header().Set(http.TrailerPrefix+"X-More", "1")
+			return err
+		},
+		"flushed": func(w http.ResponseWriter) error {
+			w.(http.Flusher).Flush()
+			_, err := w.Write(bytes.Repeat([]byte("x"), 100_000))
+			w.(http.Flusher).Flush()
+			return err
+		},
+		"large": func(w http.ResponseWriter) error {
+			_, err := w.Write(bytes.Repeat([]byte("x"), 100_000))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failed := make(chan error, 1)
+			c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { failed <- handler(w) })
+			c.sendHeaders(1, endsStream, fields(":method: HEAD", ":scheme: https", ":authority: a", ":path: /"))
+			c.writeFrame(http2.FramePing, 0, 0, "12345678")
+			for headers, acked := false, false; !headers || !acked; {
+				f, err := c.ReadFrame()
+				c.must(err)
+				switch h := f.Header(); {
+				case h.StreamID == 1 && (headers || h.Type != http2.FrameHeaders || !h.Flags.Has(http2.FlagHeadersEndStream)):
+					t.Errorf("unexpected frame %v", h)
+				case h.StreamID == 1:
+					headers = true
+				case h.Type == http2.FramePing:
+					acked = true
+				}
+			}
+			if err := <-failed; err != nil {
+				t.Error(err)
+			}
+			c.ping()
+		})
+	}
+}
+
+// TestLateTrailersAreIgnored checks that trailers on a stream that the server reset long ago are
+// ignored.
+func TestLateTrailersAreIgnored(t *testing.T) {
+	c := dialServer(t, h2.NewServer(config()), dialWire, func(http.ResponseWriter, *http.Request) {})
+	const streams = 300
+	for range streams {
+		id := c.post("/", false) // reset after the response, because the body is not read
+		for reset := false; !reset; {
+			f, err := c.ReadFrame()
+			c.must(err)
+			reset = f.Header().Type == http2.FrameRSTStream && f.Header().StreamID == id
+		}
+	}
+	c.writeFrame(http2.FrameHeaders, endsHeaders|endsStream, 1, customField)
+	c.ping()
+}
+
+// TestUnreadBodiesDoNotBlockOthers checks that a body arrives even if every other stream has a body
+// that no handler reads.
+func TestUnreadBodiesDoNotBlockOthers(t *testing.T) {
+	const streams = 400
+	conf := config()
+	conf.MaxStreams = streams + 1
+	end := make(chan struct{})
+	o := dialFlowConfig(t, conf, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(io.Discard, r.Body)
+			return
+		}
+		<-end
+	})
+	defer close(end)
+	for range streams {
+		id := o.open("/", 65535)
+		for left := 65535; left > 0; {
+			o.await(func() bool { return o.sendable(id, left) > 0 })
+			n := o.sendableNow(id, left)
+			left -= n
+			o.send(id, false, make([]byte, n), nil)
+		}
+	}
+	id := o.open("/read", 500_000)
+	for left := 500_000; left > 0; {
+		o.await(func() bool { return o.sendable(id, left) > 0 })
+		n := o.sendableNow(id, left)
+		left -= n
+		o.send(id, left == 0, make([]byte, n), nil)
+	}
+	o.await(func() bool { return o.ended[id] })
+}
+
+// TestWritesAfterTheHandlerFail checks that a goroutine of a handler gets an error once the handler
+// has returned, and that its data is dropped.
+func TestWritesAfterTheHandlerFail(t *testing.T) {
+	failed := make(chan error, 1)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/leaves" {
+			returned := make(chan struct{})
+			go func() {
+				for writes := 0; ; writes++ {
+					if _, err := w.Write([]byte("late")); err != nil {
+						w.Header().Set("X-Late", "1")
+						w.(http.Flusher).Flush()
+						w.WriteHeader(http.StatusTeapot)
+						failed <- err
+						return
+					}
+					if writes == 0 {
+						close(returned)
+					}
+				}
+			}()
+			<-returned
+			return
+		}
+		_, _ = io.WriteString(w, "own")
+	}, nil)
+	c := s.client(t)
+	for range 50 {
+		_, body := get(t, c, "/leaves")
+		if len(bytes.ReplaceAll([]byte(body), []byte("late"), nil)) > 0 {
+			t.Errorf("the body is %q", body)
+		}
+		if _, body := get(t, c, "/other"); body != "own" {
+			t.Errorf("another response has the body %q", body)
+		}
+		if err := <-failed; err == nil {
+			t.Error("a late write succeeded")
+		}
+	}
+}
+
+// paidWire counts the client's control frames and the server's DATA frames.
+type paidWire struct {
+	fakeWire
+	control, frames atomic.Int64
+}
+
+func (w *paidWire) FramesReceived(_, control int) { w.control.Add(int64(control)) }
+func (w *paidWire) FramesSent(_, frames, _ int)   { w.frames.Add(int64(frames)) }
+
+// TestTinyWindowsComplete checks that a client with windows of a few bytes gets its responses, and
+// that its WINDOW_UPDATEs are covered by the DATA frames.
+func TestTinyWindowsComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *paidWire
+		c := dialServer(t, h2.NewServer(config()), func(conn net.Conn) h2.Wire {
+			w = &paidWire{fakeWire: newFakeWire(conn)}
+			return w
+		}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 5000)) })
+		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10}))
+		c.post("/", true)
+		for {
+			f, err := c.ReadFrame()
+			c.must(err)
+			d, ok := f.(*http2.DataFrame)
+			if !ok {
+				continue
+			}
+			if d.StreamEnded() {
+				break
+			}
+			c.openWindows(d)
+		}
+		if owed := w.control.Load() - 2*w.frames.Load(); owed > 10 {
+			t.Errorf("%d control frames exceed those allowed for %d DATA frames", owed, w.frames.Load())
+		}
+	})
+}

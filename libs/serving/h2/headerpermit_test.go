@@ -1,0 +1,90 @@
+package h2_test
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving/h2"
+)
+
+// permitWire records whether large header fields acquire and release their permit.
+type permitWire struct {
+	fakeWire
+	acquired, hasPermit bool
+}
+
+func (w *permitWire) AcquireHeaderPermit() { w.acquired, w.hasPermit = true, true }
+func (w *permitWire) ReleaseHeaderPermit() { w.hasPermit = false }
+
+// TestLargeHeadersNeedPermit checks that only large header blocks acquire a permit.
+func TestLargeHeadersNeedPermit(t *testing.T) {
+	for name, c := range map[string]struct {
+		field, bytes int
+		turn         bool
+	}{
+		"small":             {field: 100, bytes: 1000},
+		"large":             {field: 100, bytes: 40_000, turn: true},
+		"of large fields":   {field: 8000, bytes: 40_000, turn: true},
+		"of a single field": {field: 40_000, bytes: 40_000, turn: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, asked := &permitWire{}, make(chan int)
+			conn := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
+				w.fakeWire = newFakeWire(c)
+				return w
+			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(strings.Join(r.Header["X"], "")) })
+			for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}} {
+				conn.must(conn.hpack.WriteField(f))
+			}
+			for range c.bytes / c.field {
+				conn.must(conn.hpack.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("~", c.field), Sensitive: true}))
+			}
+			rest := conn.block.Bytes()
+			next := func() []byte {
+				part := rest[:min(len(rest), 16<<10)]
+				rest = rest[len(part):]
+				return part
+			}
+			part := next()
+			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndStream: true, EndHeaders: len(rest) == 0}))
+			for len(rest) > 0 {
+				part = next()
+				conn.must(conn.WriteContinuation(1, len(rest) == 0, part))
+			}
+			if n := <-asked; n != c.bytes {
+				t.Errorf("got %d bytes", n)
+			}
+			if w.acquired != c.turn {
+				t.Errorf("acquired a permit: %t, want %t", w.acquired, c.turn)
+			}
+		})
+	}
+}
+
+// TestLargeDecodedHeadersNeedPermit checks that a small block with many repeated fields acquires and
+// releases a permit.
+func TestLargeDecodedHeadersNeedPermit(t *testing.T) {
+	conf := config()
+	conf.MaxHeaderBytes = 1 << 20
+	w, asked := &permitWire{}, make(chan bool, 1)
+	conn := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire {
+		w.fakeWire = newFakeWire(c)
+		return w
+	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.acquired && len(r.Header["X"]) == 20 })
+	list := encodeRequest(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
+	conn.sendBlock(list, func() int { return 16 << 10 })
+	if !<-asked {
+		t.Error("no permit was acquired")
+	}
+	conn.readStatuses(1)
+	conn.ping()
+	if w.hasPermit {
+		t.Error("the permit is still held")
+	}
+}

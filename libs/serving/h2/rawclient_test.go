@@ -1,0 +1,383 @@
+package h2_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving/h2"
+)
+
+// rawClient is a client over an unbuffered connection. The server can write only while the client
+// reads.
+type rawClient struct {
+	*http2.Framer
+	Conn  net.Conn
+	t     *testing.T
+	block bytes.Buffer
+	hpack *hpack.Encoder
+	id    uint32 // of the last stream
+	ended chan any
+}
+
+// fakeWire is a wire without TLS.
+type fakeWire struct {
+	net.Conn
+	accepted, outstanding *atomic.Int64
+}
+
+func dialWire(c net.Conn) h2.Wire { return newFakeWire(c) }
+
+func newFakeWire(c net.Conn) fakeWire { return fakeWire{c, new(atomic.Int64), new(atomic.Int64)} }
+
+// Write counts accepted bytes like a kernel with small buffers.
+func (p fakeWire) Write(b []byte) (int, error) {
+	const buffer = 1 << 10
+	for done := 0; done < len(b); {
+		p.outstanding.Store(int64(len(b) - done))
+		n, err := p.Conn.Write(b[done:min(len(b), done+buffer)])
+		p.accepted.Add(int64(n))
+		if done += n; err != nil {
+			return done, err
+		}
+	}
+	p.outstanding.Store(0)
+	return len(b), nil
+}
+
+func (p fakeWire) Delivered() (int64, int64) { return p.accepted.Load(), p.outstanding.Load() }
+
+func (fakeWire) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{Version: tls.VersionTLS13}
+}
+func (fakeWire) Cork()                    {}
+func (fakeWire) Uncork() error            { return nil }
+func (fakeWire) FramesReceived(int, int)  {}
+func (fakeWire) Throttle()                {}
+func (fakeWire) FramesSent(int, int, int) {}
+func (fakeWire) AcquireHeaderPermit()     {}
+func (fakeWire) ReleaseHeaderPermit()     {}
+func (fakeWire) ReserveHeader(int) bool   { return true }
+
+// dialRaw connects to a new server.
+func dialRaw(t *testing.T, handler http.HandlerFunc) *rawClient {
+	t.Helper()
+	return dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return newFakeWire(c) }, handler)
+}
+
+// dialServer connects to a server over a wire.
+func dialServer(t *testing.T, s *h2.Server, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *rawClient {
+	t.Helper()
+	client, server := net.Pipe()
+	c := &rawClient{Framer: http2.NewFramer(client, client), Conn: client, t: t, ended: make(chan any, 1)}
+	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
+	go func() {
+		defer func() { c.ended <- recover() }()
+		s.ServeConn(context.Background(), wire(server), handler)
+	}()
+	t.Cleanup(func() {
+		_ = client.Close()
+		if v := <-c.ended; v != nil {
+			t.Errorf("the server panicked: %v", v)
+		}
+	})
+	_, err := io.WriteString(client, http2.ClientPreface)
+	c.must(errors.Join(err, c.WriteSettings()))
+	return c
+}
+
+func (c *rawClient) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// post starts a stream.
+func (c *rawClient) post(path string, end bool, more ...hpack.HeaderField) uint32 {
+	c.t.Helper()
+	c.block.Reset()
+	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: path}}
+	for _, f := range append(fields, more...) {
+		c.must(c.hpack.WriteField(f))
+	}
+	c.id += 2
+	id := c.id - 1
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true, EndStream: end}))
+	return id
+}
+
+// readStatuses reads until a stream ends, and returns the statuses of its responses.
+func (c *rawClient) readStatuses(id uint32) (codes []string) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if f.Header().StreamID != id {
+			continue
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok {
+			codes = append(codes, h.PseudoValue("status"))
+		}
+		if t := f.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) && f.Header().Flags.Has(http2.FlagDataEndStream) {
+			return codes
+		}
+	}
+}
+
+// TestClosedStreamDropsQueuedFrames checks that queued frames of a closed stream are dropped.
+func TestClosedStreamDropsQueuedFrames(t *testing.T) {
+	const parts, part = 3, 8 << 10 // each causes a WINDOW_UPDATE
+	read, gone := make(chan error), make(chan struct{})
+	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/body" {
+			return
+		}
+		for range parts {
+			_, err := io.ReadFull(r.Body, make([]byte, part))
+			read <- err
+		}
+		<-r.Context().Done()
+		close(gone)
+	})
+	id := c.post("/body", false)
+	for range parts {
+		c.must(c.WriteData(id, false, make([]byte, part)))
+		c.must(<-read)
+	}
+	c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+	<-gone
+	if codes := c.readStatuses(c.post("/", true)); len(codes) != 1 || codes[0] != "200" {
+		t.Errorf("another stream got %v, want 200", codes)
+	}
+}
+
+// TestZeroWindowUpdateResetsStream checks that a WINDOW_UPDATE of 0 resets the stream, also after
+// the response has ended.
+func TestZeroWindowUpdateResetsStream(t *testing.T) {
+	c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
+	id := c.post("/", true)
+	c.readStatuses(id)
+	c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			if f.StreamID != id || f.ErrCode != http2.ErrCodeProtocol {
+				t.Errorf("got %v, want a protocol error", f)
+			}
+			return
+		}
+	}
+}
+
+// TestFramesAfterReset checks that frames on a stream that the server has reset are ignored, because
+// the client may not know. Frames after the client's own reset are an error.
+func TestFramesAfterReset(t *testing.T) {
+	for name, resets := range map[string]bool{"client reset": true, "server reset only": false} {
+		t.Run(name, func(t *testing.T) {
+			c := dialRaw(t, func(http.ResponseWriter, *http.Request) {})
+			id := c.post("/", false)
+			for closed := false; !closed; { // the rest of the body is not needed
+				f, err := c.ReadFrame()
+				c.must(err)
+				_, closed = f.(*http2.RSTStreamFrame)
+			}
+			if resets {
+				c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+			}
+			c.id = id - 1
+			c.post("/", true)
+			c.must(c.WritePing(false, [8]byte{}))
+			for {
+				f, err := c.ReadFrame()
+				c.must(err)
+				switch f := f.(type) {
+				case *http2.PingFrame:
+					if resets {
+						t.Error("the client's own reset was forgotten")
+					}
+					return
+				case *http2.GoAwayFrame:
+					if !resets || f.ErrCode != http2.ErrCodeStreamClosed {
+						t.Errorf("got %v, want STREAM_CLOSED after a client reset only", f)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestContinuePrecedesResponse checks the order of the 100 response and the final response.
+func TestContinuePrecedesResponse(t *testing.T) {
+	both := make(chan struct{})
+	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		close(both)
+	})
+	id := c.post("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
+	c.must(c.WriteData(id, true, []byte("the client did not wait")))
+	<-both
+	if codes := c.readStatuses(id); len(codes) != 2 || codes[0] != "100" || codes[1] != "200" {
+		t.Errorf("statuses = %v, want 100 and 200", codes)
+	}
+}
+
+// TestResetsOfClosedStreamsAreAccepted checks that thousands of client resets of streams that the
+// server has reset do not end the connection.
+func TestResetsOfClosedStreamsAreAccepted(t *testing.T) {
+	const rounds, streams = 2, 6000 // more than a limit of 10,000 resets
+	done := make(chan struct{})
+	c := dialRaw(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		done <- struct{}{}
+	})
+	for n := range rounds {
+		for range streams {
+			id := c.post("/", true)
+			c.must(c.WriteData(id, true, nil)) // DATA after END_STREAM
+			c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+			<-done
+		}
+		ping := [8]byte{byte(n + 1)}
+		c.must(c.WritePing(false, ping))
+		for came := false; !came; {
+			f, err := c.ReadFrame()
+			c.must(err)
+			p, ok := f.(*http2.PingFrame)
+			came = ok && p.Data == ping
+		}
+	}
+}
+
+// TestStreamsShareConnection checks that two large responses on a connection progress together.
+func TestStreamsShareConnection(t *testing.T) {
+	const size = 32 << 20 // much more than the connection buffers
+	begun := make(chan struct{}, 2)
+	answer := make([]byte, size)
+	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "x/y")
+		begun <- struct{}{}
+		_, _ = w.Write(answer)
+	})
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
+	one, other := c.post("/", true), c.post("/", true)
+	<-begun
+	<-begun
+	c.must(c.WriteWindowUpdate(0, 2*size)) // until now neither has received much
+	came := map[uint32]int{}
+	for came[one] < size && came[other] < size {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if d, ok := f.(*http2.DataFrame); ok {
+			came[d.StreamID] += len(d.Data())
+		}
+	}
+	if least := min(came[one], came[other]); least < size/8 { // the other may have started late
+		t.Errorf("one response is complete after %d bytes of the other", least)
+	}
+}
+
+// TestQueuedResponsesLeaveOnceClientReads checks that responses that wait behind PING
+// acknowledgments are sent once the client reads.
+func TestQueuedResponsesLeaveOnceClientReads(t *testing.T) {
+	const requests, pings = 8, 6000
+	begin, done := make(chan struct{}), make(chan struct{}, requests)
+	c := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+		<-begin
+		w.WriteHeader(http.StatusNoContent)
+		w.(http.Flusher).Flush()
+		done <- struct{}{}
+	})
+	for range requests {
+		c.post("/", true)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for range pings {
+			err = errors.Join(err, c.WritePing(false, [8]byte{}))
+		}
+		sent <- err
+	}()
+	close(begin)
+	go func() {
+		for {
+			if _, err := c.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	for range requests {
+		<-done
+	}
+	c.must(<-sent)
+}
+
+// TestMalformedLargeHeadersGet431 checks that a too large header section gets 431, although it is
+// malformed.
+func TestMalformedLargeHeadersGet431(t *testing.T) {
+	c := dialRaw(t, func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
+	more := []hpack.HeaderField{{Name: "content-length", Value: "nope"}}
+	for range 20 {
+		more = append(more, hpack.HeaderField{Name: "x", Value: string(bytes.Repeat([]byte("v"), 4000)), Sensitive: true})
+	}
+	c.block.Reset()
+	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}}, more...) {
+		c.must(c.hpack.WriteField(f))
+	}
+	block := c.block.Bytes()
+	sent := make(chan error, 1)
+	go func() {
+		err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]})
+		for block = block[16<<10:]; len(block) > 0; {
+			n := min(len(block), 16<<10)
+			err = errors.Join(err, c.WriteContinuation(1, n == len(block), block[:n]))
+			block = block[n:]
+		}
+		sent <- errors.Join(err, c.WriteData(1, true, []byte("body")))
+	}()
+	if codes := c.readStatuses(1); len(codes) != 1 || codes[0] != "431" {
+		t.Errorf("statuses = %v, want 431", codes)
+	}
+	c.must(<-sent)
+}
+
+// FuzzFrames checks that the server survives arbitrary input, and ends when the client closes the
+// connection.
+func FuzzFrames(f *testing.F) {
+	var b bytes.Buffer
+	frames := http2.NewFramer(&b, nil)
+	if err := errors.Join(frames.WriteSettings(), frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x87\x84\x41\x01a"), EndHeaders: true}),
+		frames.WriteData(1, false, []byte("x")), frames.WriteWindowUpdate(1, 5), frames.WritePing(false, [8]byte{}), frames.WriteRSTStream(1, http2.ErrCodeCancel), frames.WriteGoAway(1, 0, nil)); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		client, server := net.Pipe()
+		over := make(chan any)
+		go func() {
+			defer func() { over <- recover() }()
+			h2.NewServer(config()).ServeConn(context.Background(), newFakeWire(server), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(w, r.Body)
+			}))
+		}()
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		_, _ = io.WriteString(client, http2.ClientPreface)
+		_, _ = client.Write(sent)
+		_ = client.Close()
+		if v := <-over; v != nil {
+			t.Error(v)
+		}
+	})
+}

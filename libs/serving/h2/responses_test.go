@@ -1,0 +1,326 @@
+package h2_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// readResponse reads a response until its end and returns a summary. It omits the date, which every
+// final response must have.
+func (c *rawClient) readResponse(id uint32) string {
+	c.t.Helper()
+	var events []string
+	var data []byte
+	flush := func() {
+		if len(data) > 20 {
+			events = append(events, fmt.Sprint(len(data), " bytes"))
+		} else if len(data) > 0 {
+			events = append(events, fmt.Sprintf("%q", data))
+		}
+		data = nil
+	}
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return fmt.Sprint(events, err)
+		}
+		if away, ok := f.(*http2.GoAwayFrame); ok {
+			events = append(events, "away "+away.ErrCode.String())
+		}
+		if f.Header().StreamID != id {
+			continue
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			flush()
+			var names []string
+			for _, field := range f.Fields {
+				switch field.Name {
+				case ":status":
+					events = append(events, field.Value)
+				case "date":
+					if field.Value == "then" {
+						names = append(names, "date=then")
+					}
+				default:
+					names = append(names, field.Name+"="+field.Value)
+				}
+			}
+			slices.Sort(names)
+			events = append(events, names...)
+		case *http2.DataFrame:
+			data = append(data, f.Data()...)
+		case *http2.RSTStreamFrame:
+			flush()
+			return strings.Join(append(events, "reset "+f.ErrCode.String()), "; ")
+		default:
+			continue
+		}
+		if f.Header().Flags.Has(http2.FlagDataEndStream) {
+			flush()
+			return strings.Join(events, "; ")
+		}
+	}
+}
+
+const textPlain, contentLength = "content-type=text/plain; charset=utf-8", "content-length="
+
+// writeBody writes text and checks the error.
+func writeBody(t *testing.T, w http.ResponseWriter, text string, want error) {
+	if n, err := w.Write([]byte(text)); !errors.Is(err, want) || err == nil && n != len(text) {
+		t.Errorf("Write(%.20q) = %d, %v; want error %v", text, n, err, want)
+	}
+}
+
+// responseCase is a handler with the summary of its response.
+type responseCase struct {
+	handler func(t *testing.T, w http.ResponseWriter)
+	want    string
+}
+
+func testResponses(t *testing.T, method string, all map[string]responseCase) {
+	for name, a := range all {
+		t.Run(name, func(t *testing.T) {
+			over := make(chan struct{})
+			c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) {
+				defer close(over)
+				a.handler(t, w)
+			})
+			c.sendHeaders(1, endsStream, fields(":method: "+method, ":scheme: https", ":authority: a", ":path: /"))
+			if got := c.readResponse(1); got != a.want {
+				t.Errorf("response =\n%s, want\n%s", got, a.want)
+			}
+			c.ping()
+			<-over
+		})
+	}
+}
+
+// TestResponseHeaders checks which header fields a response has.
+func TestResponseHeaders(t *testing.T) {
+	set := func(name string, values ...string) func(*testing.T, http.ResponseWriter) {
+		return func(_ *testing.T, w http.ResponseWriter) { w.Header()[name] = values }
+	}
+	testResponses(t, "GET", map[string]responseCase{
+		"none":                 {func(*testing.T, http.ResponseWriter) {}, "200; content-length=0"},
+		"some":                 {set("X", "a", "b"), "200; content-length=0; x=a; x=b"},
+		"a date":               {set("Date", "then"), "200; content-length=0; date=then"},
+		"a bad name":           {set("X y", "a"), "200; content-length=0"},
+		"a bad value":          {set("X", "a\nb", "c"), "200; content-length=0; x=c"},
+		"those of a hop":       {set("Keep-Alive", "5"), "200; content-length=0"},
+		"an encoding":          {set("Transfer-Encoding", "chunked"), "200; content-length=0"},
+		"an upgrade":           {set("Upgrade", "x"), "200; content-length=0"},
+		"to stay":              {set("Connection", "keep-alive"), "200; content-length=0"},
+		"to do nothing":        {set("Connection"), "200; content-length=0"},
+		"a length that is not": {set("Content-Length", "x"), "200; content-length=0"},
+		"no type":              {func(t *testing.T, w http.ResponseWriter) { w.Header()["Content-Type"] = nil; writeBody(t, w, "a", nil) }, "200; " + contentLength + `1; "a"`},
+		"packed": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			writeBody(t, w, "a", nil)
+		}, "200; content-encoding=gzip; " + contentLength + `1; "a"`},
+		"not packed": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "")
+			writeBody(t, w, "a", nil)
+		}, "200; content-encoding=; " + contentLength + "1; " + textPlain + `; "a"`},
+		"one before": {func(_ *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Link", "x")
+			w.Header().Set("Content-Length", "0")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Del("Link")
+		}, "103; link=x; 200; content-length=0"},
+		"two": {func(_ *testing.T, w http.ResponseWriter) {
+			w.WriteHeader(http.StatusCreated)
+			w.WriteHeader(http.StatusAccepted)
+		}, "201; content-length=0"},
+		"too late": {func(_ *testing.T, w http.ResponseWriter) {
+			w.WriteHeader(http.StatusCreated)
+			w.Header().Set("X", "a")
+		}, "201; content-length=0"},
+		"no status": {func(t *testing.T, w http.ResponseWriter) {
+			for _, code := range []int{0, 99, 1000} {
+				func() {
+					defer func() {
+						if recover() == nil {
+							t.Errorf("WriteHeader(%d) did not panic", code)
+						}
+					}()
+					w.WriteHeader(code)
+				}()
+			}
+			w.WriteHeader(999)
+		}, "999; content-length=0"},
+	})
+	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
+	c.sendHeaders(1, endsStream, getFields())
+	if got := c.readResponse(1); got != "away NO_ERROR; 200; content-length=0" {
+		t.Errorf("response with Connection: close = %s", got)
+	}
+}
+
+// TestResponseBodies checks bodies, lengths and errors of writes.
+func TestResponseBodies(t *testing.T) {
+	long := strings.Repeat("x", 20_000)
+	flush := func(t *testing.T, w http.ResponseWriter) {
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Error(err)
+		}
+	}
+	text := func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, "text", nil) }
+	status := func(code int) func(t *testing.T, w http.ResponseWriter) {
+		return func(t *testing.T, w http.ResponseWriter) {
+			w.WriteHeader(code)
+			writeBody(t, w, "text", http.ErrBodyNotAllowed)
+		}
+	}
+	declared := func(n string, parts ...string) func(t *testing.T, w http.ResponseWriter) {
+		return func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Content-Length", n)
+			for _, part := range parts {
+				writeBody(t, w, part, nil)
+			}
+		}
+	}
+	testResponses(t, "GET", map[string]responseCase{
+		"short":        {text, "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		"no content":   {status(http.StatusNoContent), "204"},
+		"not modified": {status(http.StatusNotModified), "304"},
+		"too much": {func(t *testing.T, w http.ResponseWriter) {
+			declared("4", "tex")(t, w)
+			writeBody(t, w, "ts", http.ErrContentLength)
+			writeBody(t, w, "t", nil)
+		}, "200; " + contentLength + "4; " + textPlain + `; "text"`},
+		"too little":   {declared("5", "text"), "200; " + contentLength + "5; " + textPlain + `; "text"; reset INTERNAL_ERROR`},
+		"in parts":     {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) }, "200; " + textPlain + `; "texttext"`},
+		"flushed":      {func(t *testing.T, w http.ResponseWriter) { flush(t, w); flush(t, w); text(t, w) }, `200; "text"`},
+		"flushed more": {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); flush(t, w) }, "200; " + textPlain + `; "text"`},
+		"long":         {func(t *testing.T, w http.ResponseWriter) { text(t, w); writeBody(t, w, long, nil); text(t, w) }, "200; " + textPlain + `; 20008 bytes`},
+		"long alone":   {declared("20000", long), "200; " + contentLength + "20000; " + textPlain + "; 20000 bytes"},
+		"uncounted":    {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4097], nil) }, "200; " + textPlain + "; 4097 bytes"},
+		"counted":      {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long[:4096], nil) }, "200; " + contentLength + "4096; " + textPlain + "; 4096 bytes"},
+		"sent": {func(t *testing.T, w http.ResponseWriter) {
+			s := w.(interface{ Send([]byte) error })
+			for range 2 {
+				if err := s.Send([]byte("text")); err != nil {
+					t.Error(err)
+				}
+			}
+			writeBody(t, w, "a", nil)
+			if err := s.Send([]byte("b")); err != nil {
+				t.Error(err)
+			}
+		}, "200; " + textPlain + `; "texttextab"`},
+		"sent for nothing": {func(t *testing.T, w http.ResponseWriter) {
+			w.WriteHeader(http.StatusNoContent)
+			flush(t, w)
+			if err := w.(interface{ Send([]byte) error }).Send([]byte("text")); !errors.Is(err, http.ErrBodyNotAllowed) {
+				t.Error(err)
+			}
+		}, "204"},
+		"sent too much": {func(t *testing.T, w http.ResponseWriter) {
+			declared("4", "text")(t, w)
+			flush(t, w)
+			if err := w.(interface{ Send([]byte) error }).Send([]byte("s")); !errors.Is(err, http.ErrContentLength) {
+				t.Error(err)
+			}
+		}, "200; " + contentLength + "4; " + textPlain + `; "text"`},
+	})
+	testResponses(t, "HEAD", map[string]responseCase{
+		"no body of one":       {text, "200; " + contentLength + "4; " + textPlain},
+		"a body of no length":  {func(*testing.T, http.ResponseWriter) {}, "200"},
+		"no body of a long":    {func(t *testing.T, w http.ResponseWriter) { writeBody(t, w, long, nil) }, "200; " + textPlain},
+		"no body of so many":   {declared("5"), "200; content-length=5"},
+		"no body that flushes": {func(t *testing.T, w http.ResponseWriter) { text(t, w); flush(t, w); text(t, w) }, "200; " + textPlain},
+	})
+}
+
+// TestResponseTrailers checks declared and undeclared trailers.
+func TestResponseTrailers(t *testing.T) {
+	long := strings.Repeat("x", 20_000)
+	testResponses(t, "GET", map[string]responseCase{
+		"declared": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Trailer", "X-Sum, Y")
+			w.Header().Set("Content-Length", "20000")
+			writeBody(t, w, long, nil)
+			w.Header().Set("X-Sum", "1")
+		}, "200; content-length=20000; " + textPlain + "; trailer=X-Sum, Y; 20000 bytes; x-sum=1"},
+		"not declared": {func(t *testing.T, w http.ResponseWriter) {
+			writeBody(t, w, "text", nil)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "1")
+		}, "200; content-length=4; " + textPlain + `; "text"; x-sum=1`},
+		"of nothing": {func(_ *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.WriteHeader(http.StatusOK)
+			w.Header().Set("X-Sum", "1")
+		}, "200; content-length=0; trailer=X-Sum; x-sum=1"},
+		"after the handler": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.Header().Set("X-Sum", "1")
+			_ = http.NewResponseController(w).Flush()
+			w.(detacher).Detach(func(end func(any)) { end(nil) })
+		}, "200; trailer=X-Sum; x-sum=1; x-sum=1"},
+		"set after the handler": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("X-Sum", "2")
+			_ = http.NewResponseController(w).Flush()
+			w.(detacher).Detach(func(end func(any)) { w.Header().Set(http.TrailerPrefix+"X-Sum", "1"); end(nil) })
+		}, "200; x-sum=2; x-sum=1"},
+		"all after the handler": {func(t *testing.T, w http.ResponseWriter) {
+			w.Header().Set("X", "2")
+			w.(detacher).Detach(func(end func(any)) { w.Header().Set("Y", "1"); end(nil) })
+		}, "200; content-length=0; x=2; y=1"},
+	})
+}
+
+// TestWritesFailAfterHandlerReturns checks that a response writer fails after its handler has
+// returned.
+func TestWritesFailAfterHandlerReturns(t *testing.T) {
+	kept := make(chan http.ResponseWriter, 1)
+	c := dialRaw(t, func(w http.ResponseWriter, _ *http.Request) { kept <- w })
+	for id := uint32(1); id < 5; id += 2 {
+		c.sendHeaders(id, 0, getFields()) // the handler's end is known by the reset
+		if got := c.readResponse(id); got != "200; content-length=0" {
+			t.Errorf("response = %s", got)
+		}
+		if got := c.readEvent(); got != fmt.Sprint("reset ", id, " NO_ERROR") {
+			t.Errorf("next event = %s", got)
+		}
+		c.ping()
+		w := <-kept
+		w.WriteHeader(http.StatusEarlyHints)
+		if n, err := w.Write([]byte("text")); err == nil || n > 0 {
+			t.Errorf("Write() = %d without an error", n)
+		}
+		if http.NewResponseController(w).Flush() == nil || w.(interface{ Send([]byte) error }).Send(nil) == nil {
+			t.Error("Flush() or Send() succeeded")
+		}
+	}
+}
+
+// TestExpectContinue checks that 100 is sent once, and only before the response.
+func TestExpectContinue(t *testing.T) {
+	for name, c := range map[string]struct {
+		first string // before the body is read
+		want  []string
+	}{"at first": {"", []string{"100", "200"}}, "too late": {"flush", []string{"200"}}} {
+		t.Run(name, func(t *testing.T) {
+			client := dialRaw(t, func(w http.ResponseWriter, r *http.Request) {
+				if c.first != "" {
+					_ = http.NewResponseController(w).Flush()
+				}
+				for range 2 {
+					_, _ = r.Body.Read(make([]byte, 1))
+				}
+			})
+			client.sendHeaders(1, 0, getFields("expect: 100-continue"))
+			client.must(client.WriteData(1, true, []byte("ab")))
+			if got := client.readStatuses(1); !slices.Equal(got, c.want) {
+				t.Errorf("statuses = %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,197 @@
+package h2
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// acquireWaiting calls acquire on a stream while another one holds the token, and then calls then.
+func acquireWaiting(t *testing.T, then func(c *conn, s *stream)) (c *conn, err error) {
+	synctest.Test(t, func(*testing.T) {
+		c = &conn{server: NewServer(Config{}), wire: deadWire{}, streams: map[uint32]*stream{}}
+		c.queueSpace.L, c.writing, c.config, c.timer = &c.mu, true, &Config{}, time.NewTimer(time.Hour)
+		s := &stream{conn: c, id: 1, cancel: func() {}}
+		c.streams[1] = s
+		got := make(chan error)
+		go func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			err := c.acquire(s)
+			go func() { got <- err }()
+		}()
+		synctest.Wait()
+		c.mu.Lock()
+		then(c, s)
+		c.mu.Unlock()
+		err = <-got
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	})
+	return c, err
+}
+
+// TestAcquireWriteToken checks that a waiting stream gets the token, and that streams that are
+// closed meanwhile do not keep it.
+func TestAcquireWriteToken(t *testing.T) {
+	c, err := acquireWaiting(t, func(c *conn, s *stream) { c.release(nil) })
+	if err != nil || !c.writing || len(c.writers) > 0 {
+		t.Errorf("after release: token taken = %t, error: %v", c.writing, err)
+	}
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.close(s, errReset) })
+	if !errors.Is(err, errReset) || !c.writing || len(c.writers) > 0 {
+		t.Errorf("after close: %d waiting, token taken = %t, error: %v", len(c.writers), c.writing, err)
+	}
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.release(nil); c.close(s, errReset) })
+	if !errors.Is(err, errReset) || c.writing {
+		t.Errorf("after release and close: token taken = %t, error: %v", c.writing, err)
+	}
+	c, err = acquireWaiting(t, func(c *conn, s *stream) { c.fail(errSilent) })
+	if err == nil || len(c.writers) > 0 {
+		t.Errorf("after fail: %d waiting, error: %v", len(c.writers), err)
+	}
+	c = &conn{server: NewServer(Config{}), schedule: schedule{writers: []*stream{{}}, queue: backlog{size: maxPending}}}
+	if c.canQueue(1) {
+		t.Error("canQueue() = true while a stream waits for the token")
+	}
+}
+
+// TestRefundSkipsEndedStreams checks that no WINDOW_UPDATE is sent for a stream whose request has
+// ended.
+func TestRefundSkipsEndedStreams(t *testing.T) {
+	for name, of := range map[string]struct {
+		open, got bool
+		frames    int
+	}{"open": {true, false, 1}, "whole": {true, true, 0}, "over": {false, false, 0}} {
+		c := &conn{streams: map[uint32]*stream{}, recvWindow: window{step: 10}}
+		s := &stream{conn: c, id: 1, requestEnded: of.got, recvWindow: window{step: 1}}
+		if of.open {
+			c.streams[1] = s
+		}
+		if c.refund(s, 2); c.queue.size != of.frames*(frameHeaderLen+4) {
+			t.Errorf("queued %d bytes for a stream that is %s", c.queue.size, name)
+		}
+	}
+}
+
+// TestFailedKeepsKnownFailures checks that Failed wraps values once.
+func TestFailedKeepsKnownFailures(t *testing.T) {
+	known := &Failure{Value: "odd"}
+	for _, v := range []any{nil, known, http.ErrAbortHandler} {
+		if got := Failed(v); got != v {
+			t.Errorf("Failed(%v) = %v, want no change", v, got)
+		}
+	}
+	if f, ok := Failed("odd").(*Failure); !ok || f.Value != "odd" || len(f.Stack) == 0 {
+		t.Errorf("Failed(odd) = %v", f)
+	}
+}
+
+// fakeWire records writes and can fail.
+type fakeWire struct {
+	deadWire
+	written  []byte
+	writes   int // the write that fails; 0 for none
+	released error
+}
+
+func (w *fakeWire) Cork()         {}
+func (w *fakeWire) Uncork() error { return w.released }
+func (w *fakeWire) Write(p []byte) (int, error) {
+	if w.writes--; w.writes == 0 {
+		return 0, errSilent
+	}
+	w.written = append(w.written, p...)
+	return len(p), nil
+}
+
+// TestWriteFramesInOrder checks that records and data are written in order, and that any failure is
+// returned.
+func TestWriteFramesInOrder(t *testing.T) {
+	for _, sizes := range [][]int{nil, {100}, {recordSize}, {recordSize - 4}, {recordSize, 100}, {recordSize, recordSize}} {
+		for _, n := range []int{0, 5, 3 * recordSize} {
+			if len(sizes) == 0 && n == 0 {
+				continue // nothing to write
+			}
+			for fails := range len(sizes) + 1 {
+				w, want := &fakeWire{writes: fails}, []byte(nil)
+				c, records := &conn{wire: w, config: &Config{}}, []*[]byte(nil)
+				for _, size := range sizes {
+					r := append(make([]byte, 0, recordSize), bytes.Repeat([]byte{'r'}, size)...)
+					records, want = append(records, &r), append(want, r...)
+				}
+				err := c.writeFrames(records, 1, bytes.Repeat([]byte{'d'}, n), true)
+				if (err != nil) != (fails > 0) {
+					t.Errorf("records %v and %d bytes: error %v, write %d fails", sizes, n, err, fails)
+				}
+				if fails > 0 {
+					continue
+				}
+				rest, whole := bytes.CutPrefix(w.written, want)
+				for end := false; whole && n > 0 && !end; {
+					h := parseFrameHeader(rest)
+					end = h.has(http2.FlagDataEndStream)
+					rest = rest[frameHeaderLen:]
+					whole = h.kind == http2.FrameData && string(rest[:h.length]) == strings.Repeat("d", h.length)
+					rest, n = rest[h.length:], n-h.length
+				}
+				if !whole || len(rest) != 0 || n != 0 {
+					t.Errorf("records %v: wrong bytes, %d bytes missing", sizes, n)
+				}
+			}
+		}
+	}
+	for _, n := range []int{5, 3 * recordSize} {
+		w := &fakeWire{writes: (n + recordSize - 1) / recordSize}
+		if n > recordSize {
+			w.writes++ // frame headers need space
+		}
+		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
+			t.Errorf("writing %d bytes succeeded although the last write failed", n)
+		}
+		w = &fakeWire{released: errSilent}
+		if err := (&conn{wire: w, config: &Config{}}).writeFrames(nil, 1, make([]byte, n), true); err == nil {
+			t.Errorf("writing %d bytes succeeded although Uncork failed", n)
+		}
+	}
+}
+
+// TestDateHeaderIsCurrent checks that the cached date is updated every second.
+func TestDateHeaderIsCurrent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(Config{})
+		for range 3 {
+			if got, want := s.dateHeader(), time.Now().UTC().Format(http.TimeFormat); got != want {
+				t.Errorf("want %s, got %s", want, got)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestCanonicalNameCacheIsLimited checks that only a limited number of short names is cached.
+func TestCanonicalNameCacheIsLimited(t *testing.T) {
+	c := &conn{names: map[string]string{}}
+	long := strings.Repeat("n", 1000)
+	if got := c.canonicalName(long); got != http.CanonicalHeaderKey(long) || len(c.names) > 0 {
+		t.Errorf("%s is cached", got)
+	}
+	for i := range 1000 {
+		name := "x-" + strconv.Itoa(i)
+		for range 2 {
+			if got := c.canonicalName(name); got != http.CanonicalHeaderKey(name) {
+				t.Errorf("canonicalName(%s) = %s", name, got)
+			}
+		}
+	}
+	if n := len(c.names); n == 0 || n > maxCachedNames {
+		t.Errorf("%d names are cached", n)
+	}
+}

@@ -1,0 +1,49 @@
+package serving_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/pipetest"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+)
+
+// testInMemory runs test in a synctest bubble with a server whose connections are in memory.
+func testInMemory(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, r *testServer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // closed connections linger until then
+		o, counts := testOptions(t), prometheus.NewRegistry()
+		if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+			t.Fatal(err)
+		}
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: counts})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		l := pipetest.Listen(443)
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return l.Dial(ctx) }
+		stop, err := s.ServeOn(l, handler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+		}()
+		transport := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		test(t, &testServer{Server: s, url: "https://server", client: &http.Client{Transport: transport}, counts: counts, connect: dial})
+	})
+}

@@ -1,0 +1,109 @@
+package serving_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/libs/serving"
+)
+
+// TestSlowWriteSuspendsHandler checks that a write to a client that does not read suspends the
+// handler, and that resume decides whether the write succeeds.
+func TestSlowWriteSuspendsHandler(t *testing.T) {
+	answer, over := bytes.Repeat([]byte("x"), 32<<20), errors.New("over")
+	for name, c := range map[string]struct {
+		proto  string
+		pause  bool  // otherwise the response is aborted
+		resume error // becomes the error of the write
+	}{
+		"HTTP/1, resumed":         {"http/1.1", true, nil},
+		"HTTP/2, resumed":         {"h2", true, nil},
+		"HTTP/1, resume fails":    {"http/1.1", true, over},
+		"HTTP/2, resume fails":    {"h2", true, over},
+		"HTTP/1, suspend refused": {"http/1.1", false, nil},
+		"HTTP/2, suspend refused": {"h2", false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pauses, resumes atomic.Int32
+			paused := make(chan struct{}, 1)
+			o := testOptions(t)
+			o.StallTimeout = time.Second // a reset waits for the current write
+			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+				serving.OnSlowWrite(w, func() bool {
+					pauses.Add(1)
+					select {
+					case paused <- struct{}{}:
+					default:
+					}
+					return c.pause
+				}, func() error { resumes.Add(1); return c.resume })
+				_, err := w.Write(answer)
+				return err
+			})
+			read := getWithoutReading(t, r, c.proto)
+			<-paused
+			if resumes.Load() > 0 {
+				t.Error("resumed before the client reads")
+			}
+			if c.pause {
+				read()
+			}
+			err := <-heard
+			switch {
+			case !c.pause && err == nil:
+				t.Error("the write succeeded, want an error")
+			case c.pause && !errors.Is(err, c.resume):
+				t.Errorf("Write() = %v, want %v", err, c.resume)
+			case c.pause && pauses.Load() != resumes.Load():
+				t.Errorf("suspended %d times, resumed %d times", pauses.Load(), resumes.Load())
+			}
+		})
+	}
+}
+
+// getWithoutReading sends a request, and reads the response once read is called.
+func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) {
+	t.Helper()
+	if proto == "h2" {
+		c := dialHTTP2(t, r, 0)
+		c.request(1, "GET", true)
+		return func() {
+			for _, id := range []uint32{0, 1} {
+				if err := c.WriteWindowUpdate(id, 1<<30); err != nil {
+					t.Error(err)
+				}
+			}
+			go func() {
+				for err := error(nil); err == nil; {
+					_, err = c.ReadFrame()
+				}
+			}()
+		}
+	}
+	conn := dial(t, r, proto)
+	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return func() { go func() { _, _ = io.Copy(io.Discard, conn) }() }
+}
+
+// TestSmallResponseDoesNotSuspend checks that a response that fits into buffers does not suspend the
+// handler.
+func TestSmallResponseDoesNotSuspend(t *testing.T) {
+	r, heard := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
+		serving.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
+		serving.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
+		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
+		return err
+	})
+	r.get(t, "/x")
+	if err := <-heard; err != nil {
+		t.Error(err)
+	}
+}
