@@ -266,7 +266,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = handlers.New(handlers.Config{
-		Kinds: p.all, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
+		Kinds: p.all, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.SuspendingLimiter{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
@@ -341,10 +341,10 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: p.described.before(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *apiset.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Delegates: p.foreign(), Reloading: p.reloading, Refresh: func(ctx context.Context) *apiset.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.trail, Traces: p.traces, StorageVersionPending: p.held, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ type quotas struct {
 // Change implements resourcequota.Quotas. It is done for several requests, so that it has a turn of its own
 // when the quota is large.
 func (q *quotas) Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (int64, error) {
-	ctx, end := server.WithTurn(ctx, q.p.server.LargeRequests())
+	ctx, end := server.WithPermit(ctx, q.p.server.LargeRequests())
 	defer end()
 	kind := q.p.all.Current().Resource(q.gvr)
 	r := &writes.Request{
