@@ -265,7 +265,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = handlers.New(handlers.Config{
-		Kinds: p.allKinds, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Limiter: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
+		Kinds: p.allKinds, Answers: responsewriters.Answers{Responder: p.responder(), Compress: zip, Limiter: p.server.LongAnswers(), Slow: server.SuspendingLimiter{LargeRequests: p.server.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now}, Store: p.values, Root: p.root(), Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
@@ -340,10 +340,10 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: p.documents.withRefresh(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *apiset.Set { return p.definitionInformer.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Delegates: p.foreign(), Reloading: p.reloading, Refresh: func(ctx context.Context) *apiset.Set { return p.definitionInformer.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.auditor, Traces: p.traces, Held: p.writesBlocked, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.auditor, Traces: p.traces, StorageVersionPending: p.writesBlocked, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

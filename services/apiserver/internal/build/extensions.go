@@ -24,8 +24,8 @@ import (
 )
 
 // foreign returns the delegates for requests that this server does not serve.
-func (p *parts) foreign() server.Foreign {
-	return server.Foreign{Extension: p.extension, Peer: p.peer}
+func (p *parts) foreign() server.Delegates {
+	return server.Delegates{Extension: p.extension, Peer: p.peer}
 }
 
 func (p *parts) extension(gv schema.GroupVersion) http.Handler {

@@ -39,7 +39,7 @@ func (f *flowConfig) update(ctx context.Context) error {
 		err = errors.Join(err, f.schemas.Update(ctx))
 	}
 	if f.control != nil && f.levels.Begun() && f.schemas.Begun() {
-		f.control.Take(f.compiler.Config())
+		f.control.SetConfig(f.compiler.Config())
 	}
 	return err
 }
@@ -92,7 +92,7 @@ func (p *parts) buildFlow() {
 		return
 	}
 	f.control = flowcontrol.New(flowcontrol.Options{
-		Seats: seats, First: func(ctx context.Context) { _ = f.update(ctx) }, Always: server.NeverRefused,
+		Seats: seats, LoadConfig: func(ctx context.Context) { _ = f.update(ctx) }, IsExempt: server.Exempt,
 		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(p.metrics, p.options.MaxInFlight, p.options.MaxMutatingInFlight, time.Now),
 	})
 	p.flow = f.control

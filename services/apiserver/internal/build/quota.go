@@ -51,7 +51,7 @@ type quotas struct {
 // Change implements resourcequota.Quotas. One call serves several requests, so it acquires the
 // limiter for large requests on its own.
 func (q *quotas) Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (int64, error) {
-	ctx, end := server.WithTurn(ctx, q.p.server.LargeRequests())
+	ctx, end := server.WithPermit(ctx, q.p.server.LargeRequests())
 	defer end()
 	kind := q.p.allKinds.Current().Resource(q.gvr)
 	r := &writes.Request{

@@ -13,30 +13,30 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// audit tells what becomes of requests, from when it is known who asks. Those that do not
-// get so far are told by refuse.
-func (c *Config) audit(next http.Handler) http.Handler {
+// withAudit records audit events of authenticated requests. reject records the requests that end before
+// this filter.
+func (c *Config) withAudit(next http.Handler) http.Handler {
 	if c.Audit == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		rec := c.record(w, r)
+		rec := c.openRecord(w, r)
 		if rec == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		took, words := request.WaitsFrom(ctx).Arrival()
+		took, annotations := request.WaitsFrom(ctx).Arrival()
 		rec.Spent(audit.Authentication, took)
-		rec.AnnotateAll(words)
+		rec.AnnotateAll(annotations)
 		if err := rec.Receive(ctx); err != nil {
-			c.Logger.Error("a request is refused because it cannot be audited", "path", r.URL.Path, "error", err)
-			undecided(w, r, errNotStored)
+			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
+			internalError(w, r, errEventNotStored)
 			return
 		}
-		told := false
+		handled := false
 		defer func() {
-			if told {
+			if handled {
 				return
 			}
 			failure := recover()
@@ -49,31 +49,31 @@ func (c *Config) audit(next http.Handler) http.Handler {
 			r = r.WithContext(audit.With(ctx, rec))
 		}
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
-		told = true
+		handled = true
 		serving.AtEnd(w, func(failure any) { rec.Ends(ctx, failure) })
 	})
 }
 
-// record opens the record of a request, nil when nothing is told of it.
-func (c *Config) record(w http.ResponseWriter, r *http.Request) *audit.Record {
+// openRecord opens the audit record of a request. It returns nil if the policy omits the request.
+func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
 	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.Arrived(r, w.Header().Get("Audit-Id")) })
 }
 
-// errNotStored has the words of Kubernetes.
-var errNotStored = errors.New("failed to store audit event")
+// errEventNotStored has the text of Kubernetes.
+var errEventNotStored = errors.New("failed to store audit event")
 
-// refuse answers a request with an error before it is known who asks.
-func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	c.refuseBy(w, r, func(w http.ResponseWriter, r *http.Request) { c.Responder.Error(w, r, err) })
+// reject answers a request with an error before its user is known.
+func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
+	c.rejectWith(w, r, func(w http.ResponseWriter, r *http.Request) { c.Responder.Error(w, r, err) })
 }
 
-// refuseBy has answer do so.
-func (c *Config) refuseBy(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
-	if rec := c.record(w, r); rec != nil {
+// rejectWith is reject with an answer function instead of an error.
+func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
+	if rec := c.openRecord(w, r); rec != nil {
 		rec.Refuse()
-		_, words := request.WaitsFrom(r.Context()).Arrival()
-		rec.AnnotateAll(words)
+		_, annotations := request.WaitsFrom(r.Context()).Arrival()
+		rec.AnnotateAll(annotations)
 		defer rec.Close()
 		if !audit.Attach(r.Context(), rec) {
 			r = r.WithContext(audit.With(r.Context(), rec))
@@ -83,7 +83,7 @@ func (c *Config) refuseBy(w http.ResponseWriter, r *http.Request, answer http.Ha
 	answer(w, r)
 }
 
-// auditedWriter tells a record when the answer begins.
+// auditedWriter notifies an audit record when the response begins.
 type auditedWriter struct {
 	http.ResponseWriter
 	rec   *audit.Record
@@ -99,7 +99,7 @@ func (w *auditedWriter) begin(code int) {
 }
 
 func (w *auditedWriter) WriteHeader(code int) {
-	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // others announce the answer
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // informational responses do not begin it
 		w.begin(code)
 	}
 	w.ResponseWriter.WriteHeader(code)

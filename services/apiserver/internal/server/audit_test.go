@@ -28,21 +28,21 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// level is a policy that tells of everything at a level.
-type level audit.Level
+// levelPolicy is a policy that records all requests at one level.
+type levelPolicy audit.Level
 
-func (l level) Decide(*requestinfo.Info, *request.User) audit.Decision {
+func (l levelPolicy) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: audit.Level(l)}
 }
 
-// kept is a sink that keeps what it is told, and takes nothing while it fails.
-type kept struct {
+// recordingSink is a sink that keeps copies of events, or returns fail.
+type recordingSink struct {
 	mu     sync.Mutex
 	events []*audit.Event
 	fail   error
 }
 
-func (k *kept) Process(_ context.Context, e *audit.Event) error {
+func (k *recordingSink) Process(_ context.Context, e *audit.Event) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.fail != nil {
@@ -60,8 +60,8 @@ func (k *kept) Process(_ context.Context, e *audit.Event) error {
 	return nil
 }
 
-// stages are what was told, in short: stage, code and user.
-func (k *kept) stages() (out []string) {
+// stages returns stage, code and user of each event.
+func (k *recordingSink) stages() (out []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range k.events {
@@ -77,21 +77,21 @@ func (k *kept) stages() (out []string) {
 	return out
 }
 
-// nobody lets nobody in.
-type nobody struct{}
+// rejectingAuthenticator authenticates no request.
+type rejectingAuthenticator struct{}
 
-func (nobody) Authenticate(*http.Request) (*request.User, error) {
-	return nil, errors.New("who are you?")
+func (rejectingAuthenticator) Authenticate(*http.Request) (*request.User, error) {
+	return nil, errors.New("no credentials")
 }
 
-type audited struct {
-	*kept
+type auditFixture struct {
+	*recordingSink
 	http.Handler
 	registry *prometheus.Registry
-	ran      int
+	handled  int
 }
 
-func newAudited(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *audited {
+func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -101,17 +101,17 @@ func newAudited(t *testing.T, l audit.Level, change func(*server.Config), mux ht
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &audited{kept: &kept{}, registry: prometheus.NewRegistry()}
+	a := &auditFixture{recordingSink: &recordingSink{}, registry: prometheus.NewRegistry()}
 	config := server.Config{
 		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a.ran++
+			a.handled++
 			mux(w, r)
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: always{&request.User{Name: "ada"}}, Authorizer: &rules{},
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: fixedUser{&request.User{Name: "ada"}}, Authorizer: &impersonationRules{},
 		Metrics: server.NewMetrics(a.registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
-			Policy: level(l), Sinks: []audit.Sink{a.kept}, Metrics: audit.NewMetrics(a.registry), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 20, MaxObjects: 1 << 20,
+			Policy: levelPolicy(l), Sinks: []audit.Sink{a.recordingSink}, Metrics: audit.NewMetrics(a.registry), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 20, MaxObjects: 1 << 20,
 		}),
 	}
 	if change != nil {
@@ -123,7 +123,7 @@ func newAudited(t *testing.T, l audit.Level, change func(*server.Config), mux ht
 	return a
 }
 
-func (a *audited) do(r *http.Request) (rec *httptest.ResponseRecorder, failure any) {
+func (a *auditFixture) do(r *http.Request) (rec *httptest.ResponseRecorder, failure any) {
 	rec = httptest.NewRecorder()
 	defer func() { failure = recover() }()
 	a.ServeHTTP(rec, r)
@@ -131,12 +131,11 @@ func (a *audited) do(r *http.Request) (rec *httptest.ResponseRecorder, failure a
 }
 
 const (
-	auditedList  = "/api/v1/namespaces/a/pods"
-	auditedWatch = auditedList + "?watch=1"
+	listPath  = "/api/v1/namespaces/a/pods"
+	watchPath = listPath + "?watch=1"
 )
 
-// TestNobodyEscapesTheAuditLog however a request ends.
-func TestNobodyEscapesTheAuditLog(t *testing.T) {
+func TestEveryOutcomeIsAudited(t *testing.T) {
 	answer := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
 	for name, c := range map[string]struct {
 		change func(*server.Config)
@@ -148,34 +147,34 @@ func TestNobodyEscapesTheAuditLog(t *testing.T) {
 		panics bool
 	}{
 		"a read":  {mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
-		"a watch": {path: auditedWatch, mux: answer, want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
-		"a watch that is only flushed": {path: auditedWatch, mux: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
+		"a watch": {path: watchPath, mux: answer, want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
+		"a watch that is only flushed": {path: watchPath, mux: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
-		"a watch without an answer": {path: auditedWatch, mux: func(http.ResponseWriter, *http.Request) {},
+		"a watch without an answer": {path: watchPath, mux: func(http.ResponseWriter, *http.Request) {},
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
-		"what is announced is no answer": {mux: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
+		"an informational response": {mux: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
 			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"}},
 		"a panic": {mux: func(http.ResponseWriter, *http.Request) { panic("oh") }, want: []string{"RequestReceived ada", "Panic 500 ada"}, panics: true},
 		"cut off": {mux: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: []string{"RequestReceived ada", "Panic 500 ada"}, panics: true},
-		"a late panic": {path: auditedWatch, mux: func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
+		"a late panic": {path: watchPath, mux: func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"}, panics: true},
 		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
-		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = nobody{} }, want: []string{"ResponseStarted 401"}},
-		"a bad timeout":        {path: auditedList + "?timeout=x", want: []string{"ResponseStarted 400"}},
-		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } }, want: []string{"ResponseStarted 429"}},
-		"an address for which there is no turn": {path: auditedList + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
+		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} }, want: []string{"ResponseStarted 401"}},
+		"a bad timeout":        {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
+		"reloading":            {change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } }, want: []string{"ResponseStarted 429"}},
+		"a long URL without a permit": {path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
 			c.LargeRequests = serving.NewLargeRequests(1)
 			c.LargeRequests.EnterNow()
 		}, want: []string{"ResponseStarted 429"}},
 		"may not impersonate": {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
-		"nobody can decide":   {change: func(c *server.Config) { c.Authorizer = undecidable{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
+		"authorization fails": {change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
 		"an odd path":         {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAudited(t, audit.RequestResponse, c.change, c.mux)
+			a := newAuditFixture(t, audit.RequestResponse, c.change, c.mux)
 			path := c.path
 			if path == "" {
-				path = auditedList
+				path = listPath
 			}
 			r := httptest.NewRequest("GET", path, nil)
 			for i := 0; i < len(c.header); i += 2 {
@@ -188,31 +187,31 @@ func TestNobodyEscapesTheAuditLog(t *testing.T) {
 			}
 			rec, failure := a.do(r)
 			if got := a.stages(); !slices.Equal(got, c.want) {
-				t.Errorf("told %q, want %q", got, c.want)
+				t.Errorf("got events %q, want %q", got, c.want)
 			}
 			if (failure != nil) != c.panics {
-				t.Errorf("panics with %v", failure)
+				t.Errorf("got panic %v, want one = %t", failure, c.panics)
 			}
 			if a.events[0].ID != rec.Header().Get("Audit-Id") || a.events[0].ID == "" {
-				t.Errorf("told as %q, answered as %q", a.events[0].ID, rec.Header().Get("Audit-Id"))
+				t.Errorf("got event id %q, want the id %q of the response", a.events[0].ID, rec.Header().Get("Audit-Id"))
 			}
 		})
 	}
 }
 
-type undecidable struct{}
+type failingAuthorizer struct{}
 
-func (undecidable) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
-	return authz.NoOpinion, "", errors.New("nobody knows")
+func (failingAuthorizer) Authorize(context.Context, *authz.Attributes) (authz.Decision, string, error) {
+	return authz.NoOpinion, "", errors.New("no authority")
 }
 
-// TestWhatCannotBeToldIsNotDone where the sink says so.
-func TestWhatCannotBeToldIsNotDone(t *testing.T) {
-	a := newAudited(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
+// A request is not handled if the sink fails.
+func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
+	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 	a.fail = errors.New("the disk is full")
-	rec, _ := a.do(httptest.NewRequest("GET", auditedList, nil))
-	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") || strings.Contains(rec.Body.String(), "disk") || a.ran != 0 {
-		t.Errorf("answered %d %s, ran %d times", rec.Code, rec.Body, a.ran)
+	rec, _ := a.do(httptest.NewRequest("GET", listPath, nil))
+	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") || strings.Contains(rec.Body.String(), "disk") || a.handled != 0 {
+		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, a.handled)
 	}
 	families, err := a.registry.Gather()
 	if err != nil {
@@ -220,19 +219,19 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	}
 	for _, f := range families {
 		if f.GetName() == "apiserver_audit_requests_rejected_total" && f.Metric[0].GetCounter().GetValue() != 1 {
-			t.Errorf("counted %v", f)
+			t.Errorf("got %v, want 1", f)
 		}
 	}
 	a.fail = nil
-	if rec, _ := a.do(httptest.NewRequest("GET", auditedList, nil)); rec.Code != 200 || a.ran != 1 {
-		t.Errorf("afterwards: %d, ran %d times", rec.Code, a.ran)
+	if rec, _ := a.do(httptest.NewRequest("GET", listPath, nil)); rec.Code != 200 || a.handled != 1 {
+		t.Errorf("afterwards: got %d, handled %d times, want 200 and 1", rec.Code, a.handled)
 	}
 }
 
-// TestWhereTheTimeWent is told of slow requests, but not of watches.
-func TestWhereTheTimeWent(t *testing.T) {
-	for path, want := range map[string]bool{auditedList: true, auditedWatch: false} {
-		a := newAudited(t, audit.Metadata, func(c *server.Config) {
+// Slow requests have latency annotations, watches do not.
+func TestSlowRequestHasLatencyAnnotations(t *testing.T) {
+	for path, want := range map[string]bool{listPath: true, watchPath: false} {
+		a := newAuditFixture(t, audit.Metadata, func(c *server.Config) {
 			c.Audit.Slow = time.Nanosecond
 		}, func(w http.ResponseWriter, r *http.Request) {
 			audit.From(r.Context()).Spent(audit.MutatingWebhook, time.Second)
@@ -240,49 +239,49 @@ func TestWhereTheTimeWent(t *testing.T) {
 			_, _ = w.Write(nil)
 		})
 		a.do(httptest.NewRequest("GET", path, nil))
-		told := a.events[len(a.events)-1].Annotations
-		if got := told.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
-			t.Errorf("%s: told %v", path, told)
+		annotations := a.events[len(a.events)-1].Annotations
+		if got := annotations.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
+			t.Errorf("%s: got annotations %v", path, annotations)
 		}
 		for _, part := range []string{"total", "authorization", "response-write"} {
-			if got := told.Get("apiserver.latency.k8s.io/"+part) != ""; got != want {
-				t.Errorf("%s: %s is told: %v", path, part, got)
+			if got := annotations.Get("apiserver.latency.k8s.io/"+part) != ""; got != want {
+				t.Errorf("%s: annotation of %s = %v, want %v", path, part, got, want)
 			}
 		}
 	}
 }
 
-// TestNothingIsToldAtLevelNone, and handlers see the writer that they would see without.
-func TestNothingIsToldAtLevelNone(t *testing.T) {
-	a := newAudited(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
+// At level None no event is recorded and handlers get the unwrapped response writer.
+func TestLevelNoneRecordsNothing(t *testing.T) {
+	a := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
 		if audit.From(r.Context()) != nil || strings.Contains(fmt.Sprintf("%T", w), "audit") {
-			t.Errorf("there is a record in %T", w)
+			t.Errorf("audited writer %T at level None", w)
 		}
 	})
-	if a.do(httptest.NewRequest("GET", auditedList, nil)); len(a.events) != 0 || a.ran != 1 {
-		t.Errorf("told %q", a.stages())
+	if a.do(httptest.NewRequest("GET", listPath, nil)); len(a.events) != 0 || a.handled != 1 {
+		t.Errorf("got events %q, want none", a.stages())
 	}
 }
 
-// TestTooManyRequestsAreTold: who is refused for that is known.
-func TestTooManyRequestsAreTold(t *testing.T) {
-	var a *audited
-	a = newAudited(t, audit.Metadata, func(c *server.Config) { c.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
-		a.do(httptest.NewRequest("GET", auditedList, nil))
+// A request rejected by the in-flight limit is recorded with its user.
+func TestRejectedRequestIsAudited(t *testing.T) {
+	var a *auditFixture
+	a = newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.MaxInFlight = 1 }, func(w http.ResponseWriter, _ *http.Request) {
+		a.do(httptest.NewRequest("GET", listPath, nil))
 		w.WriteHeader(200)
 	})
-	a.do(httptest.NewRequest("GET", auditedList, nil))
+	a.do(httptest.NewRequest("GET", listPath, nil))
 	if got, want := a.stages(), []string{"RequestReceived ada", "RequestReceived ada", "ResponseComplete 429 ada", "ResponseComplete 200 ada"}; !slices.Equal(got, want) {
-		t.Errorf("told %q, want %q", got, want)
+		t.Errorf("got events %q, want %q", got, want)
 	}
 }
 
-// TestWhatIsHeldIsGivenBack; a user holds as much as is free at most.
-func TestWhatIsHeldIsGivenBack(t *testing.T) {
+// The memory of recorded objects is released after each request. One user gets at most the free memory.
+func TestAuditMemoryIsReleased(t *testing.T) {
 	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`)
-	var a *audited
+	var a *auditFixture
 	var inner func()
-	a = newAudited(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
+	a = newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
 		rec := audit.From(r.Context())
 		rec.Shown(text)
 		if next := inner; next != nil {
@@ -291,11 +290,11 @@ func TestWhatIsHeldIsGivenBack(t *testing.T) {
 		}
 		_, _ = w.Write(text)
 	})
-	for range 10 { // there is room for each
-		a.do(httptest.NewRequest("GET", auditedList, nil))
+	for range 10 { // one after the other
+		a.do(httptest.NewRequest("GET", listPath, nil))
 	}
-	inner = func() { a.do(httptest.NewRequest("GET", auditedList, nil)) }
-	a.do(httptest.NewRequest("GET", auditedList, nil))
+	inner = func() { a.do(httptest.NewRequest("GET", listPath, nil)) }
+	a.do(httptest.NewRequest("GET", listPath, nil))
 	whole, cut := 0, 0
 	for _, e := range a.events {
 		if e.Stage == audit.ResponseComplete && e.ResponseObject != nil {
@@ -305,13 +304,12 @@ func TestWhatIsHeldIsGivenBack(t *testing.T) {
 		}
 	}
 	if whole != 11 || cut != 1 {
-		t.Errorf("%d whole, %d cut", whole, cut)
+		t.Errorf("got %d complete and %d truncated events, want 11 and 1", whole, cut)
 	}
 }
 
-// TestEscapesCountToo: what is told takes more room than what was answered, where that
-// looks like markup.
-func TestEscapesCountToo(t *testing.T) {
+// The size limit applies to the event, in which markup characters are escaped.
+func TestEscapedSizeCounts(t *testing.T) {
 	for text, want := range map[string]bool{
 		strings.Repeat("x", 400<<10):       true,
 		strings.Repeat("<", 80<<10):        true,
@@ -319,38 +317,38 @@ func TestEscapesCountToo(t *testing.T) {
 		strings.Repeat("\u2028", 80<<10):   true,
 		strings.Repeat("\u2028x", 150<<10): false,
 	} {
-		a := newAudited(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
+		a := newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
 			audit.From(r.Context()).Shown([]byte(`"` + text + `"`))
 			w.WriteHeader(200)
 		})
-		a.do(httptest.NewRequest("GET", auditedList, nil))
+		a.do(httptest.NewRequest("GET", listPath, nil))
 		last := a.events[len(a.events)-1]
 		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 || want == (last.Annotations.Get(audit.Truncated) == "true") {
-			t.Errorf("%d of %.5q: told %v, %d bytes, %v", len(text), text, got, len(last.ResponseObject), last.Annotations)
+			t.Errorf("%d bytes of %.5q: recorded = %v, want %v; %d bytes, %v", len(text), text, got, want, len(last.ResponseObject), last.Annotations)
 		}
 	}
 }
 
-// BenchmarkAudit is what the filter costs a request, which does nothing else.
+// BenchmarkAudit measures the cost of the filter.
 func BenchmarkAudit(b *testing.B) {
 	for _, l := range []audit.Level{audit.None, audit.Metadata} {
 		b.Run(l.String(), func(b *testing.B) {
 			t := &testing.T{}
-			a := newAudited(t, l, func(c *server.Config) {
-				c.Audit = audit.New(audit.Config{Policy: level(l), Sinks: []audit.Sink{nowhere{}}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1, MaxObjects: 1})
+			a := newAuditFixture(t, l, func(c *server.Config) {
+				c.Audit = audit.New(audit.Config{Policy: levelPolicy(l), Sinks: []audit.Sink{discardSink{}}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1, MaxObjects: 1})
 			}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 			b.ReportAllocs()
 			for b.Loop() {
-				a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", auditedList+"/p", nil))
+				a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", listPath+"/p", nil))
 			}
 		})
 	}
 }
 
-// nowhere encodes events and forgets them.
-type nowhere struct{}
+// discardSink encodes and discards events.
+type discardSink struct{}
 
-func (nowhere) Process(_ context.Context, e *audit.Event) error {
+func (discardSink) Process(_ context.Context, e *audit.Event) error {
 	e.AppendLine(make([]byte, 0, 2048))
 	return nil
 }

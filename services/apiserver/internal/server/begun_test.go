@@ -18,19 +18,19 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// connect is a request for a command.
-var connect = &requestinfo.Info{
+// execInfo is the request info of a pod exec.
+var execInfo = &requestinfo.Info{
 	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
 	Target: &apiset.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
 }
 
-// TestSlotsOfWhatIsCarriedOn are others', where there is no flow control.
-func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
+// Without flow control, a proxied connection does not count against MaxInFlight.
+func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
 	var inside http.HandlerFunc
-	h := c.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
+	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
-		ctx := request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)
+		ctx := request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
@@ -39,23 +39,24 @@ func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
 	inside = func(w http.ResponseWriter, r *http.Request) {
 		inside = func(http.ResponseWriter, *http.Request) {}
 		if code := get(); code != 429 {
-			t.Errorf("before it is carried on: %d", code)
+			t.Errorf("before the connection is proxied: got %d, want 429", code)
 		}
 		request.Begun(r.Context())
 		for range 2 {
 			if code := get(); code != 200 {
-				t.Errorf("it keeps its slot after it is carried on: %d", code)
+				t.Errorf("after the connection is proxied: got %d, want 200", code)
 			}
 		}
 	}
-	ask(connect)
+	ask(execInfo)
 	if code := get(); code != 200 {
-		t.Errorf("after its end: %d", code)
+		t.Errorf("after the end: got %d, want 200", code)
 	}
 }
 
-// TestSeatsOfWhatHasBegun are others', also of what is large, or may be, and has begun as such before.
-func TestSeatsOfWhatHasBegun(t *testing.T) {
+// A request releases its seats when it has begun, also if a filter outside registered a function for
+// that event.
+func TestBegunRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string
 		op     *requestinfo.Info
@@ -63,7 +64,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 	}{
 		"watch, short target":        {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
 		"watch, long target":         {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
-		"exec":                       {"GET", connect, "command=x"},
+		"exec":                       {"GET", execInfo, "command=x"},
 		"patch of an aggregated API": {"PATCH", &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 		"get of an aggregated API":   {"GET", &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 	} {
@@ -73,9 +74,9 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 			}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 			var inside http.HandlerFunc
-			h := c.receive(c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
+			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), somebody("a").User)
+				ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -83,32 +84,31 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 			inside = func(w http.ResponseWriter, r *http.Request) {
 				inside = func(http.ResponseWriter, *http.Request) {}
 				if code := get(); code != 429 {
-					t.Errorf("before it has begun: %d", code)
+					t.Errorf("before the request has begun: got %d, want 429", code)
 				}
 				request.Begun(r.Context())
 				if code := get(); code != 200 {
-					t.Errorf("it keeps its seat after it has begun: %d", code)
+					t.Errorf("after the request has begun: got %d, want 200", code)
 				}
 			}
-			ctx := request.WithUser(requestinfo.Carry(t.Context(), tc.op), somebody("a").User)
+			ctx := request.WithUser(requestinfo.Carry(t.Context(), tc.op), newClient("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
 }
 
-// TestSeatsOfWhatEndsWhileItWaitsForThem go back when they come.
-func TestSeatsOfWhatEndsWhileItWaitsForThem(t *testing.T) {
+func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
 		op := &requestinfo.Info{Verb: "get", Path: "/version"}
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), somebody("a").User, op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
 			if err != nil {
 				t.Fatal(err)
 			}
 			return r
 		}
-		w := &turn{flow: flow, stalled: newSlots(1), ctx: t.Context(), user: somebody("a"), request: enter()}
+		w := &seatHolder{flow: flow, stalled: newFairBudget(1), ctx: t.Context(), user: newClient("a"), request: enter()}
 		w.pause()
 		other := enter()
 		resumed := make(chan error)
@@ -123,7 +123,7 @@ func TestSeatsOfWhatEndsWhileItWaitsForThem(t *testing.T) {
 		begin := time.Now()
 		flow.End(enter())
 		if waited := time.Since(begin); waited > 0 {
-			t.Errorf("the next one waits %v for the seats of nobody", waited)
+			t.Errorf("the next request waited %v for seats, want 0", waited)
 		}
 	})
 }

@@ -19,88 +19,89 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// Config is what the front door needs.
+// Config holds the dependencies of Handler.
 type Config struct {
 	Mux           http.Handler
 	Responder     responsewriters.Responder
 	Authenticator authn.Authenticator
 	Authorizer    authz.Authorizer
 	Metrics       *Metrics
-	// Kinds are what is served; each request sees them as they were when it came.
+	// Kinds is the API set. Each request sees the set that was current when the request arrived.
 	Kinds *apiset.Live
-	// Newest, if set, is the set as the whole suite knows it, for requests that
-	// name what Kinds does not have yet. It waits no longer than it must.
-	Newest func(context.Context) *apiset.Set
-	// Foreign, if set, knows who else answers.
-	Foreign Foreign
-	// Reloading, if set, tells that what a request is about is of a history that the store has
-	// no more, and what it has now is being loaded.
+	// Refresh, if set, returns the newest API set of all replicas. It is called for requests about
+	// resources that Kinds does not contain yet, and may read the store.
+	Refresh func(context.Context) *apiset.Set
+	// Delegates finds other servers that answer for resources that this server does not serve.
+	Delegates Delegates
+	// Reloading, if set, reports whether the cache of the requested resource is being reloaded because
+	// the store's history was replaced, for example by a restored backup.
 	Reloading func(*requestinfo.Info) bool
 	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.
 	RequestTimeout time.Duration
-	// Flow shares the server among its clients, by what Width says that requests are
-	// worth. Without it MaxInFlight and MaxMutatingInFlight bound them.
+	// Flow is the flow control. Width returns how many seats a request takes. Without Flow,
+	// MaxInFlight and MaxMutatingInFlight limit requests.
 	Flow  *flowcontrol.Controller
 	Width func(op *requestinfo.Info, most int) flowcontrol.Width
-	// MaxInFlight and MaxMutatingInFlight bound the requests that are worked
-	// on at a time; 0 means no bound.
+	// MaxInFlight and MaxMutatingInFlight are the maximum numbers of concurrent reads and writes;
+	// 0 means no limit.
 	MaxInFlight, MaxMutatingInFlight int
 	// StrictTransportSecurity is the value of the header, if any.
 	StrictTransportSecurity []string
-	// GoawayChance is the share of HTTP/2 requests whose connection is closed,
-	// so that clients spread over replicas.
+	// GoawayChance is the fraction of HTTP/2 requests after which the connection is closed, so that
+	// clients spread over replicas.
 	GoawayChance float64
-	// LargeRequests are the turns in which large requests are worked on.
+	// LargeRequests limits how many large requests are processed at the same time.
 	LargeRequests serving.LargeRequests
-	// Audit, if set, tells what becomes of requests.
+	// Audit, if set, records audit events.
 	Audit *audit.Trail
-	// Held, if set, tells of resources whose writes have to wait, and why; it may wait itself.
-	Held func(ctx context.Context, r schema.GroupResource, custom bool) (why error, held bool)
-	// Slow is when a request is told of in the log; 0 means half a second.
+	// StorageVersionPending, if set, reports whether writes of a resource must wait for the registration
+	// of its storage version. why is the last registration error. The function may block.
+	StorageVersionPending func(ctx context.Context, r schema.GroupResource, custom bool) (why error, pending bool)
+	// Slow is the duration from which a request is logged as slow; 0 means half a second.
 	Slow time.Duration
-	// Traces, if set, makes spans of requests.
+	// Traces, if set, creates spans for requests.
 	Traces *tracing.Provider
 	// AllowedOrigins are patterns of origins that browsers may call from.
 	AllowedOrigins []string
 }
 
-// Handler builds the chain of filters. A request passes them from the first to
-// the last of this list, an answer from the last to the first.
+// Handler builds the filter chain. A request passes the filters from the first to the last of the
+// list, a response from the last to the first.
 func Handler(c Config) (http.Handler, error) {
-	cors, err := c.cors()
+	cors, err := c.corsFilter()
 	if err != nil {
 		return nil, err
 	}
 	if c.Kinds != nil {
 		c.Metrics.keepWhileServed(c.Kinds)
 	}
-	limit := c.limit
+	limit := c.withInFlightLimit
 	if c.Flow != nil {
-		limit = c.fair
+		limit = c.withFlowControl
 	}
 	filters := []func(http.Handler) http.Handler{
-		c.resolve,         // all that follow go by what the request does
-		c.observe,         // access log and metrics see the answers of all below
-		c.securityHeaders, // on every answer, refusals too
-		c.goaway,          // before work is spent on a connection that is to close
-		cors,              // browsers ask before they send credentials
-		c.negotiable,      // 431: answers of all below are negotiated
-		c.deadline,        // bounds all that follow
-		c.reloading,       // 429: authentication and authorization need loaded objects
-		c.warnings,        // authentication and handlers add Warning headers
-		c.authenticate,    // 401: who asks
-		c.trace,           // the span of the request, which privileged users control
-		c.audit,           // tells of all below, and by refuse of those before
-		c.impersonate,     // 403: all that follow see whom the client wants to be
-		c.settle,          // asks newest what a resource is that is not known here
-		limit,             // 429, before authorization spends anything
-		c.authorize,       // 403: may they
-		c.newest,          // looks, for who may have what settle asks about
-		c.hold,            // 503: it is not said yet what would be stored
-		c.operation,       // the span of what is done
-		c.receive,         // only bodies of authorized requests are read
-		c.work,            // large requests take turns
+		c.withRequestInfo,      // all later filters need the request info
+		c.withMetrics,          // access log and metrics cover the responses of all later filters
+		c.withSecurityHeaders,  // on every response, also on rejections
+		c.withGoaway,           // before work for a connection that will close
+		cors,                   // preflight requests carry no credentials
+		c.withNegotiationLimit, // 431: later filters negotiate their responses
+		c.withDeadline,         // limits the time of all later filters
+		c.withReloadCheck,      // 429: authentication and authorization need loaded objects
+		c.withWarnings,         // authentication and handlers add Warning headers
+		c.withAuthentication,   // 401
+		c.withTracing,          // needs the user: privileged users continue their own traces
+		c.withAudit,            // records all later filters; reject records the earlier ones
+		c.withImpersonation,    // 403: later filters see the impersonated user
+		c.withUnknownResource,  // repeats the request with the API set of withAPISetRefresh
+		limit,                  // 429, before the cost of authorization
+		c.withAuthorization,    // 403
+		c.withAPISetRefresh,    // reads the newest API set for an authorized request
+		c.withStorageVersion,   // 503: the storage version is not registered yet
+		c.withOperationSpan,    // the span of the operation
+		c.withBody,             // only bodies of authorized requests are read
+		c.withWorkLimit,        // limits concurrent large requests
 	}
 	h := c.Mux
 	for i := len(filters) - 1; i >= 0; i-- {

@@ -6,8 +6,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// client is the user of a request, and the principal that the limits of this package count
-// it under.
+// client is the user of a request and the principal under which the limits of this package count it.
 type client struct {
 	*request.User
 	principal string

@@ -10,10 +10,9 @@ import (
 
 const originsHelp = "each pattern must be anchored to the start of the host by '^' or '//', and to its end by '$' or ':', as in '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
-// CheckOrigins says what is wrong with patterns of origins. One that is not
-// anchored would admit other hosts than those it names: example.com is in
-// evil-example.com.attacker.net. That it has the marks of an anchor is all that is
-// asked for, as in Kubernetes.
+// CheckOrigins validates patterns of origins. A pattern must be anchored, because otherwise example.com
+// matches evil-example.com.attacker.net. As in Kubernetes, the check only looks for the characters of an
+// anchor.
 func CheckOrigins(patterns []string) (errs []error) {
 	for _, p := range patterns {
 		if p == "" {
@@ -45,14 +44,14 @@ func checkOrigin(pattern string) error {
 	return nil
 }
 
-// endsHost tells whether a pattern says where the host ends. The colon behind a
-// scheme passes the check, and does not.
+// endsHost reports whether a pattern anchors the end of the host. The colon after a scheme passes
+// CheckOrigins, but anchors nothing.
 func endsHost(pattern string) bool {
 	return strings.ContainsAny(strings.ReplaceAll(pattern, "://", ""), "$:")
 }
 
-// cors lets browsers call from the origins allowed.
-func (c *Config) cors() (func(http.Handler) http.Handler, error) {
+// corsFilter returns the filter that adds CORS headers for allowed origins and answers preflight requests.
+func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, o := range c.AllowedOrigins {
 		re, err := regexp.Compile(o)
@@ -61,7 +60,7 @@ func (c *Config) cors() (func(http.Handler) http.Handler, error) {
 		}
 		patterns = append(patterns, re)
 		if !endsHost(o) {
-			c.Logger.Warn("a pattern of --cors-allowed-origins admits origins that go on behind the host it names; end it with (:|$)", "pattern", o)
+			c.Logger.Warn("pattern in --cors-allowed-origins does not anchor the end of the host; end it with (:|$)", "pattern", o)
 		}
 	}
 	return func(next http.Handler) http.Handler {

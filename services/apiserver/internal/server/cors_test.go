@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-func TestOriginsAreAnchored(t *testing.T) {
+func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	const unpinned = "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header, help: "
 	for pattern, want := range map[string]string{
 		`example.com`:                unpinned,
@@ -43,8 +43,8 @@ func TestOriginsAreAnchored(t *testing.T) {
 	}
 }
 
-// corsServer answers 200 to what passes the filters, and logs.
-func corsServer(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
+// newCORSHandler returns a handler that answers 200 to all requests that pass the filters, and its log.
+func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -52,7 +52,7 @@ func corsServer(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	}
 	var log bytes.Buffer
 	h, err := server.Handler(server.Config{
-		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: always{&request.User{Name: "u"}},
+		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: fixedUser{&request.User{Name: "u"}},
 		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
 	})
@@ -62,8 +62,8 @@ func corsServer(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	return h, &log
 }
 
-func TestBrowsersMayCallFromAllowedOriginsAlone(t *testing.T) {
-	h, log := corsServer(t, `//example\.com(:|$)`, `^http://localhost:`)
+func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
+	h, log := newCORSHandler(t, `//example\.com(:|$)`, `^http://localhost:`)
 	for origin, allowed := range map[string]bool{
 		"https://example.com": true, "http://example.com:8080": true, "http://localhost:80": true,
 		"https://evil-example.com": false, "https://example.com.attacker.net": false, "https://evil-example.com.attacker.net": false, "": false,
@@ -81,23 +81,23 @@ func TestBrowsersMayCallFromAllowedOriginsAlone(t *testing.T) {
 			}
 			preflight := allowed && method == http.MethodOptions
 			if got := w.Header().Get("Access-Control-Allow-Origin"); got != want || (w.Code == http.StatusNoContent) != preflight {
-				t.Errorf("%s from %q: allowed %q, %d", method, origin, got, w.Code)
+				t.Errorf("%s from %q: got allowed origin %q and code %d, want %q", method, origin, got, w.Code, want)
 			}
 		}
 	}
 	if log.Len() > 0 {
-		t.Errorf("said %s", log)
+		t.Errorf("unexpected log: %s", log)
 	}
-	h, _ = corsServer(t, `^.*$`)
+	h, _ = newCORSHandler(t, `^.*$`)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
 	if _, is := w.Header()["Access-Control-Allow-Origin"]; is || w.Code == http.StatusNoContent {
-		t.Errorf("who names no origin is no browser: %d %v", w.Code, w.Header())
+		t.Errorf("request without Origin: got %d %v, want no CORS headers", w.Code, w.Header())
 	}
 	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
-		t.Errorf("a pattern that cannot be read: %v", err)
+		t.Errorf("invalid pattern: got error %v", err)
 	}
-	if _, log = corsServer(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("nobody warned of a host without an end: %s", log)
+	if _, log = newCORSHandler(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("no warning about a pattern without host end: %s", log)
 	}
 }

@@ -1,4 +1,4 @@
-// Package server is the front door: the filters that every request passes, in
-// one list (chain.go), and the paths that are served (mux.go). The app builds
-// it; endpoints, discovery and openapi do the work behind it.
+// Package server holds the filters that every request passes, in one list (chain.go), and the routing
+// of paths to handlers (mux.go). Package build constructs it. The handlers, discovery and OpenAPI
+// documents are behind it.
 package server

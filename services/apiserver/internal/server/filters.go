@@ -25,17 +25,17 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// longQuery is the size in bytes from which a query is not read for LongRunning.
-const longQuery = 1 << 10
+// maxParsedQuery is the size in bytes up to which LongRunning parses a query.
+const maxParsedQuery = 1 << 10
 
-// LongRunning tells requests that last as long as the client likes, before the
-// filters have run, and before large ones have a turn.
-func LongRunning(kinds *apiset.Live, foreign Foreign) func(*http.Request) bool {
+// LongRunning returns a function that reports whether a request is long-running. The function does not
+// need the filters. It does not parse long queries, because it runs before large requests need a permit.
+func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool {
 	return func(r *http.Request) bool {
-		if len(r.URL.RawQuery) >= longQuery {
+		if len(r.URL.RawQuery) >= maxParsedQuery {
 			short, u := *r, *r.URL
 			u.RawQuery = ""
-			if v, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // nothing else matters
+			if v, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // only this parameter matters
 				u.RawQuery = url.Values{"watch": {v}}.Encode()
 			}
 			short.URL, r = &u, &short
@@ -45,44 +45,45 @@ func LongRunning(kinds *apiset.Live, foreign Foreign) func(*http.Request) bool {
 	}
 }
 
-// resolve decides what the request does, once; settle may know better later.
-func (c *Config) resolve(next http.Handler) http.Handler {
-	crowded := c.observe(c.securityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.refuseBy(w, r, func(w http.ResponseWriter, _ *http.Request) { tooMany(w, 1) })
+// withRequestInfo resolves the request info. Only withUnknownResource may replace it later.
+func (c *Config) withRequestInfo(next http.Handler) http.Handler {
+	overloaded := c.withMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })
 	})))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := c.operationOf(r)
+		op := c.requestInfo(r)
 		if op == nil {
-			crowded.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), c.beginningOf(r))))
+			overloaded.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), c.truncatedRequestInfo(r))))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), op)))
 	})
 }
 
-// operationOf is what a request is for; nil when it is large and did not get its turn.
-func (c *Config) operationOf(r *http.Request) *requestinfo.Info {
-	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeTarget {
-		ctx, cancel := context.WithTimeout(r.Context(), bodyWait(r.Context()))
+// requestInfo resolves the request info. It returns nil if the URL is large and no permit became free in
+// time.
+func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
+	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeURL {
+		ctx, cancel := context.WithTimeout(r.Context(), maxBodyWait(r.Context()))
 		defer cancel()
 		if c.LargeRequests.Enter(r.WithContext(ctx)) != nil {
 			return nil
 		}
 		defer c.LargeRequests.Leave()
 	}
-	return c.Foreign.Resolve(r, c.Kinds.Current())
+	return c.Delegates.Resolve(r, c.Kinds.Current())
 }
 
-// beginningOf is what a request seems to be for, by as much of its path as is read without a turn.
-// It is told of, and not done.
-func (c *Config) beginningOf(r *http.Request) *requestinfo.Info {
+// truncatedRequestInfo resolves the request info from the part of the path that needs no permit. It serves
+// metrics and audit of a rejected request, and is never executed.
+func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
 	short, u := *r, *r.URL
-	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeTarget)], ""
+	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeURL)], ""
 	short.URL = &u
-	return c.Foreign.Resolve(&short, c.Kinds.Current())
+	return c.Delegates.Resolve(&short, c.Kinds.Current())
 }
 
-func (c *Config) securityHeaders(next http.Handler) http.Handler {
+func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		id := auditID(r)
@@ -96,12 +97,12 @@ func (c *Config) securityHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// maxNegotiated is how many bytes the header fields may have that say which forms are sent and
-// wanted: clients send hundreds, and to read them takes some 100 µs a KiB, whoever asks.
-const maxNegotiated = 8 << 10
+// maxNegotiationFields is the maximum total size in bytes of the content negotiation header fields. Clients
+// send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is authenticated.
+const maxNegotiationFields = 8 << 10
 
-// negotiable refuses requests whose forms take long to negotiate.
-func (c *Config) negotiable(next http.Handler) http.Handler {
+// withNegotiationLimit rejects requests whose negotiation header fields are too long.
+func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
 	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
@@ -110,14 +111,14 @@ func (c *Config) negotiable(next http.Handler) http.Handler {
 				n += len(value)
 			}
 		}
-		if n <= maxNegotiated {
+		if n <= maxNegotiationFields {
 			next.ServeHTTP(w, r)
 			return
 		}
 		for _, name := range fields {
 			r.Header.Del(name)
 		}
-		c.refuse(w, r, status.LongFields(fields, maxNegotiated))
+		c.reject(w, r, status.LongFields(fields, maxNegotiationFields))
 	})
 }
 
@@ -132,8 +133,8 @@ func auditID(r *http.Request) string {
 	return audit.NewID()
 }
 
-// goaway closes the connection of a few HTTP/2 requests after their answer.
-func (c *Config) goaway(next http.Handler) http.Handler {
+// withGoaway closes the connection of a random fraction of HTTP/2 requests after the response.
+func (c *Config) withGoaway(next http.Handler) http.Handler {
 	if c.GoawayChance <= 0 {
 		return next
 	}
@@ -145,22 +146,22 @@ func (c *Config) goaway(next http.Handler) http.Handler {
 	})
 }
 
-// reloading refuses what is about objects while everything is loaded anew, which
-// takes as long as a start.
-func (c *Config) reloading(next http.Handler) http.Handler {
+// withReloadCheck rejects requests for a resource whose cache is being reloaded, which takes as long as at
+// startup.
+func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.Reloading != nil && requestinfo.From(r.Context()).IsResource && c.Reloading(requestinfo.From(r.Context())) {
 			w.Header().Set("Retry-After", "1")
-			c.refuse(w, r, status.Reloading())
+			c.reject(w, r, status.Reloading())
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// deadline bounds the request by --request-timeout, or less where the client
-// asks for less. The client of a watch has to go on reading.
-func (c *Config) deadline(next http.Handler) http.Handler {
+// withDeadline sets the deadline of the request to --request-timeout, or less if the client asks for less.
+// A watch has no deadline here, but its client must keep reading.
+func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if op := requestinfo.From(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
@@ -174,7 +175,7 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 			d, err := time.ParseDuration(s)
 			switch {
 			case err != nil:
-				c.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - parse error: %v", err)))
+				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - parse error: %v", err)))
 				return
 			case d > 0 && d < limit:
 				limit = d
@@ -187,28 +188,28 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 	})
 }
 
-func (c *Config) authenticate(next http.Handler) http.Handler {
+func (c *Config) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		var span tracing.Span
 		if c.Traces != nil {
 			var ctx context.Context
-			ctx, span = c.authentication(r.Context())
+			ctx, span = c.beginAuthenticationSpan(r.Context())
 			r = r.WithContext(ctx)
 		}
 		u, err := c.Authenticator.Authenticate(r)
-		warnOf(w, r)
+		setWarningHeaders(w, r)
 		span.End()
-		request.WaitsFrom(r.Context()).Authenticated(noted(c.Metrics.filters.authentication, begin))
+		request.WaitsFrom(r.Context()).Authenticated(observeSince(c.Metrics.filters.authentication, begin))
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
-			if errors.Is(err, webhookclient.ErrCrowded) { // who it is, nobody was asked
-				tooMany(w, 1)
+			if errors.Is(err, webhookclient.ErrCrowded) { // authentication did not happen
+				tooManyRequests(w, 1)
 				return
 			}
-			c.refuse(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			c.reject(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
 		request.SetPrincipal(r.Context(), request.PrincipalOf(u, r.RemoteAddr))
@@ -219,19 +220,19 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// Annotations of what was decided, and why.
+// Audit annotations of the authorization decision and its reason.
 const (
 	decisionAnnotation = "authorization.k8s.io/decision"
 	reasonAnnotation   = "authorization.k8s.io/reason"
 )
 
-func (c *Config) authorize(next http.Handler) http.Handler {
+func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.From(ctx))
 		rec, begin := audit.From(ctx), time.Now()
-		asking, span := c.step(ctx, "authorization")
-		d, reason, err := c.Authorizer.Authorize(asking, attrs)
+		spanned, span := c.beginSpan(ctx, "authorization")
+		d, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
 		took := time.Since(begin)
 		rec.Spent(audit.Authorization, took)
@@ -246,10 +247,10 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 			rec.Annotate(reasonAnnotation, "internal error")
 			if errors.Is(err, webhookclient.ErrCrowded) {
-				tooMany(w, 1)
+				tooManyRequests(w, 1)
 				return
 			}
-			undecided(w, r, err)
+			internalError(w, r, err)
 			return
 		}
 		rec.Annotate(decisionAnnotation, "forbid")
@@ -259,17 +260,16 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 	})
 }
 
-// undecided answers a request that nobody could decide on: it is not refused, and
-// may be tried again. The form is that of Kubernetes, which is plain text; what
-// would look like markup in it is not.
-func undecided(w http.ResponseWriter, r *http.Request, err error) {
+// internalError answers a request for which a filter failed. The client may retry it. The text has
+// the format of Kubernetes, plain text with escaped markup.
+func internalError(w http.ResponseWriter, r *http.Request, err error) {
 	text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }
 
-// warnOf sets the Warning headers before the request is handled. Handlers that
-// write plain text do not set them.
-func warnOf(w http.ResponseWriter, r *http.Request) {
+// setWarningHeaders sets the Warning headers before the request is handled, because handlers that write
+// plain text do not set them.
+func setWarningHeaders(w http.ResponseWriter, r *http.Request) {
 	if ws := request.WarningsFrom(r.Context()); ws != nil {
 		if headers := ws.Headers(); headers != nil {
 			w.Header()["Warning"] = headers
@@ -277,7 +277,7 @@ func warnOf(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (c *Config) warnings(next http.Handler) http.Handler {
+func (c *Config) withWarnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !request.SetWarnings(r.Context()) {
 			ctx, _ := request.WithWarnings(r.Context())

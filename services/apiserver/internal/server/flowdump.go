@@ -8,13 +8,13 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-const dumps = "/debug/api_priority_and_fairness/"
+const dumpPrefix = "/debug/api_priority_and_fairness/"
 
-// serveDump shows what flow control has at hand.
-func serveDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
+// serveFlowDump serves the debug dumps of flow control.
+func serveFlowDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
 	var b strings.Builder
 	var err error
-	switch strings.TrimPrefix(r.URL.Path, dumps) {
+	switch strings.TrimPrefix(r.URL.Path, dumpPrefix) {
 	case "dump_priority_levels":
 		err = c.DumpLevels(&b)
 	case "dump_queues":
@@ -31,5 +31,5 @@ func serveDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = w.Write([]byte(b.String())) // the client is gone
+	_, _ = w.Write([]byte(b.String())) // fails only if the client is gone
 }

@@ -22,7 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// Headers in which a client says as whom it wants to be seen.
+// Impersonation headers.
 const (
 	headerImpersonate = "Impersonate-"
 	impersonateUser   = headerImpersonate + "User"
@@ -31,43 +31,43 @@ const (
 	impersonateExtra  = headerImpersonate + "Extra-"
 )
 
-// perField is what each header field counts in bytes besides its text, as in HTTP/2 (RFC 9113,
-// "SETTINGS_MAX_HEADER_LIST_SIZE"): an empty group is asked about like any other.
-const perField = 32
+// headerFieldOverhead is the size in bytes that each header field counts besides its text, as in HTTP/2
+// (RFC 9113, "SETTINGS_MAX_HEADER_LIST_SIZE"). An empty group needs an authorization check like any other.
+const headerFieldOverhead = 32
 
 const authenticationGroup = "authentication." + api.Domain
 
 const (
-	// maxImpersonating users of many groups wait for turns at a time.
+	// maxImpersonating is the maximum number of requests with many impersonated groups that wait for a permit.
 	maxImpersonating = 100
-	// askedWithout a turn are so many parts of such a user, when others took it while another
-	// server answered about the one before.
-	askedWithout = 64
+	// questionsWithoutPermit is the number of checks that such a request may make without a permit after
+	// it lost its permit while an authorization webhook answered.
+	questionsWithoutPermit = 64
 )
 
-// errNoTurn is that there was none in time.
-var errNoTurn = errors.New("no turn of large requests")
+// errNoPermit reports that no permit became free in time.
+var errNoPermit = errors.New("no permit for a large request in time")
 
-// impersonate lets a client be seen as another user. Each part of that user
-// needs its own permission (specification: "Authorization", verb impersonate).
-func (c *Config) impersonate(next http.Handler) http.Handler {
-	room := newSlots(maxImpersonating)
-	room.strict = true
+// withImpersonation replaces the user of a request by the impersonated one. Each part of that user needs a
+// permission of its own (specification: "Authorization", verb impersonate).
+func (c *Config) withImpersonation(next http.Handler) http.Handler {
+	waiting := newFairBudget(maxImpersonating)
+	waiting.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := impersonated(r.Header)
+		target, err := parseImpersonation(r.Header)
 		if err != nil {
 			c.Responder.Error(w, r, err)
 			return
 		}
-		if who == nil {
-			c.Metrics.filters.impersonation.Observe(0) // looking at a clock would take longer
+		if target == nil {
+			c.Metrics.filters.impersonation.Observe(0) // reading the clock would take longer
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, begin := r.Context(), time.Now()
-		err = c.mayBe(r, who, room)
-		if errors.Is(err, errNoTurn) {
-			tooMany(w, 1)
+		err = c.authorizeImpersonation(r, target, waiting)
+		if errors.Is(err, errNoPermit) {
+			tooManyRequests(w, 1)
 			return
 		}
 		if err != nil {
@@ -75,49 +75,49 @@ func (c *Config) impersonate(next http.Handler) http.Handler {
 			c.Responder.Error(w, r, err)
 			return
 		}
-		complete(who.user)
+		addImpliedGroups(target.user)
 		for name := range r.Header {
 			if strings.HasPrefix(name, headerImpersonate) {
 				r.Header.Del(name)
 			}
 		}
 		if u := request.UserFrom(ctx); u.InGroup(api.GroupMasters) {
-			// An administrator or an authenticating proxy names the user that a request is for.
-			request.SetPrincipal(ctx, request.PrincipalOf(who.user, r.RemoteAddr))
+			// An administrator or an authenticating proxy acts on behalf of the impersonated user.
+			request.SetPrincipal(ctx, request.PrincipalOf(target.user, r.RemoteAddr))
 		}
-		audit.From(ctx).Impersonate(who.user)
-		noted(c.Metrics.filters.impersonation, begin)
-		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, who.user)))
+		audit.From(ctx).Impersonate(target.user)
+		observeSince(c.Metrics.filters.impersonation, begin)
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, target.user)))
 	})
 }
 
-// mayBe is why a client may not be seen as another user, nil if it may. Who may not be seen as
-// anybody of that name waits for no turn, and nothing else of that user is read.
-func (c *Config) mayBe(r *http.Request, w *wanted, room *slots) error {
-	if err := c.mayImpersonate(r, w.name()); err != nil {
+// authorizeImpersonation returns nil if the client may impersonate the user. It checks the name first, so
+// that a client without that permission waits for no permit and the other headers are not parsed.
+func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser, waiting *fairBudget) error {
+	if err := c.authorizeImpersonatedPart(r, w.nameAttributes()); err != nil {
 		return err
 	}
-	turn := userTurn{request: r, turns: c.LargeRequests, room: room, large: w.size >= largeTarget}
-	defer turn.leave()
-	if !turn.take() {
-		return errNoTurn
+	permit := impersonationPermit{request: r, limiter: c.LargeRequests, waiting: waiting, large: w.size >= largeURL}
+	defer permit.release()
+	if !permit.acquire() {
+		return errNoPermit
 	}
-	for a := range w.parts() {
+	for a := range w.partAttributes() {
 		if r.Context().Err() != nil {
 			return apierrors.NewTimeoutError("there is no time left to ask who may be impersonated", 1)
 		}
-		if !turn.take() {
-			return errNoTurn
+		if !permit.acquire() {
+			return errNoPermit
 		}
-		if err := c.mayImpersonate(r, a); err != nil {
+		if err := c.authorizeImpersonatedPart(r, a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mayImpersonate is why a client may not be seen as what has a part of a user.
-func (c *Config) mayImpersonate(r *http.Request, a *authz.Attributes) error {
+// authorizeImpersonatedPart returns nil if the client may impersonate one part of a user.
+func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes) error {
 	a.User, a.Verb, a.Resource = request.UserFrom(r.Context()), "impersonate", true
 	d, reason, err := c.Authorizer.Authorize(r.Context(), a)
 	if d == authz.Allow {
@@ -127,85 +127,86 @@ func (c *Config) mayImpersonate(r *http.Request, a *authz.Attributes) error {
 		c.Logger.Warn("authorization of impersonation failed", "path", r.URL.Path, "error", err)
 	}
 	if errors.Is(err, webhookclient.ErrCrowded) {
-		return errNoTurn
+		return errNoPermit
 	}
 	return authz.Forbidden(a, reason)
 }
 
-// userTurn is a turn of large requests for asking about a user of many groups and extras.
-type userTurn struct {
+// impersonationPermit holds a permit for large requests while a user with many groups and extras is checked.
+type impersonationPermit struct {
 	request *http.Request
-	turns   serving.LargeRequests
-	room    *slots
+	limiter serving.LargeRequests
+	waiting *fairBudget
 	large   bool
 
-	has     bool
-	without int // questions may be asked without it
+	held      bool
+	remaining int // checks that need no permit
 }
 
-// take is called before each question; false when there is no turn in time.
-func (t *userTurn) take() bool {
-	if !t.large || t.has {
+// acquire is called before each check. It returns false if no permit became free in time.
+func (t *impersonationPermit) acquire() bool {
+	if !t.large || t.held {
 		return true
 	}
-	if t.without > 0 {
-		t.without--
+	if t.remaining > 0 {
+		t.remaining--
 		return true
 	}
 	ctx := t.request.Context()
 	u := clientOf(ctx)
-	if _, ok := t.room.enter(u, 1); !ok {
+	if _, ok := t.waiting.tryAcquire(u, 1); !ok {
 		return false
 	}
-	defer t.room.leave(u, 1)
-	within, cancel := context.WithTimeout(ctx, bodyWait(ctx))
+	defer t.waiting.release(u, 1)
+	within, cancel := context.WithTimeout(ctx, maxBodyWait(ctx))
 	defer cancel()
-	if t.turns.Enter(t.request.WithContext(within)) != nil {
+	if t.limiter.Enter(t.request.WithContext(within)) != nil {
 		return false
 	}
-	t.has = true
-	request.SetAside(ctx, t.aside)
+	t.held = true
+	request.SetAside(ctx, t.suspend)
 	return true
 }
 
-// aside has others work while another server is waited for. The turn is not waited for anew after
-// each of its answers.
-func (t *userTurn) aside() (back func()) {
-	if t.has {
-		t.turns.Leave()
-		t.has, t.without = false, askedWithout
+// suspend releases the permit while the request waits for an authorization webhook. back takes a permit
+// only if one is free, so that the request does not wait after each answer.
+func (t *impersonationPermit) suspend() (back func()) {
+	if t.held {
+		t.limiter.Leave()
+		t.held, t.remaining = false, questionsWithoutPermit
 	}
-	return func() { t.has = t.turns.EnterNow() }
+	return func() { t.held = t.limiter.EnterNow() }
 }
 
-func (t *userTurn) leave() {
+// release releases the permit for good.
+func (t *impersonationPermit) release() {
 	request.SetAside(t.request.Context(), nil)
-	if t.has {
-		t.turns.Leave()
+	if t.held {
+		t.limiter.Leave()
 	}
-	t.has = false
+	t.held = false
 }
 
-// wanted is as whom a client wants to be seen.
-type wanted struct {
+// impersonatedUser is the user in the impersonation headers.
+type impersonatedUser struct {
 	user   *request.User // without extra until readExtra
 	header http.Header
-	extras []string // the names of the fields of extra, in no order
-	size   int      // in bytes, what it takes to ask for the user
+	extras []string // the header names of extra fields, unordered
+	size   int      // the cost of the checks in bytes of header
 }
 
-// impersonated reads who the client wants to be, nil when it wants to be itself.
-func impersonated(h http.Header) (*wanted, error) {
+// parseImpersonation parses the impersonation headers, except extra. It returns nil if there are none.
+func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 	if users := h[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
 		return nil, apierrors.NewBadRequest("requested several users to impersonate")
 	}
 	u := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
-	w := &wanted{user: u, header: h, size: len(u.Name) + len(u.UID)}
-	w.count("", u.Groups)
+	w := &impersonatedUser{user: u, header: h, size: len(u.Name) + len(u.UID)}
+	w.addSize("", u.Groups)
 	for name, values := range h {
 		if key, ok := strings.CutPrefix(name, impersonateExtra); ok {
 			w.extras = append(w.extras, name)
-			w.count(key, values)
+			w.addSize(key, values)
 		}
 	}
 	if u.Name != "" {
@@ -217,18 +218,18 @@ func impersonated(h http.Header) (*wanted, error) {
 	return nil, nil
 }
 
-func (w *wanted) count(key string, values []string) {
+func (w *impersonatedUser) addSize(key string, values []string) {
 	for _, v := range values {
-		w.size += len(key) + len(v) + perField
+		w.size += len(key) + len(v) + headerFieldOverhead
 	}
 }
 
-// readExtra gives the user its extra, which takes long for many fields.
-func (w *wanted) readExtra() {
+// readExtra sets the extra of the user, which takes long for many fields.
+func (w *impersonatedUser) readExtra() {
 	if len(w.extras) == 0 {
 		return
 	}
-	slices.Sort(w.extras) // several may be written differently and mean the same
+	slices.Sort(w.extras) // different spellings may mean the same key
 	w.user.Extra = make(map[string][]string, len(w.extras))
 	for _, name := range w.extras {
 		key := authn.ExtraKey(name[len(impersonateExtra):])
@@ -236,16 +237,16 @@ func (w *wanted) readExtra() {
 	}
 }
 
-// name is the permission to be seen as somebody of the user's name.
-func (w *wanted) name() *authz.Attributes {
+// nameAttributes returns the check for the name of the user.
+func (w *impersonatedUser) nameAttributes() *authz.Attributes {
 	if namespace, name, ok := satoken.SplitUsername(w.user.Name); ok {
 		return &authz.Attributes{Version: "v1", ResourceName: "serviceaccounts", Namespace: namespace, Name: name}
 	}
 	return &authz.Attributes{Version: "v1", ResourceName: "users", Name: w.user.Name}
 }
 
-// parts are the permissions that it takes besides: in the order groups, extra, uid.
-func (w *wanted) parts() iter.Seq[*authz.Attributes] {
+// partAttributes returns the other checks in the order groups, extra, uid.
+func (w *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 	return func(yield func(*authz.Attributes) bool) {
 		u := w.user
 		for _, g := range u.Groups {
@@ -267,8 +268,8 @@ func (w *wanted) parts() iter.Seq[*authz.Attributes] {
 	}
 }
 
-// complete adds the groups that go with the user's name.
-func complete(u *request.User) {
+// addImpliedGroups adds the groups that the name of the user implies.
+func addImpliedGroups(u *request.User) {
 	if namespace, _, ok := satoken.SplitUsername(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = satoken.Groups(namespace)
 	}

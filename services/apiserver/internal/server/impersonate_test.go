@@ -24,18 +24,18 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-type always struct{ user *request.User }
+type fixedUser struct{ user *request.User }
 
-func (a always) Authenticate(*http.Request) (*request.User, error) { return a.user, nil }
+func (a fixedUser) Authenticate(*http.Request) (*request.User, error) { return a.user, nil }
 
-// rules allow everything but impersonation, of which they allow a list of
-// "[group/]resource[/sub-resource] [namespace/]name".
-type rules struct {
+// impersonationRules is an authorizer that allows all verbs but impersonate, and of that a list of
+// "[group/]resource[/subresource] [namespace/]name".
+type impersonationRules struct {
 	allowed []string
 	asked   []string
 }
 
-func (z *rules) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (z *impersonationRules) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	if a.Verb != "impersonate" {
 		return authz.Allow, "", nil
 	}
@@ -78,7 +78,7 @@ func TestImpersonation(t *testing.T) {
 		code    int
 		message string
 	}{
-		"nobody else": {seen: &request.User{Name: "boss"}},
+		"no impersonation": {seen: &request.User{Name: "boss"}},
 		"a user": {
 			headers: []string{"Impersonate-User", "alice"}, allowed: []string{"users alice"},
 			seen: &request.User{Name: "alice", Groups: []string{"system:authenticated"}},
@@ -103,7 +103,7 @@ func TestImpersonation(t *testing.T) {
 			headers: []string{"Impersonate-User", "system:anonymous"}, allowed: []string{"users system:anonymous"},
 			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 		},
-		"anonymous among the authenticated": {
+		"anonymous budget the authenticated": {
 			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"}, allowed: []string{"users system:anonymous", "groups system:authenticated"},
 			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
 		},
@@ -111,7 +111,7 @@ func TestImpersonation(t *testing.T) {
 			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"}, allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
 			seen: &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
 		},
-		"somebody unauthenticated": {
+		"an unauthenticated user": {
 			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"}, allowed: []string{"users alice", "groups system:unauthenticated"},
 			seen: &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
 		},
@@ -138,28 +138,28 @@ func TestImpersonation(t *testing.T) {
 			asked: []string{"users alice", "authentication.k8s.io/uids u1"}, code: 403,
 			message: `uids.authentication.k8s.io "u1" is forbidden: User "boss" cannot impersonate resource "uids" in API group "authentication.k8s.io" at the cluster scope`,
 		},
-		"a group of nobody": {headers: []string{"Impersonate-Group", "dev"}, code: 400, message: "without impersonating a user"},
-		"extra of nobody":   {headers: []string{"Impersonate-Extra-X", "y"}, code: 400, message: "without impersonating a user"},
+		"a group without a user": {headers: []string{"Impersonate-Group", "dev"}, code: 400, message: "without impersonating a user"},
+		"extra without a user":   {headers: []string{"Impersonate-Extra-X", "y"}, code: 400, message: "without impersonating a user"},
 		"an extra written twice": {
 			headers: []string{"Impersonate-User", "x", "Impersonate-Extra-Foo", "1", "Impersonate-Extra-%66oo", "2"},
 			allowed: []string{"users x", "authentication.k8s.io/userextras/foo 2", "authentication.k8s.io/userextras/foo 1"},
 			seen:    &request.User{Name: "x", Groups: []string{"system:authenticated"}, Extra: map[string][]string{"foo": {"2", "1"}}},
 		},
-		"a uid of nobody": {headers: []string{"Impersonate-Uid", "y"}, code: 400, message: "without impersonating a user"},
+		"a uid without a user": {headers: []string{"Impersonate-Uid", "y"}, code: 400, message: "without impersonating a user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *request.User
-			z := &rules{allowed: tc.allowed}
+			z := &impersonationRules{allowed: tc.allowed}
 			h, err := server.Handler(server.Config{
 				Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					seen = request.UserFrom(r.Context())
 					for h := range r.Header {
 						if strings.HasPrefix(h, "Impersonate-") {
-							t.Errorf("header %s is passed on", h)
+							t.Errorf("header %s reached the handler", h)
 						}
 					}
 				}),
-				Responder: responsewriters.Responder{Codec: c}, Authenticator: always{&request.User{Name: "boss"}}, Authorizer: z,
+				Responder: responsewriters.Responder{Codec: c}, Authenticator: fixedUser{&request.User{Name: "boss"}}, Authorizer: z,
 				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
 				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 			})
@@ -177,17 +177,17 @@ func TestImpersonation(t *testing.T) {
 				want = tc.allowed
 			}
 			if !slices.Equal(z.asked, want) {
-				t.Errorf("permissions asked for: %q, want %q", z.asked, want)
+				t.Errorf("checked permissions: got %q, want %q", z.asked, want)
 			}
 			if tc.code == 0 {
 				if !reflect.DeepEqual(seen, tc.seen) {
-					t.Errorf("seen as %+v, want %+v: %s", seen, tc.seen, w.Body)
+					t.Errorf("got user %+v, want %+v: %s", seen, tc.seen, w.Body)
 				}
 				return
 			}
 			var st metav1.Status
 			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.code || !strings.Contains(st.Message, tc.message) || seen != nil {
-				t.Errorf("%d, %q, %v", w.Code, st.Message, err)
+				t.Errorf("got %d %q (%v), want %d %q", w.Code, st.Message, err, tc.code, tc.message)
 			}
 		})
 	}

@@ -13,41 +13,40 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// reservedShare of the slots, one in so many, is not for everybody: half of it is
-// for nodes, half for the suite's own services alone.
+// reservedShare is the divisor of the size that gives the reserve. Nodes and the suite's own services may
+// use half of the reserve, only the services the other half.
 const reservedShare = 10
 
-// slots bound what is taken at a time, as the requests of one kind that are worked
-// on, fairly among users: a user may hold as many as are free. So one gets half of
-// them at most, a second one a quarter, and there is mostly room for one more. A nil
-// *slots bounds nothing.
-type slots struct {
+// fairBudget limits units in use, such as concurrent requests or bytes, fairly among principals. A
+// principal may hold as many units as are free. So the first one gets at most half of them, the second
+// one a quarter, and another principal mostly finds some. A nil *fairBudget means no limit.
+type fairBudget struct {
 	size int
-	// reserved for nodes and services, and of these for services.
+	// reserved is the number of units for nodes and services, suite the part of it for services only.
 	reserved, suite int
-	// strict: administrators do not go on without.
+	// strict makes the limit apply to administrators too.
 	strict bool
 
 	mu   sync.Mutex // leaf
 	used int
-	held map[string]int // by principal; 0 is not there
+	held map[string]int // by principal; without zero values
 }
 
-func newSlots(size int) *slots {
+func newFairBudget(size int) *fairBudget {
 	if size <= 0 {
 		return nil
 	}
 	reserved := size / reservedShare
-	return &slots{size: size, reserved: reserved, suite: (reserved + 1) / 2, held: map[string]int{}}
+	return &fairBudget{size: size, reserved: reserved, suite: (reserved + 1) / 2, held: map[string]int{}}
 }
 
-// enter takes n slots for a user. Administrators go on without them when there are
-// too few, unless that is forbidden.
-func (s *slots) enter(u client, n int) (held, ok bool) { return s.enterFor(u, n, true) }
+// tryAcquire acquires n units for a client. If too few are free, an administrator is admitted without
+// units, unless the budget is strict: ok is true and held is false.
+func (s *fairBudget) tryAcquire(u client, n int) (held, ok bool) { return s.tryAcquireFor(u, n, true) }
 
-// enterFor is enter. What has not begun may have half as many as are free, so that what has begun
-// finds some.
-func (s *slots) enterFor(u client, n int, begun bool) (held, ok bool) {
+// tryAcquireFor is tryAcquire for a request whose response has begun or not. A request that has not begun
+// may use only half of the free units, so that requests that have begun find some.
+func (s *fairBudget) tryAcquireFor(u client, n int, begun bool) (held, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.size - s.used
@@ -56,7 +55,7 @@ func (s *slots) enterFor(u client, n int, begun bool) (held, ok bool) {
 		if free < n {
 			return false, true
 		}
-	case suiteService(u.User):
+	case isSuiteService(u.User):
 		if free < n {
 			return false, false
 		}
@@ -78,22 +77,22 @@ func (s *slots) enterFor(u client, n int, begun bool) (held, ok bool) {
 	return true, true
 }
 
-// lacking returns how many slots more have to be free for a user to take n, and a copy of what
-// each principal holds.
-func (s *slots) lacking(u client, n int) (lacking int, held map[string]int) {
+// shortage returns how many more units must become free for a client to acquire n, and a copy of what each
+// principal holds.
+func (s *fairBudget) shortage(u client, n int) (lacking int, held map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[u.principal] + n - (s.size - s.used - s.reserved), maps.Clone(s.held)
 }
 
-// holds tells whether a user has any.
-func (s *slots) holds(u client) bool {
+// holds reports whether the principal of a client holds any units.
+func (s *fairBudget) holds(u client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held[u.principal] > 0
 }
 
-func (s *slots) leave(u client, n int) {
+func (s *fairBudget) release(u client, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
@@ -102,16 +101,16 @@ func (s *slots) leave(u client, n int) {
 	}
 }
 
-// suiteService tells the users that the suite's own services are.
-func suiteService(u *request.User) bool {
+// isSuiteService reports whether a user is one of the suite's own services.
+func isSuiteService(u *request.User) bool {
 	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
 }
 
-// limit bounds what is worked on at a time. Watches are not counted, what else lasts as long as
-// its client likes until it is carried on, and health passes: whoever restarts a server that does
-// not answer must not do so because it is busy.
-func (c *Config) limit(next http.Handler) http.Handler {
-	reads, writes := newSlots(c.MaxInFlight), newSlots(c.MaxMutatingInFlight)
+// withInFlightLimit limits concurrent reads and writes. It does not count watches. Other long-running
+// requests count until their connection is proxied. Health checks pass, because a busy server must not
+// be restarted.
+func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
+	reads, writes := newFairBudget(c.MaxInFlight), newFairBudget(c.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.From(r.Context())
 		long := op.LongRunning()
@@ -125,25 +124,25 @@ func (c *Config) limit(next http.Handler) http.Handler {
 		}
 		if pool != nil {
 			u := clientOf(r.Context())
-			held, ok := pool.enter(u, 1)
+			held, ok := pool.tryAcquire(u, 1)
 			if !ok {
-				tooMany(w, 1)
+				tooManyRequests(w, 1)
 				return
 			}
 			if held {
-				leave := func() { pool.leave(u, 1) }
+				release := func() { pool.release(u, 1) }
 				if long {
-					leave = sync.OnceFunc(leave)
-					if !request.SetBegun(r.Context(), leave) {
-						r = r.WithContext(request.WithBegun(r.Context(), leave))
+					release = sync.OnceFunc(release)
+					if !request.SetBegun(r.Context(), release) {
+						r = r.WithContext(request.WithBegun(r.Context(), release))
 					}
 				}
-				defer leave()
+				defer release()
 			}
 		}
-		noted(c.Metrics.filters.inflight, begin)
+		observeSince(c.Metrics.filters.inflight, begin)
 		if !long {
-			g := c.Metrics.inflight.of(op)
+			g := c.Metrics.inflight.gauge(op)
 			g.Inc()
 			defer g.Dec()
 		}

@@ -19,16 +19,16 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// named authenticates by a header.
-type named struct{}
+// headerAuthenticator takes the user name from a header.
+type headerAuthenticator struct{}
 
-func (named) Authenticate(r *http.Request) (*request.User, error) {
+func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) {
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// TestWhoStallsStallsNobodyElse: one user's requests never end, and fill what one
-// user may hold. Others, and health, are answered all the same.
-func TestWhoStallsStallsNobodyElse(t *testing.T) {
+// The requests of one user never end and fill the user's share. Other users and health checks are still
+// served.
+func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestWhoStallsStallsNobodyElse(t *testing.T) {
 				<-release
 			}
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
 		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
 	})
@@ -65,39 +65,39 @@ func TestWhoStallsStallsNobodyElse(t *testing.T) {
 			wg.Go(func() { refused <- do("mallory", method, "/api/v1/namespaces/a/pods") })
 		}
 	}
-	// What is not refused waits, so the others have come in before.
+	// The admitted requests wait in the handler.
 	for range 50 - 9 + 50 - 5 {
 		if code := <-refused; code != http.StatusTooManyRequests {
-			t.Errorf("code %d", code)
+			t.Errorf("beyond the share: got %d, want 429", code)
 		}
 	}
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd", "/api/v1/namespaces/a/pods"} {
 		if code := do("alice", "GET", path); code != 200 {
-			t.Errorf("%s: %d for another user", path, code)
+			t.Errorf("%s of another user: got %d, want 200", path, code)
 		}
 	}
 	if code := do("alice", "POST", "/api/v1/namespaces/a/pods"); code != 200 {
-		t.Errorf("a write of another user: %d", code)
+		t.Errorf("write of another user: got %d, want 200", code)
 	}
-	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd"} { // which has no share
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd"} { // health checks have no limit
 		if code := do("mallory", "GET", path); code != 200 {
-			t.Errorf("%s: %d beyond a user's share", path, code)
+			t.Errorf("%s beyond the share: got %d, want 200", path, code)
 		}
 	}
 	if code := do("mallory", "GET", "/api/v1/namespaces/a/pods/livez"); code != http.StatusTooManyRequests {
-		t.Errorf("code %d for what is no health", code)
+		t.Errorf("pod named livez: got %d, want 429", code)
 	}
 	if code := do("mallory", "GET", "/version"); code != http.StatusTooManyRequests {
-		t.Errorf("code %d beyond a user's share", code)
+		t.Errorf("/version beyond the share: got %d, want 429", code)
 	}
 	close(release)
 	wg.Wait()
-	for range 9 + 5 { // reads and writes, which have shares of their own
+	for range 9 + 5 { // the shares of reads and of writes
 		if code := <-refused; code != 200 {
-			t.Errorf("code %d within a user's share", code)
+			t.Errorf("within the share: got %d, want 200", code)
 		}
 	}
 	if code := do("alice", "GET", "/livezz"); code != 200 {
-		t.Errorf("code %d", code)
+		t.Errorf("/livezz: got %d, want 200", code)
 	}
 }

@@ -27,7 +27,7 @@ type Metrics struct {
 	total       *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	longRunning *metrics.Series[requestKey, prometheus.Gauge]
-	// inflight and inqueue are requests that are worked on and that wait, by kind.
+	// inflight counts running requests, inqueue those that wait in flow control.
 	inflight, inqueue byKind
 	sizes             *prometheus.HistogramVec
 	sli               *prometheus.HistogramVec
@@ -45,14 +45,14 @@ type requestKey struct {
 type series struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
-	size     prometheus.Observer // nil where sizes are not told
-	sli      prometheus.Observer // nil where the time is the client's choice
+	size     prometheus.Observer // nil for verbs without response sizes
+	sli      prometheus.Observer // nil for watches, whose duration the client chooses
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
-	undried := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
+	withoutDryRun := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
@@ -67,15 +67,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name:    "apiserver_response_sizes",
 			Help:    "[STABLE] Response sizes in bytes by verb, resource, scope and component.",
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-		}, undried),
+		}, withoutDryRun),
 		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_sli_duration_seconds",
-			Help:    "[ALPHA] Response latency in seconds without the time of admission webhooks and of waiting in queues, by verb, resource, scope and component. Watches are not in it.",
+			Help:    "[ALPHA] Response latency in seconds, excluding admission webhooks and queues, by verb, resource, scope and component. Excludes watches.",
 			Buckets: latencies(),
-		}, undried),
+		}, withoutDryRun),
 	}
-	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Requests that are worked on now, by kind.")
-	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Requests that wait for their turn now, by kind.")
+	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
+	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
 	m.validation = newValidationTimes(r)
 	m.bodies = newBodySizes(r)
 	m.filters = newFilterTimes(r)
@@ -83,20 +83,20 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Limit: maxRequestSeries, Add: m.add, Remove: m.remove, Overflow: requestKey.overflow,
 	})
 	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
-	lasting := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "apiserver_longrunning_requests",
 		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
-	}, undried)
+	}, withoutDryRun)
 	m.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
 		Limit: maxRequestSeries, Overflow: requestKey.overflow,
-		Add:    func(k requestKey) prometheus.Gauge { return lasting.WithLabelValues(k.undried()...) },
-		Remove: func(k requestKey) { lasting.DeleteLabelValues(k.undried()...) },
+		Add:    func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
+		Remove: func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
 	})
-	m.longRunning.MustRegister(r, lasting)
+	m.longRunning.MustRegister(r, longRunning)
 	return m
 }
 
-// keepWhileServed has the series of resources removed that are not served any more.
+// keepWhileServed removes the series of resources that are not served any more.
 func (m *Metrics) keepWhileServed(kinds *apiset.Live) {
 	m.requests.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
 	m.longRunning.KeepWhile(func() func(requestKey) bool { return servedIn(kinds.Current()) })
@@ -115,16 +115,17 @@ func servedIn(set *apiset.Set) func(requestKey) bool {
 }
 
 const (
-	// maxRequestSeries bounds the label sets of requests, maxBodySeries those of bodies.
+	// maxRequestSeries is the maximum number of label sets of request metrics, maxBodySeries that of body
+	// sizes.
 	maxRequestSeries = 20_000
 	maxBodySeries    = 5000
 )
 
-// overflow stands for the requests beyond maxRequestSeries.
+// overflow returns the key of requests beyond maxRequestSeries.
 func (k requestKey) overflow() requestKey { return requestKey{verb: "other", code: k.code} }
 
-// undried are the labels of a request without dry_run and code.
-func (k requestKey) undried() []string {
+// labelsWithoutDryRun returns the values of all labels except dry_run and code.
+func (k requestKey) labelsWithoutDryRun() []string {
 	return []string{k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component}
 }
 
@@ -136,10 +137,10 @@ func (m *Metrics) add(k requestKey) *series {
 	base := k.labels()
 	s := &series{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
 	if k.verb == "GET" || k.verb == "LIST" {
-		s.size = m.sizes.WithLabelValues(k.undried()...)
+		s.size = m.sizes.WithLabelValues(k.labelsWithoutDryRun()...)
 	}
 	if k.verb != "WATCH" {
-		s.sli = m.sli.WithLabelValues(k.undried()...)
+		s.sli = m.sli.WithLabelValues(k.labelsWithoutDryRun()...)
 	}
 	return s
 }
@@ -150,13 +151,13 @@ func (m *Metrics) remove(k requestKey) {
 	base := k.labels()
 	m.total.DeleteLabelValues(append(base, strconv.Itoa(k.code))...)
 	m.duration.DeleteLabelValues(base...)
-	m.sizes.DeleteLabelValues(k.undried()...)
-	m.sli.DeleteLabelValues(k.undried()...)
+	m.sizes.DeleteLabelValues(k.labelsWithoutDryRun()...)
+	m.sli.DeleteLabelValues(k.labelsWithoutDryRun()...)
 }
 
 const component = "apiserver"
 
-// recorder remembers the status of an answer.
+// recorder records the status code and size of a response.
 type recorder struct {
 	http.ResponseWriter
 	code  int
@@ -190,7 +191,7 @@ func (w *recorder) Send(b []byte) error {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
-	w.bytes += int64(len(b)) // also of what was cut off in the middle
+	w.bytes += int64(len(b)) // includes the bytes of a failed send
 	return serving.Send(w.ResponseWriter, b)
 }
 
@@ -203,44 +204,44 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap serves http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// observe counts and logs.
-func (c *Config) observe(next http.Handler) http.Handler {
+// withMetrics records metrics and the access log of requests.
+func (c *Config) withMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		request.SetReceived(r.Context(), begin)
 		i := requestinfo.From(r.Context())
-		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span wants to see the answer's end
+		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span must end with the handler
 			w = serving.DetachableWriter(w)
 		}
 		rec := &recorder{ResponseWriter: w}
-		key := c.keyOf(r, i)
-		over := func() {}
+		key := c.requestKeyOf(r, i)
+		done := func() {}
 		if i.LongRunning() {
-			lasting := key
-			lasting.dryRun = ""
-			g := c.Metrics.longRunning.Of(lasting)
+			longKey := key
+			longKey.dryRun = ""
+			g := c.Metrics.longRunning.Of(longKey)
 			g.Inc()
-			over = g.Dec
+			done = g.Dec
 		}
 		defer func() {
 			id := ""
 			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
-				id = rec.Header().Get("Audit-Id") // an answer that lasts sheds its fields
+				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			serving.AtEnd(rec, func(any) { c.observed(rec, r, i, key, begin, over, id) })
+			serving.AtEnd(rec, func(any) { c.record(rec, r, i, key, begin, done, id) })
 		}()
 		next.ServeHTTP(rec, r)
 	})
 }
 
-// observed counts and logs a request that has been answered.
-func (c *Config) observed(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, over func(), auditID string) {
-	over()
+// record records metrics and logs of a request whose response has ended.
+func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, done func(), auditID string) {
+	done()
 	if key.code = rec.code; key.code == 0 {
 		key.code = http.StatusOK
 	}
 	if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
-		key.code = status.ClosedRequest // whatever failed since, nobody waits for it
+		key.code = status.ClosedRequest // the client is gone, so this is no server error
 	}
 	took := time.Since(begin)
 	s := c.Metrics.requests.Of(key)
@@ -255,7 +256,7 @@ func (c *Config) observed(rec *recorder, r *http.Request, i *requestinfo.Info, k
 	if i.Target != nil && i.Writes() {
 		c.Metrics.validated(r, took)
 	}
-	c.slow(rec, r, i, begin, took)
+	c.logSlow(rec, r, i, begin, took)
 	if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
 		c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
@@ -268,9 +269,9 @@ var verbs = map[string]string{
 	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
 }
 
-// keyOf are the labels of a request; paths of no resource that is served have
-// none, so that clients cannot make up series.
-func (c *Config) keyOf(r *http.Request, i *requestinfo.Info) requestKey {
+// requestKeyOf returns the labels of a request. Paths without a served resource have none, so that
+// clients cannot create arbitrary series.
+func (c *Config) requestKeyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	k := requestKey{verb: "other"}
 	if v, ok := verbs[i.Verb]; ok {
 		k.verb = v
@@ -289,7 +290,7 @@ func (c *Config) keyOf(r *http.Request, i *requestinfo.Info) requestKey {
 	switch {
 	case i.LongRunning() && i.Verb != "watch":
 		k.verb = "CONNECT"
-	case i.Verb == "patch" && applies(r):
+	case i.Verb == "patch" && isApply(r):
 		k.verb = "APPLY"
 	}
 	switch {

@@ -25,22 +25,22 @@ type Documents interface {
 	ServePaths(w http.ResponseWriter, r *http.Request)
 }
 
-// Mux finds who answers a path.
+// Mux routes a request by its path.
 type Mux struct {
 	API       *handlers.API
 	Discovery Documents
 	Health    http.Handler
 	Metrics   http.Handler
-	SLIs      http.Handler // metrics of what health checks found
+	SLIs      http.Handler // metrics of health check results
 	OpenAPI   http.Handler // below /openapi/
-	Issuer    http.Handler // documents of service account tokens; nil without
+	Issuer    http.Handler // OIDC discovery of service account tokens; may be nil
 	// Flagz and Statusz are nil where their feature gates are off.
 	Flagz, Statusz http.Handler
-	// Flow, if set, shows what it has at hand below /debug/api_priority_and_fairness/.
+	// Flow, if set, is dumped below /debug/api_priority_and_fairness/.
 	Flow *flowcontrol.Controller
 	// Profiling serves /debug/pprof/.
 	Profiling bool
-	// LogFiles, if set, is the folder that is served below /logs/.
+	// LogFiles, if set, is the directory that is served below /logs/.
 	LogFiles string
 }
 
@@ -72,8 +72,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Flagz.ServeHTTP(w, r)
 	case m.Statusz != nil && path == "/statusz":
 		m.Statusz.ServeHTTP(w, r)
-	case m.Flow != nil && strings.HasPrefix(path, dumps):
-		serveDump(w, r, m.Flow)
+	case m.Flow != nil && strings.HasPrefix(path, dumpPrefix):
+		serveFlowDump(w, r, m.Flow)
 	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
 		m.serveLogs(w, r)
 	case m.Profiling && isProfile(path):
@@ -83,8 +83,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveLogs shows files to who may read their very path: one that leads elsewhere is refused, as
-// what it leads to was not authorized.
+// serveLogs serves log files. It rejects a path that is not clean, because only the path as written was
+// authorized.
 func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		m.API.Error(w, r, status.Method())
@@ -97,7 +97,7 @@ func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 	http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
 }
 
-// serveVersion answers with Statuses for what it does not do, as discovery does.
+// serveVersion serves /version. Its errors are Statuses, as in discovery.
 func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != "/version" && r.URL.Path != "/version/":
@@ -118,17 +118,15 @@ func isHealth(path string) bool {
 	return false
 }
 
-// knows tells whether a path is one of a kind that is not built in, whatever it
-// names below its objects, or of what tells of such kinds.
-func knows(op *requestinfo.Info, gv schema.GroupVersion) bool {
+// servesPath reports whether the API set has the custom resource, subresource or group version of a path.
+func servesPath(op *requestinfo.Info, gv schema.GroupVersion) bool {
 	if !op.IsResource {
 		return op.Kinds.Serves(gv)
 	}
 	return op.Target != nil || op.Subresource != "" && op.Kinds.Resource(op.GVR()) != nil
 }
 
-// serveAPI answers everything below /api and /apis: resources, and the
-// documents that tell of them.
+// serveAPI serves all paths below /api and /apis: resources and discovery.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.From(r.Context())
 	if op.Foreign != nil {
@@ -147,8 +145,8 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if len(parts) > 1 {
 		gv.Version = parts[1]
 	}
-	if gv.Group != "" && gv.Version != "" && !op.Kinds.BuiltIn(gv.Group) && !knows(op, gv) {
-		http.NotFound(w, r) // as from where nobody serves anything
+	if gv.Group != "" && gv.Version != "" && !op.Kinds.BuiltIn(gv.Group) && !servesPath(op, gv) {
+		http.NotFound(w, r) // plain text, as for an unknown path
 		return
 	}
 	switch {

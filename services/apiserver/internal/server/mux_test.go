@@ -15,13 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// versioned serves the version, and nothing else.
-type versioned struct{ server.Documents }
+// versionDocuments serves only the version.
+type versionDocuments struct{ server.Documents }
 
-func (versioned) ServeVersion(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
+func (versionDocuments) ServeVersion(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusOK)
+}
 
-// statuses answers with errors, and nothing else.
-func statuses(t *testing.T) *handlers.API {
+// newErrorAPI returns an API handler that can only write errors.
+func newErrorAPI(t *testing.T) *handlers.API {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -35,7 +37,7 @@ func statuses(t *testing.T) *handlers.API {
 }
 
 func TestVersionIsReadOnly(t *testing.T) {
-	m := &server.Mux{Discovery: versioned{}, API: statuses(t)}
+	m := &server.Mux{Discovery: versionDocuments{}, API: newErrorAPI(t)}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -55,8 +57,8 @@ func TestVersionIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestLogsOfThePathThatWasAuthorized: a path that leads to another file than it names shows none.
-func TestLogsOfThePathThatWasAuthorized(t *testing.T) {
+// A path that is not clean serves no file.
+func TestLogsRequireCleanPath(t *testing.T) {
 	dir := t.TempDir()
 	for path, text := range map[string]string{"others": "secret", "mine/own": "mine", "mine/..own": "dots"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
@@ -66,7 +68,7 @@ func TestLogsOfThePathThatWasAuthorized(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := &server.Mux{API: statuses(t), LogFiles: dir}
+	m := &server.Mux{API: newErrorAPI(t), LogFiles: dir}
 	for _, test := range []struct {
 		method, path string
 		code         int

@@ -8,20 +8,20 @@ import (
 	runtimepprof "runtime/pprof"
 )
 
-const profiles = "/debug/pprof/"
+const profilePrefix = "/debug/pprof/"
 
-// isProfile tells whether a path is one of the profiles or their index: who may
-// read one path of them may read no other by it.
+// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings are not
+// served, because authorization compares paths as written.
 func isProfile(path string) bool {
-	name, below := strings.CutPrefix(path, profiles)
+	name, below := strings.CutPrefix(path, profilePrefix)
 	switch name {
 	case "", "cmdline", "profile", "symbol", "trace":
 		return below
 	}
-	return path == strings.TrimSuffix(profiles, "/") || below && runtimepprof.Lookup(name) != nil
+	return path == strings.TrimSuffix(profilePrefix, "/") || below && runtimepprof.Lookup(name) != nil
 }
 
-// Profiles serves /debug/pprof/ to everybody.
+// Profiles returns a handler that serves /debug/pprof/ without authorization.
 func Profiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isProfile(r.URL.Path) {
@@ -32,11 +32,11 @@ func Profiles() http.Handler {
 	})
 }
 
-// serveProfile answers /debug/pprof, as Kubernetes components do.
+// serveProfile serves /debug/pprof as Kubernetes components do.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
-	switch name, below := strings.CutPrefix(r.URL.Path, profiles); {
+	switch name, below := strings.CutPrefix(r.URL.Path, profilePrefix); {
 	case !below:
-		http.Redirect(w, r, profiles, http.StatusMovedPermanently)
+		http.Redirect(w, r, profilePrefix, http.StatusMovedPermanently)
 	case name == "cmdline":
 		pprof.Cmdline(w, r)
 	case name == "profile":

@@ -14,10 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// trace makes a span of each authenticated request. Privileged users continue their own
+// withTracing creates a span for each authenticated request. Privileged users continue their own
 // traces. Every other client starts a trace, which links to the one that the client names
 // (Kubernetes: "Traces For Kubernetes System Components").
-func (c *Config) trace(next http.Handler) http.Handler {
+func (c *Config) withTracing(next http.Handler) http.Handler {
 	return c.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
 		return request.Received(r.Context())
 	}}, next)
@@ -43,39 +43,39 @@ func spanName(r *http.Request) string {
 	return r.Method
 }
 
-// authentication starts the span of authentication. It is the first of a trace: before that,
-// no trace of the client can be trusted.
-func (c *Config) authentication(ctx context.Context) (context.Context, tracing.Span) {
+// beginAuthenticationSpan starts the span of authentication. The span has no parent, because the trace of
+// an unauthenticated client is not trusted.
+func (c *Config) beginAuthenticationSpan(ctx context.Context) (context.Context, tracing.Span) {
 	return c.Traces.Begin(ctx, func() string { return "authentication" })
 }
 
-// step is the span of a filter; without traces it is not even looked for.
-func (c *Config) step(ctx context.Context, name string) (context.Context, tracing.Span) {
+// beginSpan starts the span of a filter.
+func (c *Config) beginSpan(ctx context.Context, name string) (context.Context, tracing.Span) {
 	if c.Traces == nil {
 		return ctx, tracing.Span{}
 	}
 	return tracing.Start(ctx, name, nil)
 }
 
-// operations are what spans of operations are called, by verb. A watch has none.
-var operations = map[string]string{
+// operationNames holds the names of operation spans by verb. A watch has no such span.
+var operationNames = map[string]string{
 	"get": "Get", "list": "List", "create": "Create", "update": "Update", "patch": "Patch", "delete": "Delete", "deletecollection": "Delete",
 }
 
-// operation makes a span of what a request does to objects, once it may.
-func (c *Config) operation(next http.Handler) http.Handler {
+// withOperationSpan creates a span for the operation of an authorized request.
+func (c *Config) withOperationSpan(next http.Handler) http.Handler {
 	if c.Traces == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.From(r.Context())
-		name := operations[op.Verb]
+		name := operationNames[op.Verb]
 		if name == "" || op.Target == nil || op.LongRunning() {
 			next.ServeHTTP(w, r)
 			return
 		}
 		ctx, span := tracing.Start(r.Context(), name, func() (out []attribute.KeyValue) {
-			for _, f := range about(w, r, op) {
+			for _, f := range operationFields(w, r, op) {
 				out = append(out, attribute.String(f.name, f.value))
 			}
 			return out
@@ -85,21 +85,21 @@ func (c *Config) operation(next http.Handler) http.Handler {
 	})
 }
 
-// field is what is told of an operation.
+// field is an attribute of an operation in spans and the slow log.
 type field struct{ name, value string }
 
-// maxTold bounds what is told of a header, in bytes.
-const maxTold = 1024
+// maxFieldValue is the maximum size in bytes of a header value in a field.
+const maxFieldValue = 1024
 
-func shortened(header string) string {
-	if len(header) > maxTold {
-		return header[:maxTold] + "...TRUNCATED"
+func truncated(header string) string {
+	if len(header) > maxFieldValue {
+		return header[:maxFieldValue] + "...TRUNCATED"
 	}
 	return header
 }
 
-// about tells of an operation, in the words of Kubernetes.
-func about(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field {
+// operationFields returns the attributes of an operation, named as in Kubernetes.
+func operationFields(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field {
 	scope := "cluster"
 	switch {
 	case op.Name != "", op.Verb == "create":
@@ -108,7 +108,7 @@ func about(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field
 		scope = "namespace"
 	}
 	verb := verbs[op.Verb]
-	if op.Verb == "patch" && applies(r) {
+	if op.Verb == "patch" && isApply(r) {
 		verb = "APPLY"
 	}
 	client := "unknown"
@@ -117,8 +117,8 @@ func about(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) []field
 	}
 	id := w.Header().Get("Audit-Id")
 	return []field{
-		{"accept", shortened(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
+		{"accept", truncated(r.Header.Get("Accept"))}, {"audit-id", id[:min(len(id), request.MaxTracedID)]}, {"client", client},
 		{"api-group", op.Group}, {"api-version", op.Version}, {"name", op.Name}, {"subresource", op.Subresource}, {"namespace", op.Namespace},
-		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", shortened(r.URL.Path)}, {"user-agent", shortened(r.UserAgent())}, {"verb", verb},
+		{"protocol", r.Proto}, {"resource", op.Resource}, {"scope", scope}, {"url", truncated(r.URL.Path)}, {"user-agent", truncated(r.UserAgent())}, {"verb", verb},
 	}
 }

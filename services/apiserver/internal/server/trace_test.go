@@ -24,8 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// front is the chain of filters before a handler.
-func front(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http.Handler {
+// newHandler returns the filter chain around a handler.
+func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http.Handler {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -36,7 +36,7 @@ func front(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http
 		t.Fatal(err)
 	}
 	config := server.Config{
-		Mux: mux, Responder: responsewriters.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
+		Mux: mux, Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
 		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
 	}
@@ -48,7 +48,7 @@ func front(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http
 	return h
 }
 
-func asked(method, path string) *http.Request {
+func newRequest(method, path string) *http.Request {
 	r := httptest.NewRequest(method, path, strings.NewReader("12345"))
 	r.Header.Set("Name", "ann")
 	r.Header.Set("Audit-Id", "the-one")
@@ -56,10 +56,10 @@ func asked(method, path string) *http.Request {
 	return r
 }
 
-// TestSlowRequestsAreLogged in the form that Kubernetes has.
+// Slow requests are logged in the format of Kubernetes.
 func TestSlowRequestsAreLogged(t *testing.T) {
 	var log bytes.Buffer
-	h := front(t, func(w http.ResponseWriter, r *http.Request) {
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		request.Step(r.Context(), request.StepWritten)
 		request.WaitsFrom(r.Context()).Add(time.Hour)
 		w.WriteHeader(http.StatusCreated)
@@ -82,7 +82,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		{method: "PUT", path: "/api/v1/namespaces/a/pods/p", want: `scope:resource,.*,verb:PUT`},
 	} {
 		log.Reset()
-		r := asked(c.method, c.path)
+		r := newRequest(c.method, c.path)
 		if strings.HasPrefix(c.method, "P") && c.method != "POST" {
 			r.Header.Set("Content-Type", api.MediaApplyYAML)
 			r.Header.Set("Accept", strings.Repeat("x", 2000))
@@ -96,20 +96,20 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		}
 	}
 	log.Reset()
-	h.ServeHTTP(httptest.NewRecorder(), asked("PATCH", "/api/v1/namespaces/a/pods/p"))
+	h.ServeHTTP(httptest.NewRecorder(), newRequest("PATCH", "/api/v1/namespaces/a/pods/p"))
 	if !strings.Contains(log.String(), "verb:PATCH ") {
-		t.Errorf("a patch that applies nothing: %s", &log)
+		t.Errorf("merge patch: got log %s", &log)
 	}
 	log.Reset()
-	front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
-		ServeHTTP(httptest.NewRecorder(), asked("GET", "/api/v1/pods"))
+	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
+		ServeHTTP(httptest.NewRecorder(), newRequest("GET", "/api/v1/pods"))
 	if strings.Contains(log.String(), "Trace[") {
-		t.Errorf("a quick request is logged: %s", &log)
+		t.Errorf("a fast request was logged as slow: %s", &log)
 	}
 }
 
-// TestNamesOfSpans are those of paths, without the names of objects.
-func TestNamesOfSpans(t *testing.T) {
+// Span names are path templates without object names.
+func TestSpanNames(t *testing.T) {
 	collector := tracingtest.Start(t)
 	config, err := (&tracing.Options{ConfigFile: collector.Config(t)}).Read()
 	if err != nil {
@@ -119,8 +119,8 @@ func TestNamesOfSpans(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
-	want := map[string]string{ // and the operation below it
+	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+	want := map[string]string{ // span name and name of the operation span
 		"GET /api/v1/namespaces/a/pods/p":                "GET /api/v1/namespaces/{:namespace}/pods/{:name} Get",
 		"GET /api/v1/pods":                               "GET /api/v1/pods List",
 		"PUT /api/v1/namespaces/a/pods/p/status":         "PUT /api/v1/namespaces/{:namespace}/pods/{:name}/status Update",
@@ -133,7 +133,7 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 	for call := range want {
 		method, path, _ := strings.Cut(call, " ")
-		h.ServeHTTP(httptest.NewRecorder(), asked(method, path))
+		h.ServeHTTP(httptest.NewRecorder(), newRequest(method, path))
 	}
 	p.Close()
 	got, byID := map[string]string{}, map[string]tracingtest.Span{}
@@ -155,13 +155,13 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 	for call, name := range want {
 		if got[call] != name {
-			t.Errorf("%s is %q, want %q", call, got[call], name)
+			t.Errorf("%s: got span %q, want %q", call, got[call], name)
 		}
 	}
 }
 
-// BenchmarkFilters is what filters cost a read: without traces, with a rate of nothing,
-// and when every request is traced.
+// BenchmarkFilters measures the cost of the filters for a read: without tracing, with a sampling rate of 0,
+// and with every request traced.
 func BenchmarkFilters(b *testing.B) {
 	collector := tracingtest.Start(b)
 	off := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
@@ -176,8 +176,8 @@ func BenchmarkFilters(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer p.Close()
-			h := front(b, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
-			r := asked("GET", "/api/v1/namespaces/a/pods/p")
+			h := newHandler(b, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+			r := newRequest("GET", "/api/v1/namespaces/a/pods/p")
 			b.ReportAllocs()
 			for b.Loop() {
 				h.ServeHTTP(httptest.NewRecorder(), r)

@@ -21,9 +21,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestLargeWorkTakesTurns: large bodies, and small patches of large objects, are worked on when
-// it is their turn, also after another server was waited for, during which they have none.
-func TestLargeWorkTakesTurns(t *testing.T) {
+// Large bodies and small patches of large objects are processed with a permit. They release it while they
+// wait for another server and acquire it again afterwards.
+func TestLargeWorkAcquiresPermit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb, body string
 		weigh      int
@@ -35,13 +35,13 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := serving.NewLargeRequests(1)
-				c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry())}
+				limiter := serving.NewLargeRequests(1)
+				c := &Config{LargeRequests: limiter, Metrics: NewMetrics(prometheus.NewRegistry())}
 				var at atomic.Value
 				answer := make(chan struct{})
-				h := c.receive(c.work(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h := c.withBody(c.withWorkLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if !request.Weigh(r.Context(), tc.weigh) {
-						t.Error("it is refused")
+						t.Error("the work was not admitted")
 					}
 					at.Store("work")
 					back := request.OnlyWaits(r.Context())
@@ -57,44 +57,44 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 				defer cancel()
 				free := func() {
 					t.Helper()
-					if !turns.EnterNow() {
-						t.Fatal("it has the turn")
+					if !limiter.EnterNow() {
+						t.Fatal("the permit is taken")
 					}
 				}
 				free()
-				go func() { // somebody else has it
+				go func() { // another request holds the permit
 					time.Sleep(time.Minute)
-					turns.Leave()
+					limiter.Leave()
 				}()
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User)))
+						request.WithUser(requestinfo.Carry(ctx, op), newClient("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
 					synctest.Wait()
 					if got := at.Load(); got != want {
-						t.Errorf("it is at %v, not %v", got, want)
+						t.Errorf("request is at %v, want %v", got, want)
 					}
 				}
 				is(nil)
 				time.Sleep(time.Minute)
 				is("work")
-				free() // it waits for another server
+				free() // the request waits for another server
 				answer <- struct{}{}
 				is("work")
-				turns.Leave()
+				limiter.Leave()
 				is("more work")
-				if turns.EnterNow() {
-					t.Error("it has no turn for the rest")
+				if limiter.EnterNow() {
+					t.Error("the request continued without a permit")
 				}
 				answer <- struct{}{}
 				is("answered")
 				free()
-				turns.Leave()
+				limiter.Leave()
 				close(answer)
 				<-over
 			})
@@ -102,67 +102,66 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 	}
 }
 
-// TestSmallWorkTakesNoTurns, and is not held up by who has them.
-func TestSmallWorkTakesNoTurns(t *testing.T) {
-	turns := serving.NewLargeRequests(1)
-	c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry())}
-	turns.EnterNow()
+func TestSmallWorkNeedsNoPermit(t *testing.T) {
+	limiter := serving.NewLargeRequests(1)
+	c := &Config{LargeRequests: limiter, Metrics: NewMetrics(prometheus.NewRegistry())}
+	limiter.EnterNow()
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
 		came := false
-		h := c.receive(c.work(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := c.withBody(c.withWorkLimit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			request.OnlyWaits(r.Context())()
 			came = request.Weigh(r.Context(), largeBody-1)
 		})))
 		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)))
+			request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)))
 		if !came {
-			t.Errorf("%s has to wait", verb)
+			t.Errorf("%s: small work was not admitted", verb)
 		}
 	}
 }
 
-// TestOneTurnForARequest: several that are at work for it do not take one each, and what
-// comes when it is waited for again, or not needed any more, is given back.
-func TestOneTurnForARequest(t *testing.T) {
-	for name, end := range map[string]func(w *workedOn, leave func()){
-		"both go on": func(_ *workedOn, leave func()) { leave() },
-		"one waits again": func(w *workedOn, leave func()) {
-			back := w.aside()
+// Goroutines of one request share one permit. A permit that arrives when the request waits again or has
+// ended is released.
+func TestRequestHoldsOnePermit(t *testing.T) {
+	for name, end := range map[string]func(w *largeWork, leave func()){
+		"both continue": func(_ *largeWork, leave func()) { leave() },
+		"one waits again": func(w *largeWork, leave func()) {
+			back := w.suspendPermit()
 			leave()
 			synctest.Wait()
 			for range 2 {
-				if !w.turns.EnterNow() {
-					t.Error("it has a turn while it waits for another server")
+				if !w.limiter.EnterNow() {
+					t.Error("the request holds a permit while it waits for another server")
 				}
 			}
-			w.turns.Leave()
-			w.turns.Leave()
+			w.limiter.Leave()
+			w.limiter.Leave()
 			back()
 		},
-		"it is over": func(w *workedOn, leave func()) { w.leave(); leave() },
+		"the request ends": func(w *largeWork, leave func()) { w.release(); leave() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turns := serving.NewLargeRequests(2)
-				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
-				w.has(func() {}, largeBody)
-				w.due = true
-				first := w.aside()
-				for range 2 { // others have them
-					turns.EnterNow()
+				limiter := serving.NewLargeRequests(2)
+				w := &largeWork{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
+				w.setBytes(func() {}, largeBody)
+				w.wantsPermit = true
+				first := w.suspendPermit()
+				for range 2 { // other requests hold them
+					limiter.EnterNow()
 				}
 				go first()
 				synctest.Wait()
-				second := w.aside()
+				second := w.suspendPermit()
 				go second()
 				synctest.Wait()
-				end(w, func() { turns.Leave(); turns.Leave() })
+				end(w, func() { limiter.Leave(); limiter.Leave() })
 				synctest.Wait()
-				w.leave()
+				w.release()
 				for range 2 {
-					if !turns.EnterNow() {
-						t.Error("a turn is lost")
+					if !limiter.EnterNow() {
+						t.Error("a permit is lost")
 					}
 				}
 			})
@@ -170,91 +169,90 @@ func TestOneTurnForARequest(t *testing.T) {
 	}
 }
 
-// TestWhoIsAskedAboutHasNoTurn: who may say no is asked before a large request has a turn, and has
-// it get none.
-func TestWhoIsAskedAboutHasNoTurn(t *testing.T) {
-	turns := serving.NewLargeRequests(1)
-	w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
-	w.has(func() {}, largeBody)
-	w.aside()()
-	if !turns.EnterNow() {
-		t.Fatal("it has a turn before it begins")
+// A wait before the first acquisition does not acquire a permit afterwards. A wait after it does.
+func TestSuspendBeforeAcquireTakesNoPermit(t *testing.T) {
+	limiter := serving.NewLargeRequests(1)
+	w := &largeWork{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
+	w.setBytes(func() {}, largeBody)
+	w.suspendPermit()()
+	if !limiter.EnterNow() {
+		t.Fatal("the request holds a permit before it acquired one")
 	}
-	turns.Leave()
-	w.begin()
-	if w.aside()(); turns.EnterNow() {
-		t.Error("it has no turn after it has begun")
+	limiter.Leave()
+	w.acquirePermit()
+	if w.suspendPermit()(); limiter.EnterNow() {
+		t.Error("the request has no permit after the wait")
 	}
-	w.leave()
+	w.release()
 }
 
-// TestWhoWaitsForSeatsHasNoTurn: others have it meanwhile. Then it is waited for with the seats.
-func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
+// A request whose seats are late releases its permit, and acquires it again when it has the seats.
+func TestPermitIsReleasedWhileSeatsAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns, seats := serving.NewLargeRequests(1), make(chan struct{})
+		limiter, seats := serving.NewLargeRequests(1), make(chan struct{})
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
-		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, beginning: make(chan struct{}, 1)}
-		w.has(func() {}, largeBody)
-		turns.EnterNow()
+		w := &largeWork{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
+		w.setBytes(func() {}, largeBody)
+		limiter.EnterNow()
 		began := make(chan bool, 1)
-		go func() { began <- w.begin() }()
+		go func() { began <- w.acquirePermit() }()
 		synctest.Wait()
-		turns.Leave() // it is the request's
-		time.Sleep(2 * seatsWait)
+		limiter.Leave() // the request gets the permit
+		time.Sleep(2 * maxSeatWait)
 		synctest.Wait()
-		if !turns.EnterNow() {
-			t.Fatal("it has the turn while it waits for its seats")
+		if !limiter.EnterNow() {
+			t.Fatal("the request holds the permit while it waits for its seats")
 		}
 		close(seats)
 		synctest.Wait()
 		if len(began) > 0 {
-			t.Fatal("it goes on without the turn")
+			t.Fatal("the request continued without the permit")
 		}
-		turns.Leave()
+		limiter.Leave()
 		synctest.Wait()
 		if len(began) == 0 || !<-began {
-			t.Fatal("it does not go on")
+			t.Fatal("the request did not continue")
 		}
-		if turns.EnterNow() {
-			t.Fatal("it has no turn")
+		if limiter.EnterNow() {
+			t.Fatal("the request has no permit")
 		}
-		time.Sleep(2 * seatsWait)
-		if turns.EnterNow() {
-			t.Error("it has lost its turn, although it has its seats")
+		time.Sleep(2 * maxSeatWait)
+		if limiter.EnterNow() {
+			t.Error("the request lost its permit although it has its seats")
 		}
-		w.leave()
-		if !turns.EnterNow() {
-			t.Error("a turn is lost")
+		w.release()
+		if !limiter.EnterNow() {
+			t.Error("a permit is lost")
 		}
 	})
 }
 
-// TestWhoGetsNoTurnIsRefused in time, and so are long addresses, which are not read.
-func TestWhoGetsNoTurnIsRefused(t *testing.T) {
+// A large body and a long URL are rejected if no permit becomes free in time. The URL is not parsed then.
+func TestRequestWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := serving.NewLargeRequests(1)
+		limiter := serving.NewLargeRequests(1)
 		counts := prometheus.NewRegistry()
-		c := &Config{LargeRequests: turns, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
-		turns.EnterNow()
-		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is worked on") })
+		c := &Config{LargeRequests: limiter, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
+		limiter.EnterNow()
+		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			request.WithUser(requestinfo.Carry(ctx, op), somebody("a").User))
+			request.WithUser(requestinfo.Carry(ctx, op), newClient("a").User))
 		for name, tc := range map[string]struct {
 			h    http.Handler
 			r    *http.Request
 			wait time.Duration
 		}{
-			"a large body":   {c.receive(c.work(never)), body, time.Minute / bodyWaitShare},
-			"a long address": {c.resolve(never), httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeTarget), nil), bodyWaitEndless},
+			"a large body": {c.withBody(c.withWorkLimit(never)), body, time.Minute / bodyWaitShare},
+			"a long URL":   {c.withRequestInfo(never), httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil), bodyWaitWithoutDeadline},
 		} {
 			begin, w := time.Now(), httptest.NewRecorder()
 			tc.h.ServeHTTP(w, tc.r)
 			if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > tc.wait {
-				t.Errorf("%s is answered with %d after %v", name, w.Code, d)
+				t.Errorf("%s: got %d after %v, want 429 within %v", name, w.Code, d, tc.wait)
 			}
 		}
 		families, err := counts.Gather()
@@ -265,68 +263,67 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
 		})
 		if !refused {
-			t.Error("who is refused for a long address is not counted")
+			t.Error("a request rejected for a long URL is not counted")
 		}
-		turns.Leave()
-		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeTarget), nil)
-		c.resolve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			if !turns.EnterNow() {
-				t.Error("what has been read keeps its turn")
+		limiter.Leave()
+		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil)
+		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if !limiter.EnterNow() {
+				t.Error("the permit is still held after the URL was parsed")
 			}
 		})).ServeHTTP(httptest.NewRecorder(), long)
 		came := false
 		short := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", 100), nil)
-		c.resolve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came = true })).ServeHTTP(httptest.NewRecorder(), short)
+		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came = true })).ServeHTTP(httptest.NewRecorder(), short)
 		if !came {
-			t.Error("a short address waits, too")
+			t.Error("a short URL did not reach the handler")
 		}
 	})
 }
 
-// TestWhoOutlastsTheAnswerKeepsNoRoom: what goes on after a request has neither its room nor its turn for ever.
-func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
-	turns := serving.NewLargeRequests(1)
-	among := newBodies(8 * largeBody)
+// Work that continues after its request holds neither bytes nor a permit.
+func TestWorkAfterResponseHoldsNothing(t *testing.T) {
+	limiter := serving.NewLargeRequests(1)
+	budget := newByteBudget(8 * largeBody)
 	var late context.Context
-	h := receiving(newLevelBodies(largeBody), among, turns, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := limitBodies(newLevelBudgets(largeBody), budget, limiter, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		request.WithUser(requestinfo.Carry(t.Context(), op), somebody("a").User)))
+		request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)))
 	request.Weigh(late, largeBody)
-	if !turns.EnterNow() {
-		t.Error("the turn is kept")
+	if !limiter.EnterNow() {
+		t.Error("the permit is still held")
 	}
-	among.room.mu.Lock()
-	defer among.room.mu.Unlock()
-	if among.room.used != 0 {
-		t.Errorf("%d of the room are kept", among.room.used)
+	budget.fair.mu.Lock()
+	defer budget.fair.mu.Unlock()
+	if budget.fair.used != 0 {
+		t.Errorf("%d bytes are still held, want 0", budget.fair.used)
 	}
 }
 
-// TestRequestTakesRoomAgainAfterItsLastWait: a request that waits for two things side by side
-// leaves its room to others until both have come.
-func TestRequestTakesRoomAgainAfterItsLastWait(t *testing.T) {
-	among := newBodies(4 * largeBody)
-	w := &workedOn{
-		ctx: t.Context(), user: somebody("a"), request: httptest.NewRequest("POST", "/", nil),
-		among: among, turns: serving.NewLargeRequests(1), beginning: make(chan struct{}, 1),
+// A request with two parallel waits holds no bytes until both have ended.
+func TestBytesAreReacquiredAfterLastWait(t *testing.T) {
+	budget := newByteBudget(4 * largeBody)
+	w := &largeWork{
+		ctx: t.Context(), user: newClient("a"), request: httptest.NewRequest("POST", "/", nil),
+		budget: budget, limiter: serving.NewLargeRequests(1), acquiring: make(chan struct{}, 1),
 	}
-	if !w.enter(largeBody) {
-		t.Fatal("there is no room")
+	if !w.waitForBytes(largeBody) {
+		t.Fatal("no bytes in an empty budget")
 	}
-	first, second := w.idle(), w.idle()
+	first, second := w.suspend(), w.suspend()
 	first()
-	if w.large() || among.room.used != 0 {
-		t.Errorf("%d bytes of room are taken during the second wait", among.room.used)
+	if w.hasBytes() || budget.fair.used != 0 {
+		t.Errorf("got %d bytes used during the second wait, want 0", budget.fair.used)
 	}
 	second()
-	if !w.large() || among.room.used != largeBody {
-		t.Errorf("%d bytes of room are taken after both waits", among.room.used)
+	if !w.hasBytes() || budget.fair.used != largeBody {
+		t.Errorf("got %d bytes used after both waits, want %d", budget.fair.used, largeBody)
 	}
-	w.finish()
-	if among.room.used != 0 {
-		t.Errorf("%d bytes of room are taken after the end", among.room.used)
+	w.end()
+	if budget.fair.used != 0 {
+		t.Errorf("got %d bytes used after the end, want 0", budget.fair.used)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Flagz serves the values of flags as text. Names and values have the order of lines.
+// Flagz serves the names and values of flags as text, in the order of lines.
 func Flagz(component string, lines [][2]string) http.Handler {
 	return plainPage(func(w io.Writer) {
 		fmt.Fprintf(w, pageHeader+"\n", component, "flags")
@@ -20,10 +20,10 @@ func Flagz(component string, lines [][2]string) http.Handler {
 	})
 }
 
-// Versions are what Statusz shows of a component's versions.
+// Versions holds the versions that Statusz reports.
 type Versions struct{ Binary, Emulation string }
 
-// Statusz serves as text since when a component runs, and which version it is.
+// Statusz serves the start time, uptime and versions of a component as text.
 func Statusz(component string, started time.Time, v Versions) http.Handler {
 	return plainPage(func(w io.Writer) {
 		up := int64(time.Since(started).Seconds())

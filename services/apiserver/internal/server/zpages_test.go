@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestZpagesNeedTheirGates(t *testing.T) {
+func TestZpagesRequireFeatureGates(t *testing.T) {
 	flags := Flagz("kube-apiserver", [][2]string{{"a", "1"}, {"b", "x=y"}})
 	state := Statusz("kube-apiserver", time.Now().Add(-3661*time.Second), Versions{"1.33.13", "1.32"})
 	on, off := &Mux{Flagz: flags, Statusz: state}, &Mux{}
@@ -33,7 +33,7 @@ func TestZpagesNeedTheirGates(t *testing.T) {
 		w := httptest.NewRecorder()
 		off.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != http.StatusNotFound {
-			t.Errorf("%s without its gate: %d", path, w.Code)
+			t.Errorf("%s without its feature gate: got %d, want 404", path, w.Code)
 		}
 	}
 }

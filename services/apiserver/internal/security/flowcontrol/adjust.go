@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// smoothing is how much of what was asked for in a period is left in the next.
+// smoothing is the weight of the previous smoothed demand (KEP-1040).
 const smoothing = 0.977
 
-// demandStats tell what was asked of a level, in seats.
-type demandStats struct{ average, deviation, most, smoothed float64 }
+// demandStats describes the demand of a level in the last period, in seats.
+type demandStats struct{ average, deviation, max, smoothed float64 }
 
-// integral of a number over time.
+// integral integrates a value, and its square, over time.
 type integral struct {
-	since, last      time.Time
-	x                float64
-	area, square, hi float64
+	since, last       time.Time
+	x                 float64
+	area, square, max float64
 }
 
 func (i *integral) begin(now time.Time) { i.since, i.last = now, now }
@@ -28,36 +28,36 @@ func (i *integral) set(now time.Time, x float64) {
 		i.square += d * i.x * i.x
 		i.last = now
 	}
-	i.x, i.hi = x, max(i.hi, x)
+	i.x, i.max = x, max(i.max, x)
 }
 
-// take tells of the time since it was called last.
-func (i *integral) take(now time.Time) (average, deviation, most float64) {
+// window returns statistics since its last call and starts a new window.
+func (i *integral) window(now time.Time) (average, deviation, most float64) {
 	i.set(now, i.x)
 	if d := now.Sub(i.since).Seconds(); d > 0 {
 		average = i.area / d
 		deviation = math.Sqrt(max(i.square/d-average*average, 0))
 	}
-	most = i.hi
-	*i = integral{since: now, last: now, x: i.x, hi: i.x}
+	most = i.max
+	*i = integral{since: now, last: now, x: i.x, max: i.x}
 	return average, deviation, most
 }
 
-func (s *demandStats) take(i *integral, now time.Time) {
-	s.average, s.deviation, s.most = i.take(now)
+func (s *demandStats) update(i *integral, now time.Time) {
+	s.average, s.deviation, s.max = i.window(now)
 	envelope := s.average + s.deviation
 	s.smoothed = max(envelope, smoothing*s.smoothed+(1-smoothing)*envelope)
 }
 
-// claim is what a level wants of the seats that there are.
+// claim is a level's bounds and target in the division of seats.
 type claim struct{ lower, upper, target float64 }
 
-// leastTarget stands for none, so that what nobody asks for is shared too.
-const leastTarget = 0.001
+// minTarget replaces a target of zero, so that levels without demand get a share of surplus seats.
+const minTarget = 0.001
 
-// Adjust sets what each level may use by what was asked of it. A level keeps what
-// it needed at most, up to its nominal limit; the rest is shared in proportion to
-// what was asked for, within what may be lent and borrowed (KEP-1040, "Dispatching").
+// Adjust sets the limit of each level by its demand. A level keeps the seats of its maximum demand, up to
+// its nominal limit. The rest is divided in proportion to demand, within the lending and borrowing limits
+// (KEP-1040, "Dispatching").
 func (c *Controller) Adjust() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,24 +67,24 @@ func (c *Controller) Adjust() {
 	var claims []claim
 	for name, l := range c.levels {
 		l.mu.Lock()
-		l.stats.take(&l.demand, now)
+		l.stats.update(&l.demand, now)
 		remaining += l.nominal
-		keeps := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.most))))
-		gone := l.leaving && l.idle()
+		keeps := max(l.lower, min(l.nominal, int(math.Ceil(l.stats.max))))
+		gone := l.quiescing && l.idle()
 		switch {
 		case gone:
-		case l.plan.kind == exempt:
+		case l.spec.kind == kindExempt:
 			l.limit = keeps
 			remaining -= keeps
-			l.metrics.adjusted(l, float64(keeps))
+			l.metrics.recordAdjustment(l, float64(keeps))
 		default:
 			shared = append(shared, l)
-			claims = append(claims, claim{float64(keeps), float64(l.upper), max(float64(keeps), l.stats.smoothed, leastTarget)})
+			claims = append(claims, claim{float64(keeps), float64(l.upper), max(float64(keeps), l.stats.smoothed, minTarget)})
 			lowest, needed = lowest+l.lower, needed+keeps
 		}
 		l.mu.Unlock()
 		if gone {
-			c.forget(name)
+			c.removeLevel(name)
 		}
 	}
 	limits, fraction := make([]float64, len(claims)), 0.0
@@ -99,25 +99,25 @@ func (c *Controller) Adjust() {
 			limits[i] = float64(l.lower) + part*(claims[i].lower-float64(l.lower))
 		}
 	default:
-		limits, fraction = share(float64(remaining), claims)
+		limits, fraction = shareSeats(float64(remaining), claims)
 	}
-	c.Metrics.fraction(fraction)
+	c.Metrics.setFairFraction(fraction)
 	for i, l := range shared {
 		l.mu.Lock()
 		l.advance(now)
 		l.limit = int(math.Round(limits[i]))
-		l.resize()
-		l.metrics.adjusted(l, claims[i].target)
+		l.resizeQueues()
+		l.metrics.recordAdjustment(l, claims[i].target)
 		l.admitWaiting(now)
 		l.mu.Unlock()
 	}
 }
 
-// share gives each claim its target times one and the same fraction, within its
-// bounds, so that all of it is given, or as much as the bounds allow.
-func share(all float64, claims []claim) (given []float64, fraction float64) {
-	// The sum grows with the fraction, in straight pieces between those at which
-	// a claim meets a bound.
+// shareSeats gives each claim its target times a common fraction, within its bounds. The fraction is such
+// that all seats are given, or as many as the bounds allow.
+func shareSeats(all float64, claims []claim) (given []float64, fraction float64) {
+	// The sum is a piecewise linear, increasing function of the fraction. It bends where a claim reaches a
+	// bound.
 	var bends []float64
 	for _, c := range claims {
 		bends = append(bends, c.lower/c.target, c.upper/c.target)

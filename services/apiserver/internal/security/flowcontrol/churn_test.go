@@ -10,14 +10,13 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// TestNoSeatIsLost: whatever requests do, one after the other or at a time, all seats
-// are there in the end.
+// After random concurrent requests, all seats are free.
 func TestNoSeatIsLost(t *testing.T) {
 	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
 		"with queues": limited("l", 5, 8, 3, 4), "without": limited("l", 5, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, 8, level)
+			r := newFixture(t, 8, level)
 			var all sync.WaitGroup
 			for i := range 24 {
 				all.Go(func() {
@@ -28,7 +27,7 @@ func TestNoSeatIsLost(t *testing.T) {
 							continue
 						}
 						for range rnd.IntN(3) {
-							r.Pause(q)
+							r.Suspend(q)
 							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(300))*time.Microsecond)
 							err := r.Resume(ctx, q)
 							cancel()
@@ -37,7 +36,7 @@ func TestNoSeatIsLost(t *testing.T) {
 							}
 						}
 						if rnd.IntN(2) == 0 {
-							r.Pause(q)
+							r.Suspend(q)
 						}
 						r.End(q)
 					}
@@ -45,7 +44,7 @@ func TestNoSeatIsLost(t *testing.T) {
 			}
 			all.Wait()
 			if n := r.running(); n != 0 {
-				t.Errorf("%v run", n)
+				t.Errorf("got %v running requests in the end, want 0", n)
 			}
 			r.idle()
 		})

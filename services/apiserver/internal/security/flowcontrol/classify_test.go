@@ -13,12 +13,12 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// BenchmarkClassify is with about as many schemas as a new cluster has, and with many
-// of others.
+// BenchmarkClassify measures classification with the number of schemas of a new cluster, and with many
+// additional schemas about other users.
 func BenchmarkClassify(b *testing.B) {
 	for _, many := range []int{0, 500} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
-			r := newRig(b, 600, limited("l", 100, 0, 0, 0))
+			r := newFixture(b, 600, limited("l", 100, 0, 0, 0))
 			var all []*flowcontrolv1.FlowSchema
 			for i := range 11 {
 				all = append(all, schema(fmt.Sprint("builtin-", i), "l", int32(100+i), group(fmt.Sprint("g", i)), group(fmt.Sprint("h", i))))
@@ -29,12 +29,12 @@ func BenchmarkClassify(b *testing.B) {
 				one := s.Spec.Rules[0]
 				s.Spec.Rules = nil
 				for j := range 300 {
-					one.Subjects = []flowcontrolv1.Subject{group(fmt.Sprint("nobody", j))}
+					one.Subjects = []flowcontrolv1.Subject{group(fmt.Sprint("other", j))}
 					s.Spec.Rules = append(s.Spec.Rules, one)
 				}
 				all = append(all, s)
 			}
-			take(r, all, limited("l", 100, 0, 0, 0))
+			setConfig(r, all, limited("l", 100, 0, 0, 0))
 			u := &request.User{Name: "system:serviceaccount:a:b", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated"}}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -48,8 +48,8 @@ func BenchmarkClassify(b *testing.B) {
 	}
 }
 
-func take(r *rig, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
-	r.Take(flowcontrol.Compile(all, levels))
+func setConfig(r *fixture, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
+	r.SetConfig(flowcontrol.Compile(all, levels))
 }
 
 func newMetrics() *flowcontrol.Metrics {

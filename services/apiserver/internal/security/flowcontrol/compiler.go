@@ -6,52 +6,52 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// Compiler makes configurations one after the other; what did not change between two
-// is not made again. It is for one goroutine at a time.
+// Compiler builds configurations incrementally: it compiles only changed objects. It is not safe for
+// concurrent use.
 type Compiler struct {
-	schemas map[string]*rules // given ones
-	levels  map[string]*plan  // given ones
-	// mandatory ones stand in for given ones.
-	mandatorySchemas map[string]*rules
-	mandatoryLevels  map[string]*plan
+	schemas map[string]*compiledSchema // of existing objects
+	levels  map[string]*levelSpec      // of existing objects
+	// The mandatory ones replace missing objects.
+	mandatorySchemas map[string]*compiledSchema
+	mandatoryLevels  map[string]*levelSpec
 
 	index  index
-	config *Config // made last; nil when something was changed since
-	plans  *plans  // the same
+	config *Config     // the last result; nil after a change
+	specs  *levelSpecs // the last result; nil after a change of a level
 }
 
-// NewCompiler returns one that was given no objects.
+// NewCompiler returns a compiler without objects.
 func NewCompiler() *Compiler {
 	c := &Compiler{
-		schemas: map[string]*rules{}, levels: map[string]*plan{},
-		mandatorySchemas: map[string]*rules{}, mandatoryLevels: map[string]*plan{}, index: newIndex(),
+		schemas: map[string]*compiledSchema{}, levels: map[string]*levelSpec{},
+		mandatorySchemas: map[string]*compiledSchema{}, mandatoryLevels: map[string]*levelSpec{}, index: newIndex(),
 	}
 	for _, s := range mandatorySchemas() {
-		r := rulesOf(s)
+		r := compileSchema(s)
 		c.mandatorySchemas[s.Name] = r
-		c.index.put(r)
+		c.index.add(r)
 	}
 	for _, l := range mandatoryLevels() {
-		c.mandatoryLevels[l.Name] = planOf(l)
+		c.mandatoryLevels[l.Name] = compileLevel(l)
 	}
 	return c
 }
 
-// PutSchema takes a flow schema that is new or has changed. It is not kept.
+// PutSchema adds or replaces a flow schema. It does not keep the object.
 func (c *Compiler) PutSchema(s *flowcontrolv1.FlowSchema) {
-	c.replace(s.Name, rulesOf(s))
+	c.replace(s.Name, compileSchema(s))
 }
 
-// DropSchema forgets a flow schema.
+// DropSchema removes a flow schema.
 func (c *Compiler) DropSchema(name string) { c.replace(name, nil) }
 
-func (c *Compiler) replace(name string, next *rules) {
+func (c *Compiler) replace(name string, next *compiledSchema) {
 	before := c.schemas[name]
 	if before == nil {
 		before = c.mandatorySchemas[name]
 	}
 	if before != nil {
-		c.index.drop(before)
+		c.index.remove(before)
 	}
 	if next != nil {
 		c.schemas[name] = next
@@ -60,48 +60,49 @@ func (c *Compiler) replace(name string, next *rules) {
 		next = c.mandatorySchemas[name]
 	}
 	if next != nil {
-		c.index.put(next)
+		c.index.add(next)
 	}
 	c.config = nil
 }
 
-// PutLevel takes a priority level that is new or has changed. It is not kept.
+// PutLevel adds or replaces a priority level. It does not keep the object.
 func (c *Compiler) PutLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
-	c.levels[l.Name] = planOf(l)
-	c.config, c.plans = nil, nil
+	c.levels[l.Name] = compileLevel(l)
+	c.config, c.specs = nil, nil
 }
 
-// DropLevel forgets a priority level.
+// DropLevel removes a priority level.
 func (c *Compiler) DropLevel(name string) {
 	delete(c.levels, name)
-	c.config, c.plans = nil, nil
+	c.config, c.specs = nil, nil
 }
 
-// Config is what all that it was given says.
+// Config returns the configuration of the current objects.
 func (c *Compiler) Config() *Config {
-	if c.plans == nil {
-		c.plans = &plans{maps.Clone(c.mandatoryLevels)}
+	if c.specs == nil {
+		c.specs = &levelSpecs{maps.Clone(c.mandatoryLevels)}
 		for name, p := range c.levels {
-			if must := c.mandatoryLevels[name]; must != nil && (must.kind == exempt) != (p.kind == exempt) {
+			if must := c.mandatoryLevels[name]; must != nil && (must.kind == kindExempt) != (p.kind == kindExempt) {
 				kept := *must
-				kept.uid = p.uid // a damaged object does not change what it is
+				kept.uid = p.uid // an invalid object does not change the type
 				p = &kept
 			}
-			c.plans.of[name] = p
+			c.specs.byName[name] = p
 		}
 		c.config = nil
 	}
 	if c.config == nil {
 		c.config = &Config{
-			index: c.index.copy(), plans: c.plans, exempt: c.either(Exempt), last: c.either(CatchAll),
+			index: c.index.copy(), levelSpecs: c.specs, exempt: c.schemaOrMandatory(Exempt), last: c.schemaOrMandatory(CatchAll),
 		}
 	}
 	return c.config
 }
 
-// either the given schema of a name or the mandatory one, if that one leads nowhere.
-func (c *Compiler) either(name string) *rules {
-	if r := c.schemas[name]; r != nil && c.plans.of[r.level] != nil {
+// schemaOrMandatory returns the schema of a name, or the mandatory one if that schema does not exist or has
+// no level.
+func (c *Compiler) schemaOrMandatory(name string) *compiledSchema {
+	if r := c.schemas[name]; r != nil && c.specs.byName[r.level] != nil {
 		return r
 	}
 	return c.mandatorySchemas[name]

@@ -11,74 +11,73 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Names of what is always there.
+// Names of the mandatory schemas and levels.
 const (
 	Exempt   = flowcontrolv1.PriorityLevelConfigurationNameExempt
 	CatchAll = flowcontrolv1.PriorityLevelConfigurationNameCatchAll
 )
 
-// defaultShares of a level that does not say how many it has.
+// defaultShares is the default of a level's concurrency shares.
 const defaultShares = 30
 
-// Config is what flow schemas and priority levels say. It does not change.
+// Config is an immutable set of compiled flow schemas and priority levels.
 type Config struct {
 	index index
-	*plans
-	exempt, last *rules // last is for what no schema matches
+	*levelSpecs
+	exempt, last *compiledSchema // last is for requests that no schema matches
 }
 
-// find the schema of a request.
-func (c *Config) find(u *request.User, op *requestinfo.Info) *rules {
-	if r := c.index.find(u, op, c.of); r != nil {
+// find returns the schema of a request.
+func (c *Config) find(u *request.User, op *requestinfo.Info) *compiledSchema {
+	if r := c.index.find(u, op, c.byName); r != nil {
 		return r
 	}
 	return c.last
 }
 
-// binding is the name of a schema and that of the level it leads to.
+// binding is the names of a schema and its level.
 type binding struct{ level, schema string }
 
 // bindings returns the bindings of all schemas.
 func (c *Config) bindings() map[binding]bool {
 	out := map[binding]bool{}
-	for _, r := range []*rules{c.exempt, c.last} {
+	for _, r := range []*compiledSchema{c.exempt, c.last} {
 		out[binding{r.level, r.name}] = true
 	}
-	c.index.tree.Scan(func(a about) bool {
-		out[binding{a.level, a.rules.name}] = true
+	c.index.tree.Scan(func(a indexEntry) bool {
+		out[binding{a.level, a.compiledSchema.name}] = true
 		return true
 	})
 	return out
 }
 
-// plans of the priority levels by name. They are the same ones as long as no level
-// changes.
-type plans struct{ of map[string]*plan }
+// levelSpecs holds the compiled priority levels by name. The pointer stays the same until a level changes.
+type levelSpecs struct{ byName map[string]*levelSpec }
 
-// plan is what a priority level says.
-type plan struct {
+// levelSpec is a compiled priority level.
+type levelSpec struct {
 	name, uid string
 	kind      kind
 	shares    int
-	lendable  float64  // the part of its seats that others may use
-	borrowing *float64 // how much it may use of others', as a part of its own; nil: all
+	lendable  float64  // the fraction of its seats that other levels may use
+	borrowing *float64 // the maximum to borrow, as a fraction of its seats; nil means no limit
 	queues    int
 	hand      int
-	length    int // of a queue
+	length    int // maximum length of a queue
 }
 
-// kind is what a level does with requests that it has no seats for.
+// kind is the behavior of a level without free seats.
 type kind int
 
 const (
-	exempt kind = iota // it has seats for all
-	rejects
-	queues
+	kindExempt kind = iota // admits all requests
+	kindReject
+	kindQueue
 )
 
-// Compile makes the configuration of objects. The mandatory ones are there even
-// when they are missing, and say what they have to. Schemas whose level is not
-// there match nothing. Objects are not kept.
+// Compile returns the configuration of a set of objects. It adds missing mandatory objects and keeps their
+// mandatory type. A schema whose level does not exist matches nothing. The result does not reference the
+// objects.
 func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) *Config {
 	c := NewCompiler()
 	for _, l := range levels {
@@ -90,15 +89,15 @@ func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.Priori
 	return c.Config()
 }
 
-func planOf(l *flowcontrolv1.PriorityLevelConfiguration) *plan {
-	p := &plan{name: l.Name, uid: string(l.UID)}
+func compileLevel(l *flowcontrolv1.PriorityLevelConfiguration) *levelSpec {
+	p := &levelSpec{name: l.Name, uid: string(l.UID)}
 	if l.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
 		if e := l.Spec.Exempt; e != nil {
 			p.shares, p.lendable = int(deref(e.NominalConcurrencyShares, 0)), percent(e.LendablePercent)
 		}
 		return p
 	}
-	p.kind, p.shares = rejects, defaultShares
+	p.kind, p.shares = kindReject, defaultShares
 	e := l.Spec.Limited
 	if e == nil {
 		return p
@@ -109,7 +108,7 @@ func planOf(l *flowcontrolv1.PriorityLevelConfiguration) *plan {
 		p.borrowing = &part
 	}
 	if q := e.LimitResponse.Queuing; q != nil && e.LimitResponse.Type == flowcontrolv1.LimitResponseTypeQueue {
-		p.kind, p.queues, p.hand, p.length = queues, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
+		p.kind, p.queues, p.hand, p.length = kindQueue, max(int(q.Queues), 1), int(q.HandSize), max(int(q.QueueLengthLimit), 1)
 		p.hand = min(max(p.hand, 1), p.queues)
 	}
 	return p
@@ -124,17 +123,17 @@ func deref(v *int32, none int32) int32 {
 
 func percent(v *int32) float64 { return float64(deref(v, 0)) / 100 }
 
-// limits of a level in seats.
+// limits are the limits of a level in seats.
 type limits struct{ nominal, lower, upper int }
 
-// divide gives each level its limits, when the server has so many seats.
-func divide(plans map[string]*plan, seats int) map[string]limits {
+// seatLimits divides the seats of the server among levels by their shares.
+func seatLimits(specs map[string]*levelSpec, seats int) map[string]limits {
 	sum := 0
-	for _, p := range plans {
+	for _, p := range specs {
 		sum += p.shares
 	}
-	out := make(map[string]limits, len(plans))
-	for name, p := range plans {
+	out := make(map[string]limits, len(specs))
+	for name, p := range specs {
 		var n limits
 		if sum > 0 {
 			n.nominal = int(math.Ceil(float64(seats) * float64(p.shares) / float64(sum)))

@@ -8,21 +8,21 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
-// TestWhatLevelsDoNotSay: thirty shares, as many seats of others' as there are, and no queues.
-func TestWhatLevelsDoNotSay(t *testing.T) {
+// By default a level has 30 shares, borrows without limit and has no queues.
+func TestLevelDefaults(t *testing.T) {
 	half, few := int32(50), limited("few", 25, 1, 1, 1)
 	few.Spec.Limited.BorrowingLimitPercent = &half
-	few.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject // whatever queues it has
+	few.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject // ignores the queues
 	bare, empty := limited("bare", 0, 0, 0, 0), limited("empty", 0, 0, 0, 0)
 	bare.Spec.Limited = nil
 	empty.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{}
-	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // and has none
-	r := newRig(t, 90, bare, empty, few)                                         // catch-all has 5
+	empty.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeQueue // without queues
+	r := newFixture(t, 90, bare, empty, few)                                     // catch-all has 5
 	brief, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for level, want := range map[string]struct{ nominal, upper int }{"bare": {30, 120}, "empty": {30, 120}, "few": {25, 38}} {
 		r.wantGauge("nominal_limit_seats", level, float64(want.nominal))
-		r.wantGauge("lower_limit_seats", level, float64(want.nominal)) // nothing is lent
+		r.wantGauge("lower_limit_seats", level, float64(want.nominal)) // lends nothing
 		r.wantGauge("upper_limit_seats", level, float64(want.upper))
 		for range want.nominal {
 			q, err := r.begin("a", level)
@@ -32,7 +32,7 @@ func TestWhatLevelsDoNotSay(t *testing.T) {
 			defer r.End(q)
 		}
 		if _, _, err := r.Begin(brief, user("a", level), list, one); reason(err) != "concurrency-limit" {
-			t.Errorf("more than %s has: %v", level, err)
+			t.Errorf("beyond the limit of %s: got %v, want concurrency-limit", level, err)
 		}
 	}
 }

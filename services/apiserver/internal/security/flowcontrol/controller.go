@@ -15,27 +15,27 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Period between two adjustments of what levels lend to each other.
+// Period is the time between two adjustments of the levels' limits.
 const Period = 10 * time.Second
 
-// waitShare of a request's time is how long it waits at most, one part in so many.
+// waitShare is the divisor of a request's remaining time that gives its maximum wait.
 const waitShare = 4
 
-// Options of a Controller.
+// Options configure a Controller.
 type Options struct {
-	// Seats of the whole server.
+	// Seats is the number of seats of the whole server.
 	Seats int
-	// First, if set, is called by requests as long as no configuration was taken.
-	First func(context.Context)
-	// Always tells of requests that are let in whatever the schemas say.
-	Always func(*request.User, *requestinfo.Info) bool
-	// MaxWait bounds how long a request without a deadline waits.
+	// LoadConfig, if set, is called by each request until SetConfig was called. It should call SetConfig.
+	LoadConfig func(context.Context)
+	// IsExempt, if set, reports whether a request is exempt regardless of the schemas.
+	IsExempt func(*request.User, *requestinfo.Info) bool
+	// MaxWait is the maximum wait of a request without a deadline.
 	MaxWait time.Duration
 	Metrics *Metrics
 	Now     func() time.Time
 }
 
-// Controller admits requests. Its methods may be called at any time by many.
+// Controller admits requests. Its methods may be called concurrently.
 type Controller struct {
 	Options
 	seed  maphash.Seed
@@ -43,84 +43,84 @@ type Controller struct {
 	// running is set while Run runs.
 	running atomic.Bool
 
-	mu     sync.Mutex // for those who change state; before level.mu
+	mu     sync.Mutex // serializes changes of state; lock order: before level.mu
 	levels map[string]*level
 }
 
-// state is what requests are classified by.
+// state is the configuration that classifies requests.
 type state struct {
 	config *Config
-	taken  bool // by somebody else than New
+	loaded bool // by SetConfig
 	levels map[string]*level
 }
 
-// schema is a flow schema and where it leads.
-type schema struct {
-	*rules
+// boundSchema is a flow schema with its priority level.
+type boundSchema struct {
+	*compiledSchema
 	level *level
 	*schemaMetrics
 }
 
-// New returns a controller.
+// New returns a controller with the mandatory schemas and levels.
 func New(o Options) *Controller {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	c := &Controller{Options: o, seed: maphash.MakeSeed(), levels: map[string]*level{}}
-	c.take(Compile(nil, nil), false)
+	c.setConfig(Compile(nil, nil), false)
 	return c
 }
 
 // Configured reports whether the controller has a configuration other than the initial one.
-func (c *Controller) Configured() bool { return c.state.Load().taken }
+func (c *Controller) Configured() bool { return c.state.Load().loaded }
 
 // Running reports whether Run adjusts the limits of levels.
 func (c *Controller) Running() bool { return c.running.Load() }
 
-// Take makes a configuration the one that counts for requests from now on.
-// Metrics of schemas that are gone, or lead to another level, end with it.
-func (c *Controller) Take(config *Config) {
-	c.take(config, true)
-	c.Metrics.keep(config.bindings())
+// SetConfig replaces the configuration for later requests. It removes the metrics of schemas that no longer
+// exist or that have another level.
+func (c *Controller) SetConfig(config *Config) {
+	c.setConfig(config, true)
+	c.Metrics.keepBindings(config.bindings())
 }
 
-func (c *Controller) take(config *Config, taken bool) {
+func (c *Controller) setConfig(config *Config, loaded bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := &state{config: config, taken: taken}
-	if s := c.state.Load(); s != nil && s.config.plans == config.plans {
+	next := &state{config: config, loaded: loaded}
+	if s := c.state.Load(); s != nil && s.config.levelSpecs == config.levelSpecs {
 		next.levels = s.levels
 	} else {
-		next.levels = c.setLevels(config.plans.of)
+		next.levels = c.configureLevels(config.levelSpecs.byName)
 	}
 	c.state.Store(next)
 }
 
-// setLevels has the levels do what plans say. One that is gone stays until what is in
-// it has ended. The caller holds mu.
-func (c *Controller) setLevels(given map[string]*plan) map[string]*level {
+// configureLevels applies level specs. A removed level stays until its requests have ended. The caller
+// holds mu.
+func (c *Controller) configureLevels(given map[string]*levelSpec) map[string]*level {
 	now := c.Now()
-	plans := maps.Clone(given)
+	specs := maps.Clone(given)
 	for name := range given {
 		if c.levels[name] == nil {
-			c.levels[name] = &level{name: name, plan: nil, metrics: c.Metrics.level(name, c.Now)}
+			c.levels[name] = &level{name: name, metrics: c.Metrics.level(name, c.Now)}
 		}
 	}
 	for name, l := range c.levels {
-		if plans[name] != nil {
+		if specs[name] != nil {
 			continue
 		}
 		l.mu.Lock()
-		l.leaving = true
+		l.quiescing = true
 		gone := l.idle()
-		plans[name] = l.plan
+		specs[name] = l.spec
 		l.mu.Unlock()
 		if gone {
-			c.forget(name)
-			delete(plans, name)
+			c.removeLevel(name)
+			delete(specs, name)
 		}
 	}
-	divided := divide(plans, c.Seats)
+	divided := seatLimits(specs, c.Seats)
 	out := make(map[string]*level, len(given))
 	for name, p := range given {
 		out[name] = c.levels[name]
@@ -129,57 +129,57 @@ func (c *Controller) setLevels(given map[string]*plan) map[string]*level {
 	return out
 }
 
-// forget a level. The caller holds mu.
-func (c *Controller) forget(name string) {
+// removeLevel removes a level and its metrics. The caller holds mu.
+func (c *Controller) removeLevel(name string) {
 	delete(c.levels, name)
-	c.Metrics.forget(name)
+	c.Metrics.removeLevel(name)
 }
 
-// Width is what a request is worth.
+// Width is the estimated cost of a request.
 type Width struct {
-	// Seats while it runs, at least 1.
+	// Seats is the number of seats while the request runs, at least 1.
 	Seats int
-	// Final seats are kept for After when it has ended, for the work that it
-	// leaves to others.
+	// Final is the number of seats that stay occupied for After when the request has ended. They stand for
+	// work that the request causes, such as watch events.
 	Final int
 	After time.Duration
 }
 
-func (w Width) most() int { return max(w.Seats, w.Final) }
+func (w Width) maxSeats() int { return max(w.Seats, w.Final) }
 
-// work in seat-seconds, before it is known how long it runs.
-func (w Width) work() float64 {
-	return float64(w.Seats)*guess.Seconds() + float64(w.Final)*w.After.Seconds()
+// estimatedWork returns the work in seat-seconds, with estimatedDuration as the duration.
+func (w Width) estimatedWork() float64 {
+	return float64(w.Seats)*estimatedDuration.Seconds() + float64(w.Final)*w.After.Seconds()
 }
 
-// noQueue is the queue of requests that were not queued.
+// noQueue is the queue index of requests that were not queued.
 const noQueue = -1
 
-// Request is one that was let in, or waits to be.
+// Request is a request that runs, waits or is suspended.
 type Request struct {
-	schema   *schema
-	user     *request.User
-	op       *requestinfo.Info
-	flow     string // as the schema tells requests apart
-	share    string // what the queues share seats by, which is the principal where flow is a user
-	hash     uint64 // of the share, once it has been in a queue
-	width    Width
-	work     float64
-	arrived  time.Time
-	started  time.Time     // zero while it waits
-	ran      time.Duration // before it paused
-	paused   bool
-	queue    int
-	virtual  float64 // time of arrival
-	turn     chan struct{}
-	over     atomic.Bool
-	watch    bool
-	mutating bool
+	schema         *boundSchema
+	user           *request.User
+	op             *requestinfo.Info
+	flow           string // the value of the schema's flow distinguisher
+	fairKey        string // the key of fair queueing: the principal if flow is a user, else flow
+	flowHash       uint64 // of schema and fairKey; set when the request is queued
+	width          Width
+	work           float64
+	arrived        time.Time
+	started        time.Time     // zero while the request waits
+	ran            time.Duration // before it was suspended
+	suspended      bool
+	queue          int
+	virtualArrival float64
+	admitted       chan struct{}
+	ended          atomic.Bool
+	watch          bool
+	mutating       bool
 
-	next, previous *Request // of the level
+	next, previous *Request // in the list of the level
 }
 
-// Rejection tells that a request is not let in.
+// Rejection is the error of a rejected request.
 type Rejection struct {
 	Reason     string
 	RetryAfter int // seconds
@@ -188,7 +188,7 @@ type Rejection struct {
 // Error implements error.
 func (r *Rejection) Error() string { return "too many requests: " + r.Reason }
 
-// The reasons.
+// Values of Rejection.Reason.
 const (
 	reasonConcurrency = "concurrency-limit"
 	reasonQueueFull   = "queue-full"
@@ -196,73 +196,74 @@ const (
 	reasonCancelled   = "cancelled"
 )
 
-// Class says by what a request was judged.
+// Class is the classification of a request.
 type Class struct{ SchemaUID, LevelUID, Level string }
 
-// Begin classifies a request and waits until it may run. width is asked for what
-// it is worth, with the most seats that one request of the level may have. When
-// err is nil, End must be called.
+// Begin classifies a request and waits until it may run. width returns the width of the request, given
+// the maximum number of seats of one request in its level. The error wraps a *Rejection. If it is nil, the
+// caller must call End.
 func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo.Info, width func(most int) Width) (*Request, Class, error) {
 	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
 	l := c.classify(ctx, r)
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()
-	class.LevelUID = l.plan.uid
-	kind, most := l.plan.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	class.LevelUID = l.spec.uid
+	kind, most := l.spec.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
 	l.mu.Unlock()
-	if r.width = (Width{Seats: 1}); kind != exempt && width != nil {
+	if r.width = (Width{Seats: 1}); kind != kindExempt && width != nil {
 		r.width = width(most)
 	}
-	r.work = r.width.work()
+	r.work = r.width.estimatedWork()
 	r.arrived = c.Now()
-	r.schema.widths.Observe(float64(r.width.most()))
-	if reason := l.come(r, r.arrived, func() uint64 { return c.hash(r) }); reason != "" {
+	r.schema.widths.Observe(float64(r.width.maxSeats()))
+	if reason := l.admit(r, r.arrived, func() uint64 { return c.hash(r) }); reason != "" {
 		return nil, class, c.reject(r, reason)
 	}
-	if r.turn == nil {
-		c.began(r)
+	if r.admitted == nil {
+		c.recordAdmission(r)
 		return r, class, nil
 	}
-	if err := c.wait(ctx, r); err != nil {
+	if err := c.awaitAdmission(ctx, r); err != nil {
 		return nil, class, err
 	}
-	c.began(r)
+	c.recordAdmission(r)
 	return r, class, nil
 }
 
 const (
-	// maxSeats of one request, and the part of a level's seats that is not
-	// exceeded either.
+	// maxSeats is the maximum number of seats of one request. widestPart is the maximum as a fraction of
+	// its level's seats.
 	maxSeats   = 10
 	widestPart = 0.15
 )
 
-// classify finds the schema of a request. The mandatory ones match all requests.
+// classify sets the schema and flow of a request and returns its level. The mandatory schemas match all
+// requests.
 func (c *Controller) classify(ctx context.Context, r *Request) *level {
 	s := c.state.Load()
-	if !s.taken && c.First != nil {
-		c.First(ctx)
+	if !s.loaded && c.LoadConfig != nil {
+		c.LoadConfig(ctx)
 		s = c.state.Load()
 	}
 	found := s.config.find(r.user, r.op)
-	if s.levels[found.level].name != Exempt && c.Always != nil && c.Always(r.user, r.op) {
+	if s.levels[found.level].name != Exempt && c.IsExempt != nil && c.IsExempt(r.user, r.op) {
 		found = s.config.exempt
 	}
 	r.schema = c.bind(found, s.levels[found.level])
-	r.flow = found.flow(r.user, r.op)
-	if r.share = r.flow; found.distinguish == flowcontrolv1.FlowDistinguisherMethodByUserType {
-		r.share = principalOf(ctx, r.user)
+	r.flow = found.flowOf(r.user, r.op)
+	if r.fairKey = r.flow; found.distinguisher == flowcontrolv1.FlowDistinguisherMethodByUserType {
+		r.fairKey = principalOf(ctx, r.user)
 	}
 	return r.schema.level
 }
 
-// bind tells where a schema leads, as long as it leads there the same. What nobody
-// asks for has no metrics.
-func (c *Controller) bind(r *rules, l *level) *schema {
+// bind returns a schema with its level, from the cache if the level is the same. Metrics of a schema exist
+// only after its first request.
+func (c *Controller) bind(r *compiledSchema, l *level) *boundSchema {
 	if b := r.bound.Load(); b != nil && b.level == l {
 		return b
 	}
-	b := &schema{r, l, c.Metrics.schema(r.name, r.level)}
+	b := &boundSchema{r, l, c.Metrics.schema(r.name, r.level)}
 	r.bound.Store(b)
 	return b
 }
@@ -276,20 +277,20 @@ func principalOf(ctx context.Context, u *request.User) string {
 	return request.Principal(ctx)
 }
 
-// hash of a request's share.
+// hash returns the hash of a request's schema and fairKey.
 func (c *Controller) hash(r *Request) uint64 {
 	var h maphash.Hash
 	h.SetSeed(c.seed)
 	_, _ = h.WriteString(r.schema.name)
 	_ = h.WriteByte(0)
-	_, _ = h.WriteString(r.share)
+	_, _ = h.WriteString(r.fairKey)
 	return h.Sum64()
 }
 
-// wait for the request's turn.
-func (c *Controller) wait(ctx context.Context, r *Request) error {
+// awaitAdmission waits until a queued request may run.
+func (c *Controller) awaitAdmission(ctx context.Context, r *Request) error {
 	select {
-	case <-r.turn:
+	case <-r.admitted:
 		return nil
 	default:
 	}
@@ -300,49 +301,48 @@ func (c *Controller) wait(ctx context.Context, r *Request) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	reason := reasonTimeout
-	r.schema.waits(r, 1)
-	defer r.schema.waits(r, -1)
+	r.schema.addWaiting(r, 1)
+	defer r.schema.addWaiting(r, -1)
 	select {
-	case <-r.turn:
+	case <-r.admitted:
 		return nil
 	case <-timer.C:
 	case <-ctx.Done():
 		reason = reasonCancelled
 	}
-	if r.schema.level.giveUp(r, c.Now(), reason) {
+	if r.schema.level.cancelWaiting(r, c.Now(), reason) {
 		return c.reject(r, reason)
 	}
-	<-r.turn
+	<-r.admitted
 	return nil
 }
 
 func (c *Controller) reject(r *Request, reason string) error {
 	now := c.Now()
-	r.schema.rejected(reason, now.Sub(r.arrived))
+	r.schema.recordRejection(reason, now.Sub(r.arrived))
 	l := r.schema.level
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Errorf("flow schema %s: %w", r.schema.name, &Rejection{Reason: reason, RetryAfter: l.refused.after()})
+	return fmt.Errorf("flow schema %s: %w", r.schema.name, &Rejection{Reason: reason, RetryAfter: l.retryAfter.delay()})
 }
 
-func (c *Controller) began(r *Request) {
-	r.schema.began(r.started.Sub(r.arrived))
-	c.runs(r)
+func (c *Controller) recordAdmission(r *Request) {
+	r.schema.recordAdmission(r.started.Sub(r.arrived))
+	c.recordRunning(r)
 }
 
-// End of a request, or of the part of a watch that takes seats. It may be called
-// twice.
+// End releases the seats of a request for good. It may be called more than once.
 func (c *Controller) End(r *Request) {
-	if r.over.Swap(true) {
+	if r.ended.Swap(true) {
 		return
 	}
-	if !r.paused {
-		c.stop(r)
+	if !r.suspended {
+		c.stopRunning(r)
 	}
-	r.schema.ended(r, r.ran)
+	r.schema.recordEnd(r, r.ran)
 }
 
-// Run adjusts the levels' limits until ctx ends.
+// Run adjusts the levels' limits every Period until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	c.running.Store(true)
 	defer c.running.Store(false)

@@ -1,26 +1,23 @@
-// Package flowcontrol shares the server among its clients: API priority and
-// fairness (KEP-1040; specification: flowcontrol.apiserver.k8s.io/v1).
+// Package flowcontrol implements API priority and fairness (KEP-1040; specification:
+// flowcontrol.apiserver.k8s.io/v1).
 //
-// A request is classified by the flow schemas, in the order of their precedence.
-// The first that matches names a priority level, which has a number of seats. A
-// request takes as many as its work is worth (Width) for as long as it runs. When
-// a level has none left, a request is refused, or waits in one of the level's
-// queues: the flow it belongs to (its schema, and the user or the namespace) is
-// dealt a few of them, and the shortest takes it. Queues are served fairly by
-// virtual time: the one whose next request would end first, had all queues been
-// served at once in equal shares, comes next.
+// Flow schemas classify a request in the order of their precedence. The first match names a priority
+// level, which has a number of seats. A running request takes as many seats as its Width says. If the
+// level has no free seats, the request is rejected or waits in one of the level's queues. A flow is a
+// schema and a user or namespace. Each flow is dealt a hand of queues, and a request joins the shortest
+// of them. Queues are served fairly by virtual time: next comes the request that would end first if all
+// queues were served in parallel with equal shares.
 //
-// The last eighth of a level's seats is for flows that have none, so that one which asks
-// for much at once keeps nobody else waiting. Kubernetes has no such reserve.
+// The last eighth of a level's seats is reserved for flows without a running request, so that one flow
+// with many requests does not delay others. Kubernetes has no such reserve.
 //
-// Seats that a level does not need are lent to others: every Period all limits are
-// set anew by what was asked for.
+// A level lends seats that it does not need. Every Period, Adjust sets all limits by the recent demand.
 //
-//	Objects → Compiler → Config    what the objects say; only what changed is made anew
-//	index                          the schemas by whom they are about, so that a request
-//	                               is not compared with those about others
-//	Controller                     the levels as they are; Begin admits a request
+//	objects → Compiler → Config    compiled objects; only changed objects are compiled again
+//	index                          schemas by subject, so that a request is compared only with
+//	                               schemas about its user
+//	Controller                     the current levels; Begin admits a request
 //	level, queue                   seats, queues, virtual time
-//	adjust                         who lends to whom
-//	Dump, Metrics                  what is to be seen of it
+//	Adjust                         lending and borrowing between levels
+//	Dump, Metrics                  debug output and metrics
 package flowcontrol

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// table writes lines of cells, of which all but the last end with a comma.
-func table(w io.Writer, lines [][]string) error {
+// writeTable writes lines of aligned cells, separated by commas.
+func writeTable(w io.Writer, lines [][]string) error {
 	t := tabwriter.NewWriter(w, 8, 0, 1, ' ', 0)
 	for _, cells := range lines {
 		if _, err := fmt.Fprintln(t, strings.Join(cells, ",\t")); err != nil {
@@ -22,10 +22,10 @@ func table(w io.Writer, lines [][]string) error {
 	return t.Flush()
 }
 
-// each calls fn for all levels in the order of their names, under their locks.
-func (c *Controller) each(fn func(*level)) {
-	if s := c.state.Load(); !s.taken && c.First != nil {
-		c.First(context.Background())
+// eachLevel calls fn for all levels in the order of their names. It holds the lock of the level.
+func (c *Controller) eachLevel(fn func(*level)) {
+	if s := c.state.Load(); !s.loaded && c.LoadConfig != nil {
+		c.LoadConfig(context.Background())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,11 +48,11 @@ func (c *Controller) DumpLevels(w io.Writer) error {
 		"PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests",
 		"DispatchedRequests", "RejectedRequests", "TimedoutRequests", "CancelledRequests",
 	}}
-	c.each(func(l *level) {
+	c.eachLevel(func(l *level) {
 		n := l.counts
-		lines = append(lines, texts(l.name, l.busy, l.idle(), l.leaving, l.waiting, l.running, n.dispatched, n.rejected, n.timedOut, n.cancelled))
+		lines = append(lines, formatValues(l.name, l.activeQueues, l.idle(), l.quiescing, l.waiting, l.running, n.dispatched, n.rejected, n.timedOut, n.cancelled))
 	})
-	return table(w, lines)
+	return writeTable(w, lines)
 }
 
 // DumpQueues writes a line for each queue.
@@ -60,21 +60,21 @@ func (c *Controller) DumpQueues(w io.Writer) error {
 	lines := [][]string{{
 		"PriorityLevelName", "Index", "PendingRequests", "ExecutingRequests", "SeatsInUse", "NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum",
 	}}
-	c.each(func(l *level) {
+	c.eachLevel(func(l *level) {
 		for i := range l.queues {
 			q := &l.queues[i]
 			initial, most := 0, 0
 			for _, r := range q.waiting {
-				initial, most = initial+r.width.Seats, most+r.width.most()
+				initial, most = initial+r.width.Seats, most+r.width.maxSeats()
 			}
-			lines = append(lines, texts(l.name, i, len(q.waiting), q.running, q.seats, seatSeconds(q.next), initial, most, seatSeconds(q.work)))
+			lines = append(lines, formatValues(l.name, i, len(q.waiting), q.running, q.seats, formatSeatSeconds(q.next), initial, most, formatSeatSeconds(q.work)))
 		}
 	})
-	return table(w, lines)
+	return writeTable(w, lines)
 }
 
-// DumpRequests writes a line for each request that waits or runs, on demand with
-// what it asks.
+// DumpRequests writes a line for each running or waiting request. With details a line includes user, verb
+// and path.
 func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	header := []string{
 		"PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher", "ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency", "StartTime",
@@ -83,7 +83,7 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 		header = append(header, "UserName", "Verb", "APIPath", "Namespace", "Name", "APIVersion", "Resource", "SubResource")
 	}
 	lines := [][]string{header}
-	c.each(func(l *level) {
+	c.eachLevel(func(l *level) {
 		var all []*Request
 		for r := l.first; r != nil; r = r.next {
 			all = append(all, r)
@@ -94,26 +94,25 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 			if r.queue != noQueue && r.started.IsZero() {
 				place = slices.Index(l.queues[r.queue].waiting, r)
 			}
-			line := texts(l.name, r.schema.name, r.queue, place, r.flow, stamp(r.arrived), r.width.Seats, r.width.Final, r.width.After, stamp(r.started))
+			line := formatValues(l.name, r.schema.name, r.queue, place, r.flow, formatTime(r.arrived), r.width.Seats, r.width.Final, r.width.After, formatTime(r.started))
 			if details {
-				line = append(line, texts(r.user.Name, r.op.Verb, r.op.Path, r.op.Namespace, r.op.Name, r.op.Version, r.op.Resource, r.op.Subresource)...)
+				line = append(line, formatValues(r.user.Name, r.op.Verb, r.op.Path, r.op.Namespace, r.op.Name, r.op.Version, r.op.Resource, r.op.Subresource)...)
 			}
 			lines = append(lines, line)
 		}
 	})
-	return table(w, lines)
+	return writeTable(w, lines)
 }
 
-// stamp is a time as the dumps have it, with all its digits; what has not begun has that
-// of the year 1.
-func stamp(t time.Time) string {
+// formatTime formats a time with nanoseconds. The zero time is in the year 1, as in Kubernetes.
+func formatTime(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 }
 
-// seatSeconds is an amount of work as the dumps have it.
-func seatSeconds(v float64) string { return fmt.Sprintf("%.8fss", v) }
+// formatSeatSeconds formats an amount of work.
+func formatSeatSeconds(v float64) string { return fmt.Sprintf("%.8fss", v) }
 
-func texts(values ...any) []string {
+func formatValues(values ...any) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
 		out[i] = fmt.Sprint(v)

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// clock is moved by hand.
+// clock is a manual clock.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -61,7 +61,7 @@ func group(name string) flowcontrolv1.Subject {
 	return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: name}}
 }
 
-// limited is a level; without queues it refuses.
+// limited returns a level that rejects requests if queues is 0.
 func limited(name string, shares, queues, hand, length int32) *flowcontrolv1.PriorityLevelConfiguration {
 	none := int32(0)
 	l := &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: &none, BorrowingLimitPercent: &none}
@@ -78,17 +78,17 @@ func limited(name string, shares, queues, hand, length int32) *flowcontrolv1.Pri
 	}
 }
 
-// rig is a controller with one level of ours, "l", whose schema takes group "g".
-// Catch-all has 5 shares: with 95 of ours, of 100 seats 95 are ours.
-type rig struct {
+// fixture is a controller with levels of a test. The schema of level l matches group g-l. Catch-all has 5
+// shares, so a level with 95 shares has 95 of 100 seats.
+type fixture struct {
 	*flowcontrol.Controller
 	t     testing.TB
 	clock *clock
 	reg   *prometheus.Registry
 }
 
-func newRig(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *rig {
-	r := &rig{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
+func newFixture(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *fixture {
+	r := &fixture{t: t, clock: newClock(), reg: prometheus.NewRegistry()}
 	schemas := make([]*flowcontrolv1.FlowSchema, 0, len(levels))
 	for i, l := range levels {
 		schemas = append(schemas, schema("s-"+l.Name, l.Name, int32(100+i), group("g-"+l.Name)))
@@ -97,7 +97,7 @@ func newRig(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfi
 		Seats: seats, MaxWait: time.Hour,
 		Metrics: flowcontrol.NewMetrics(r.reg, seats, seats, r.clock.Now), Now: r.clock.Now,
 	})
-	r.Take(flowcontrol.Compile(schemas, levels))
+	r.SetConfig(flowcontrol.Compile(schemas, levels))
 	return r
 }
 
@@ -109,7 +109,7 @@ func user(name, level string) *request.User {
 
 func one(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
 
-func (r *rig) begin(name, level string) (*flowcontrol.Request, error) {
+func (r *fixture) begin(name, level string) (*flowcontrol.Request, error) {
 	req, _, err := r.Begin(context.Background(), user(name, level), list, one)
 	return req, err
 }
@@ -122,8 +122,8 @@ func reason(err error) string {
 	return fmt.Sprint(err)
 }
 
-func TestALevelThatRefuses(t *testing.T) {
-	r := newRig(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
+func TestRejectingLevel(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 5, 0, 0, 0)) // half of 100
 	var held []*flowcontrol.Request
 	for range 50 {
 		q, err := r.begin("a", "l")
@@ -133,34 +133,34 @@ func TestALevelThatRefuses(t *testing.T) {
 		held = append(held, q)
 	}
 	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
-		t.Errorf("beyond the limit: %v", err)
+		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 	if _, _, err := r.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, one); err != nil {
-		t.Errorf("an administrator: %v", err)
+		t.Errorf("administrator: %v", err)
 	}
 	if q, _, err := r.Begin(t.Context(), &request.User{Name: "x", Groups: []string{"system:authenticated"}}, list, one); err != nil {
-		t.Errorf("somebody of another level: %v", err)
+		t.Errorf("user of another level: %v", err)
 	} else {
 		r.End(q)
 	}
 	r.End(held[0])
 	r.End(held[0]) // counts once
 	if _, err := r.begin("a", "l"); err != nil {
-		t.Errorf("after one has ended: %v", err)
+		t.Errorf("after a request has ended: %v", err)
 	}
 	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
-		t.Errorf("beyond the limit again: %v", err)
+		t.Errorf("beyond the limit again: got %v, want concurrency-limit", err)
 	}
 }
 
-func TestALevelWithoutSharesServesOneAtATime(t *testing.T) {
-	r := newRig(t, 100, limited("l", 0, 0, 0, 0))
+func TestLevelWithoutSharesServesOneAtATime(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 0, 0, 0, 0))
 	q, err := r.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
-		t.Errorf("a second: %v", err)
+		t.Errorf("second request: got %v, want concurrency-limit", err)
 	}
 	r.End(q)
 	if _, err := r.begin("a", "l"); err != nil {
@@ -168,8 +168,8 @@ func TestALevelWithoutSharesServesOneAtATime(t *testing.T) {
 	}
 }
 
-// waiting tells how many wait in a level, by the dump of what is there.
-func (r *rig) waiting() (n int) {
+// waiting returns the number of waiting requests by the dump.
+func (r *fixture) waiting() (n int) {
 	r.t.Helper()
 	var b strings.Builder
 	if err := r.DumpQueues(&b); err != nil {
@@ -185,19 +185,19 @@ func (r *rig) waiting() (n int) {
 	return n
 }
 
-func (r *rig) awaitWaiting(n int) {
+func (r *fixture) awaitWaiting(n int) {
 	r.t.Helper()
 	for deadline := time.Now().Add(time.Minute); r.waiting() != n; {
 		if time.Now().After(deadline) {
-			r.t.Fatalf("%d wait, not %d", r.waiting(), n)
+			r.t.Fatalf("got %d waiting requests, want %d", r.waiting(), n)
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func TestQueuesAreBoundedInLengthAndTime(t *testing.T) {
+func TestQueueLengthAndWaitAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2, limited("l", 5, 1, 1, 2)) // one seat
+		r := newFixture(t, 2, limited("l", 5, 1, 1, 2)) // one seat
 		held, err := r.begin("a", "l")
 		if err != nil {
 			t.Fatal(err)
@@ -216,15 +216,15 @@ func TestQueuesAreBoundedInLengthAndTime(t *testing.T) {
 		go ask(context.Background())
 		r.awaitWaiting(2)
 		if _, err := r.begin("b", "l"); reason(err) != "queue-full" {
-			t.Errorf("a third: %v", err)
+			t.Errorf("third request: got %v, want queue-full", err)
 		}
 		cancel()
 		if err := <-answers; reason(err) != "cancelled" {
-			t.Errorf("one that went: %v", err)
+			t.Errorf("canceled request: got %v, want cancelled", err)
 		}
 		r.End(held)
 		if err := <-answers; err != nil {
-			t.Errorf("one that waited: %v", err)
+			t.Errorf("waiting request: %v", err)
 		}
 		brief, stop := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer stop()
@@ -233,28 +233,27 @@ func TestQueuesAreBoundedInLengthAndTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := r.Begin(brief, user("a", "l"), list, one); reason(err) != "time-out" || brief.Err() != nil {
-			t.Errorf("one with little time: %v, its time %v", err, brief.Err())
+			t.Errorf("request with a short deadline: got %v, want time-out; context error %v", err, brief.Err())
 		}
 		r.End(held)
 	})
 }
 
-// TestNoFlowStarves has a flow that floods a level, and one that asks now and
-// then: it comes soon, however long the queues of the other are.
+// A flow with one request is served soon although another flow floods the level.
 func TestNoFlowStarves(t *testing.T) {
-	r := newRig(t, 2, limited("l", 5, 64, 8, 50)) // one seat
+	r := newFixture(t, 2, limited("l", 5, 64, 8, 50)) // one seat
 	held, err := r.begin("flood", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	type turn struct {
+	type admission struct {
 		name string
 		q    *flowcontrol.Request
 	}
-	turns := make(chan turn)
+	admitted := make(chan admission)
 	ask := func(name string) {
 		if q, err := r.begin(name, "l"); err == nil {
-			turns <- turn{name, q}
+			admitted <- admission{name, q}
 		} else {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -270,25 +269,24 @@ func TestNoFlowStarves(t *testing.T) {
 	r.clock.pass(10 * time.Millisecond)
 	r.End(held)
 	for i := range flood + 1 {
-		next := <-turns
+		next := <-admitted
 		if next.name == "modest" {
 			at = i
 		}
 		r.clock.pass(10 * time.Millisecond)
 		r.End(next.q)
 	}
-	// The flood has eight queues; of two that share one, each has its turn.
+	// The flood has eight queues. Two flows that share a queue alternate.
 	if at > 2*8+1 {
-		t.Errorf("the modest one came as number %d of %d", at, flood+1)
+		t.Errorf("the modest flow was served as number %d of %d, want at most %d", at, flood+1, 2*8+1)
 	}
 }
 
-// TestSeatsAreConserved does random things and holds what runs against the seats
-// that there are.
+// Under random operations, running requests never hold more seats than the limit.
 func TestSeatsAreConserved(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		const seats = 20
-		r := newRig(t, seats, limited("l", 15, 8, 3, 4)) // 15 of 20
+		r := newFixture(t, seats, limited("l", 15, 8, 3, 4)) // 15 of 20
 		var running []*flowcontrol.Request
 		widths := map[*flowcontrol.Request]int{}
 		var mu sync.Mutex
@@ -318,7 +316,7 @@ func TestSeatsAreConserved(t *testing.T) {
 					}
 					came <- true
 				})
-				// It runs, is refused, or waits; what waits gives up.
+				// The request runs, is rejected or waits. A waiting request is canceled.
 				for {
 					select {
 					case <-came:
@@ -353,7 +351,7 @@ func TestSeatsAreConserved(t *testing.T) {
 			"adjust": func(*rapid.T) { r.Adjust() },
 			"": func(rt *rapid.T) {
 				if n := inUse(); n > 15 {
-					rt.Fatalf("%d seats of 15 are in use", n)
+					rt.Fatalf("got %d seats in use, want at most 15", n)
 				}
 			},
 		})
@@ -362,7 +360,7 @@ func TestSeatsAreConserved(t *testing.T) {
 			r.End(q)
 		}
 		if q, err := r.begin("a", "l"); err != nil {
-			rt.Fatalf("an empty level refuses: %v", err)
+			rt.Fatalf("an empty level rejects: %v", err)
 		} else {
 			r.End(q)
 		}
@@ -374,7 +372,7 @@ func TestSeatsAreLent(t *testing.T) {
 	busy, quiet := limited("busy", 45, 1, 1, 200), limited("quiet", 50, 1, 1, 200)
 	busy.Spec.Limited.BorrowingLimitPercent = nil
 	quiet.Spec.Limited.LendablePercent = &half
-	r := newRig(t, 100, busy, quiet)
+	r := newFixture(t, 100, busy, quiet)
 	var held []*flowcontrol.Request
 	fill := func(level string) (n int) {
 		for {
@@ -398,35 +396,35 @@ func TestSeatsAreLent(t *testing.T) {
 		}
 	}
 	if n := fill("busy"); n != 45 {
-		t.Errorf("%d of 45 at first", n)
+		t.Errorf("got %d seats at first, want 45", n)
 	}
 	r.clock.pass(flowcontrol.Period)
 	r.Adjust()
-	// All 100 are shared as 45 to 25 to 5, which is what is wanted or kept.
+	// All 100 seats are divided as 45 to 25 to 5, the demand or the lower limit.
 	if n := fill("busy"); n != 15 {
-		t.Errorf("%d were lent, not 15", n)
+		t.Errorf("got %d borrowed seats, want 15", n)
 	}
 	for _, q := range held {
 		r.End(q)
 	}
 	held = nil
 	if n := fill("quiet"); n != 33 {
-		t.Errorf("%d of the quiet level's at once, not its part of 33", n)
+		t.Errorf("quiet level: got %d seats at once, want 33", n)
 	}
 	r.clock.pass(flowcontrol.Period)
-	r.Adjust() // nobody else asks by now, so some of what was lent comes back
+	r.Adjust() // the busy level has no demand now, so lent seats return
 	if n := fill("quiet"); n < 5 {
-		t.Errorf("only %d came back to the quiet level", n)
+		t.Errorf("got %d seats back in the quiet level, want at least 5", n)
 	}
 }
 
-func TestAGoneLevelServesWhatIsInIt(t *testing.T) {
-	r := newRig(t, 100, limited("l", 5, 0, 0, 0))
+func TestRemovedLevelServesItsRequests(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 5, 0, 0, 0))
 	q, err := r.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Take(flowcontrol.Compile(nil, nil))
+	r.SetConfig(flowcontrol.Compile(nil, nil))
 	var b strings.Builder
 	if err := r.DumpLevels(&b); err != nil {
 		t.Fatal(err)
@@ -441,13 +439,13 @@ func TestAGoneLevelServesWhatIsInIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "\nl,") {
-		t.Errorf("still there:\n%s", b.String())
+		t.Errorf("the removed level still exists:\n%s", b.String())
 	}
 }
 
-// TestClientsStayAwayLonger refuses more and more, then nothing for a while.
-func TestClientsStayAwayLonger(t *testing.T) {
-	r := newRig(t, 2, limited("l", 5, 0, 0, 0))
+// Retry-After grows to its maximum under load and returns to 1 after a pause.
+func TestRetryAfterGrowsUnderLoad(t *testing.T) {
+	r := newFixture(t, 2, limited("l", 5, 0, 0, 0))
 	if _, err := r.begin("a", "l"); err != nil {
 		t.Fatal(err)
 	}
@@ -460,25 +458,25 @@ func TestClientsStayAwayLonger(t *testing.T) {
 				t.Fatal(err)
 			}
 			if no.RetryAfter < last {
-				t.Fatalf("from %d to %d seconds under load", last, no.RetryAfter)
+				t.Fatalf("Retry-After fell from %d to %d seconds under load", last, no.RetryAfter)
 			}
 			last = no.RetryAfter
 		}
 		r.clock.pass(time.Second)
 	}
 	if last != 32 {
-		t.Errorf("at most %d seconds", last)
+		t.Errorf("got at most %d seconds, want 32", last)
 	}
 	r.clock.pass(time.Hour)
 	if _, err := r.begin("a", "l"); !strings.Contains(err.Error(), "concurrency-limit") {
 		t.Error(err)
 	} else if no := new(flowcontrol.Rejection); !errors.As(err, &no) || no.RetryAfter != 1 {
-		t.Errorf("after an hour: %d seconds", no.RetryAfter)
+		t.Errorf("after an hour: got %d seconds, want 1", no.RetryAfter)
 	}
 }
 
 func BenchmarkUnqueued(b *testing.B) {
-	r := newRig(b, 600, limited("l", 100, 64, 6, 50))
+	r := newFixture(b, 600, limited("l", 100, 64, 6, 50))
 	u := user("a", "l")
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,86 +10,85 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// index finds the schema of a request by who makes it: those about others are not
-// looked at. Copies share what does not differ.
+// index finds the schema of a request by its user, without a look at schemas about other users. Copies
+// share unchanged nodes.
 type index struct {
-	tree *btree.BTreeG[about]
-	seed maphash.Seed // of the hashes of subjects
+	tree *btree.BTreeG[indexEntry]
+	seed maphash.Seed // for the hashes of subjects
 }
 
-// about is a schema that has rules about a subject.
-type about struct {
-	hash uint64 // of the subject: numbers are compared faster than names
+// indexEntry is a schema with rules about a subject.
+type indexEntry struct {
+	hash uint64 // of the subject; compared before the name for speed
 	subject
-	*rules
-	of []int32 // its rules
+	*compiledSchema
+	ruleIndexes []int32 // the rules about the subject
 }
 
-// hash of a subject.
+// hash returns the hash of a subject.
 func (x index) hash(s subject) uint64 { return maphash.String(x.seed, s.name) + uint64(s.kind) }
 
-// before orders by subject, and of one subject as schemas are asked.
-func before(a, b about) bool {
+// less orders entries by subject, and those of one subject by schema precedence.
+func less(a, b indexEntry) bool {
 	if a.hash != b.hash {
 		return a.hash < b.hash
 	}
 	if a.subject != b.subject {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.subject.name, b.subject.name)) < 0
 	}
-	if a.rules == nil || b.rules == nil { // where those of a subject begin
-		return a.rules == nil && b.rules != nil
+	if a.compiledSchema == nil || b.compiledSchema == nil { // nil is the search key before all schemas of a subject
+		return a.compiledSchema == nil && b.compiledSchema != nil
 	}
-	return a.compare(b.rules) < 0
+	return a.compare(b.compiledSchema) < 0
 }
 
 func newIndex() index {
-	return index{btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}), maphash.MakeSeed()}
+	return index{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), maphash.MakeSeed()}
 }
 
-// copy is what can be read while this one is changed.
+// copy returns a copy that may be read while the original changes.
 func (x index) copy() index { return index{x.tree.Copy(), x.seed} }
 
-func (x index) put(r *rules) {
-	for who, of := range r.subjects {
-		x.tree.Set(about{x.hash(who), who, r, of})
+func (x index) add(r *compiledSchema) {
+	for s, ruleIndexes := range r.subjects {
+		x.tree.Set(indexEntry{x.hash(s), s, r, ruleIndexes})
 	}
 }
 
-func (x index) drop(r *rules) {
-	for who := range r.subjects {
-		x.tree.Delete(about{hash: x.hash(who), subject: who, rules: r})
+func (x index) remove(r *compiledSchema) {
+	for s := range r.subjects {
+		x.tree.Delete(indexEntry{hash: x.hash(s), subject: s, compiledSchema: r})
 	}
 }
 
-// find returns the first schema that a request is of, of those that lead to one of some
-// levels.
-func (x index) find(u *request.User, op *requestinfo.Info, levels map[string]*plan) *rules {
+// find returns the first schema that matches a request and whose level exists.
+func (x index) find(u *request.User, op *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
 	f := finder{op: op, levels: levels}
-	f.ask(x, subject{kind: anyone})
-	f.ask(x, subject{userNamed, u.Name})
+	f.search(x, subject{kind: anySubject})
+	f.search(x, subject{userSubject, u.Name})
 	for _, g := range u.Groups {
-		f.ask(x, subject{groupNamed, g})
+		f.search(x, subject{groupSubject, g})
 	}
-	if namespace, ok := accountNamespace(u.Name); ok {
-		f.ask(x, subject{accountsOf, namespace})
+	if namespace, ok := serviceAccountNamespace(u.Name); ok {
+		f.search(x, subject{namespaceSubject, namespace})
 	}
 	return f.found
 }
 
-// finder goes by subjects; what it has found of one bounds the search by the next.
+// finder searches subject by subject. The schema found so far limits the next search.
 type finder struct {
 	op     *requestinfo.Info
-	levels map[string]*plan
-	found  *rules
+	levels map[string]*levelSpec
+	found  *compiledSchema
 }
 
-func (f *finder) ask(x index, who subject) {
-	x.tree.Ascend(about{hash: x.hash(who), subject: who}, func(a about) bool {
-		if a.subject != who || f.found != nil && a.compare(f.found) >= 0 {
+func (f *finder) search(x index, s subject) {
+	x.tree.Ascend(indexEntry{hash: x.hash(s), subject: s}, func(entry indexEntry) bool {
+		if entry.subject != s || f.found != nil && entry.compare(f.found) >= 0 {
 			return false
 		}
-		if a.does(a.of, f.op) && f.levels[a.level] != nil {
-			f.found = a.rules
+		if entry.matchesAny(entry.ruleIndexes, f.op) && f.levels[entry.level] != nil {
+			f.found = entry.compiledSchema
 			return false
 		}
 		return true

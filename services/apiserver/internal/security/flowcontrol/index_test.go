@@ -16,9 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestTheFirstSchemaOfAll: whatever schemas came and went, a request is of the first
-// that matches, as if all were gone through.
-func TestTheFirstSchemaOfAll(t *testing.T) {
+// After any changes, the index finds the same schema as a linear search.
+func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := flowcontrol.NewCompiler()
 		control := flowcontrol.New(flowcontrol.Options{Seats: 1000, Metrics: newMetrics()})
@@ -40,7 +39,7 @@ func TestTheFirstSchemaOfAll(t *testing.T) {
 			} else {
 				c.DropLevel(level)
 			}
-			control.Take(c.Config())
+			control.SetConfig(c.Config())
 			for range 8 {
 				u, op := drawUser(t), drawOperation(t)
 				q, class, err := control.Begin(t.Context(), u, op, nil)
@@ -49,14 +48,15 @@ func TestTheFirstSchemaOfAll(t *testing.T) {
 				}
 				control.End(q)
 				if want := expected(live, levels, u, op); class.SchemaUID != want {
-					t.Fatalf("%+v of %+v is of %q, not of %q", op, u, class.SchemaUID, want)
+					t.Fatalf("%+v of %+v: got schema %q, want %q", op, u, class.SchemaUID, want)
 				}
 			}
 		}
 	})
 }
 
-// expected goes through all schemas, as the documentation of the API says it.
+// expected returns the UID of the first matching schema by a linear search, as the API documentation
+// describes it.
 func expected(live map[string]*flowcontrolv1.FlowSchema, levels map[string]bool, u *request.User, op *requestinfo.Info) string {
 	all := map[string]*flowcontrolv1.FlowSchema{
 		"exempt": schema("exempt", "exempt", 1, group("system:masters")), "catch-all": schema("catch-all", "catch-all", 10000, group("system:authenticated"), group("system:unauthenticated")),
@@ -120,7 +120,7 @@ func ruleMatches(r *flowcontrolv1.PolicyRulesWithSubjects, u *request.User, op *
 	})
 }
 
-// drawList is short or long, and has some of the names or not.
+// drawList draws a short or long list with some of the names.
 func drawList(t *rapid.T, what string, names ...string) []string {
 	list := rapid.SliceOfN(rapid.SampledFrom(append(names, "*", "other")), 1, 4).Draw(t, what)
 	if rapid.Bool().Draw(t, "long "+what) {
@@ -139,7 +139,7 @@ var (
 
 func drawSchema(t *rapid.T, name string) *flowcontrolv1.FlowSchema {
 	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("of-" + name)}}
-	s.Spec.PriorityLevelConfiguration.Name = rapid.SampledFrom([]string{"l", "m", "exempt", "catch-all"}).Draw(t, "leads to")
+	s.Spec.PriorityLevelConfiguration.Name = rapid.SampledFrom([]string{"l", "m", "exempt", "catch-all"}).Draw(t, "level")
 	s.Spec.MatchingPrecedence = rapid.SampledFrom(precedences).Draw(t, "precedence")
 	for range rapid.IntRange(0, 3).Draw(t, "rules") {
 		var r flowcontrolv1.PolicyRulesWithSubjects
@@ -175,8 +175,8 @@ func drawSubject(t *rapid.T) flowcontrolv1.Subject {
 
 func drawUser(t *rapid.T) *request.User {
 	return &request.User{
-		Name:   rapid.SampledFrom([]string{"alice", "bob", "system:serviceaccount:n:a", "system:serviceaccount:m:b", "system:serviceaccount:n"}).Draw(t, "who"),
-		Groups: rapid.SliceOfDistinct(rapid.SampledFrom([]string{"g", "h", "system:masters", "system:authenticated"}), func(s string) string { return s }).Draw(t, "member of"),
+		Name:   rapid.SampledFrom([]string{"alice", "bob", "system:serviceaccount:n:a", "system:serviceaccount:m:b", "system:serviceaccount:n"}).Draw(t, "user"),
+		Groups: rapid.SliceOfDistinct(rapid.SampledFrom([]string{"g", "h", "system:masters", "system:authenticated"}), func(s string) string { return s }).Draw(t, "groups"),
 	}
 }
 

@@ -5,174 +5,175 @@ import (
 	"time"
 )
 
-// level is a priority level as it is at a time.
+// level is the state of a priority level.
 type level struct {
 	name string
 
 	mu   sync.Mutex // leaf
-	plan *plan
+	spec *levelSpec
 	limits
-	// limit is what it may use now, after lending and borrowing.
+	// limit is the current number of seats, after lending and borrowing.
 	limit int
 
-	// first of all requests that are there, for who looks at them.
+	// first is the head of the list of all running and waiting requests, for the dumps.
 	first *Request
 
 	running      int // requests
-	inUse        int // seats of those that run, or whose work goes on after them
-	lingering    int // those of inUse whose requests have ended
+	inUse        int // seats of running requests, and final seats
+	finalSeats   int // the part of inUse whose requests have ended
 	waiting      int // requests
 	waitingSeats int
 
-	queues []queue
-	busy   int            // queues with something to do
-	flows  map[uint64]int // requests that run and came out of queues, by the hash of their flow
-	// virtual time in seat-seconds, as of seen.
-	virtual float64
-	seen    time.Time
-	robin   int
+	queues       []queue
+	activeQueues int            // queues with waiting or running requests
+	flows        map[uint64]int // running requests that were queued, by flowHash
+	// virtual is the virtual time in seat-seconds at virtualAt.
+	virtual   float64
+	virtualAt time.Time
+	lastQueue int
 
 	demand integral
 	stats  demandStats
-	// leaving tells that nobody is sent here any more.
-	leaving bool
+	// quiescing reports whether the level is removed and gets no new requests.
+	quiescing bool
 
-	counts  counts
-	refused refusals
-	metrics *levelMetrics
+	counts     counts
+	retryAfter retryAfter
+	metrics    *levelMetrics
 }
 
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
-// configure takes up what a plan says.
-func (l *level) configure(p *plan, n limits, now time.Time) {
+// configure applies a spec and limits.
+func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh, limits, limit := l.plan == nil, l.limits, l.limit
-	l.plan, l.limits = p, n
+	fresh, limits, limit := l.spec == nil, l.limits, l.limit
+	l.spec, l.limits = p, n
 	if fresh {
-		l.seen, l.limit, l.flows = now, n.nominal, map[uint64]int{}
+		l.virtualAt, l.limit, l.flows = now, n.nominal, map[uint64]int{}
 		l.demand.begin(now)
 	}
-	l.leaving = false
+	l.quiescing = false
 	l.advance(now)
 	l.limit = min(max(l.limit, n.lower), n.upper)
-	l.resize()
+	l.resizeQueues()
 	if fresh || l.limits != limits || l.limit != limit {
-		l.metrics.limits(l)
+		l.metrics.recordLimits(l)
 	}
 	if len(l.queues) > 0 {
 		l.dispatch(now)
 	}
 }
 
-// idle tells that nothing is there. The caller holds mu.
+// idle reports whether the level has no requests and no final seats. The caller holds mu.
 func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// reserveShare of the seats, one part in so many, is for flows none of whose requests run, where no flow
-// is dealt all queues: a client that asks for much at once, of which nothing ends for a while, would have
-// all others wait for that. Queues do not tell: a flow has a hand of them, and many flows share each.
+// reserveShare is the divisor of the limit that gives the reserve for flows without a running request. The
+// reserve exists if no flow is dealt all queues. Without it, a flow with many slow requests would delay all
+// others. Fair queueing does not prevent this, because a flow has several queues and flows share queues.
 const reserveShare = 8
 
-// fits tells whether a request may run now. One that wants more seats than there are runs alone. The
-// caller holds mu.
+// fits reports whether a request may run now. A request that needs more seats than the limit runs alone.
+// The caller holds mu.
 func (l *level) fits(r *Request) bool {
-	if l.plan.kind == exempt {
+	if l.spec.kind == kindExempt {
 		return true
 	}
-	seats := r.width.most()
+	seats := r.width.maxSeats()
 	if seats > l.limit {
 		return l.running == 0 && l.inUse == 0
 	}
 	free := l.limit - l.inUse
-	if l.plan.kind == queues && l.plan.queues > l.plan.hand && l.flows[r.hash] > 0 {
+	if l.spec.kind == kindQueue && l.spec.queues > l.spec.hand && l.flows[r.flowHash] > 0 {
 		free -= l.limit / reserveShare
 	}
 	return seats <= free
 }
 
-// come takes a request in: it runs, waits until turn is closed, or is refused for
-// a reason.
-func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason string) {
+// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request runs
+// when r.admitted is closed.
+func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(now)
-	if l.plan.kind != queues {
+	if l.spec.kind != kindQueue {
 		if !l.fits(r) {
-			return l.refuse(now, reasonConcurrency)
+			return l.reject(now, reasonConcurrency)
 		}
-		l.run(r, now)
+		l.startUnqueued(r, now)
 		return ""
 	}
-	r.hash = hash()
-	i := l.choose(r.hash)
-	// For each seat that is free one more may wait: what all wait for is one that wants more seats, or
-	// those that are for others.
-	if more := len(l.queues[i].waiting) - l.plan.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
-		return l.refuse(now, reasonQueueFull)
+	r.flowHash = hash()
+	i := l.chooseQueue(r.flowHash)
+	// Beyond the queue length, one more request may wait for each free seat. Such seats are free because a
+	// wide request is next, or because of the reserve.
+	if more := len(l.queues[i].waiting) - l.spec.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
+		return l.reject(now, reasonQueueFull)
 	}
-	l.wait(r, i, now)
+	l.enqueueOrStart(r, i, now)
 	return ""
 }
 
-// comeBack takes in a request that gave its seats back; false where there is neither
-// a seat nor a queue.
-func (l *level) comeBack(r *Request, now time.Time, hash func() uint64) bool {
+// readmit starts or queues a suspended request. It returns false if the level has neither a free seat nor
+// queues.
+func (l *level) readmit(r *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(now)
-	if l.plan.kind == queues {
-		r.hash = hash()
-		l.wait(r, l.choose(r.hash), now)
+	if l.spec.kind == kindQueue {
+		r.flowHash = hash()
+		l.enqueueOrStart(r, l.chooseQueue(r.flowHash), now)
 		return true
 	}
 	if !l.fits(r) {
 		return false
 	}
-	l.run(r, now)
+	l.startUnqueued(r, now)
 	return true
 }
 
-// run lets a request run that is in no queue. The caller holds mu.
-func (l *level) run(r *Request, now time.Time) {
+// startUnqueued starts a request of a level without queues. The caller holds mu.
+func (l *level) startUnqueued(r *Request, now time.Time) {
 	r.queue = noQueue
 	l.link(r)
 	l.start(r, now)
-	l.noteDemand(now)
+	l.recordDemand(now)
 }
 
-// wait has a request wait in a queue, if it must. The caller holds mu.
-func (l *level) wait(r *Request, i int, now time.Time) {
+// enqueueOrStart starts a request, or adds it to a queue if it must wait. The caller holds mu.
+func (l *level) enqueueOrStart(r *Request, i int, now time.Time) {
 	l.link(r)
 	if l.waiting == 0 && l.fits(r) {
-		l.pass(r, i, now)
+		l.startThroughQueue(r, i, now)
 	} else {
-		r.turn = make(chan struct{})
+		r.admitted = make(chan struct{})
 		l.enqueue(r, i)
 		l.dispatch(now)
 	}
-	if !r.paused {
+	if !r.suspended {
 		r.schema.lengths.Observe(float64(max(1, len(l.queues[i].waiting))))
 	}
-	l.noteDemand(now)
+	l.recordDemand(now)
 }
 
-func (l *level) refuse(now time.Time, reason string) string {
+// reject counts a rejection and returns its reason. The caller holds mu.
+func (l *level) reject(now time.Time, reason string) string {
 	l.counts.rejected++
-	l.refused.add(now)
+	l.retryAfter.recordRejection(now)
 	return reason
 }
 
-// start lets a request run. The caller holds mu.
+// start marks a request as running. The caller holds mu.
 func (l *level) start(r *Request, now time.Time) {
 	r.started = now
 	l.running++
-	l.inUse += r.width.most()
+	l.inUse += r.width.maxSeats()
 	l.counts.dispatched++
 }
 
-// give up a request that waits; false when it runs by now.
-func (l *level) giveUp(r *Request, now time.Time, reason string) bool {
+// cancelWaiting removes a waiting request. It returns false if the request runs already.
+func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(now)
@@ -184,18 +185,18 @@ func (l *level) giveUp(r *Request, now time.Time, reason string) bool {
 		l.counts.cancelled++
 	} else {
 		l.counts.timedOut++
-		l.refused.add(now)
+		l.retryAfter.recordRejection(now)
 	}
-	l.dispatch(now) // it may have stood before narrower ones
-	l.noteDemand(now)
+	l.dispatch(now) // narrower requests may have waited behind it
+	l.recordDemand(now)
 	return true
 }
 
-// lingerShare of the seats, one part in so many, may be kept for what requests leave to others:
-// one user whose writes are watched by many would keep all of them from others.
-const lingerShare = 2
+// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without a
+// maximum, the writes of one user with many watchers could occupy the whole level.
+const finalSeatsShare = 2
 
-// end of a request that ran. What it set going after it keeps seats for a while.
+// end releases the seats of a running request. Its final seats stay occupied for width.After.
 func (l *level) end(r *Request, now time.Time) {
 	l.mu.Lock()
 	l.advance(now)
@@ -203,18 +204,18 @@ func (l *level) end(r *Request, now time.Time) {
 	l.unlink(r)
 	held := 0
 	if r.width.After > 0 {
-		held = min(r.width.Final, max(max(l.limit/lingerShare, 1)-l.lingering, 0))
+		held = min(r.width.Final, max(max(l.limit/finalSeatsShare, 1)-l.finalSeats, 0))
 	}
-	l.lingering += held
-	l.free(r, r.width.most()-held)
+	l.finalSeats += held
+	l.releaseSeats(r, r.width.maxSeats()-held)
 	if r.queue != noQueue {
 		q := &l.queues[r.queue]
-		// What was charged was a guess.
-		q.next += (now.Sub(r.started) - guess).Seconds() * float64(r.width.Seats)
+		// The queue was charged for an estimated duration.
+		q.next += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
-		l.rest(q)
-		if l.flows[r.hash]--; l.flows[r.hash] == 0 {
-			delete(l.flows, r.hash)
+		l.deactivateIfIdle(q)
+		if l.flows[r.flowHash]--; l.flows[r.flowHash] == 0 {
+			delete(l.flows, r.flowHash)
 		}
 	}
 	l.admitWaiting(now)
@@ -226,30 +227,30 @@ func (l *level) end(r *Request, now time.Time) {
 			defer l.mu.Unlock()
 			l.advance(now)
 			l.inUse -= held
-			l.lingering -= held
+			l.finalSeats -= held
 			l.admitWaiting(now)
 		})
 	}
 }
 
-func (l *level) free(r *Request, seats int) {
+func (l *level) releaseSeats(r *Request, seats int) {
 	l.inUse -= seats
 	if r.queue != noQueue {
-		l.queues[r.queue].seats -= r.width.most()
+		l.queues[r.queue].seats -= r.width.maxSeats()
 	}
 }
 
-// admitWaiting gives seats that became free to those that wait. The caller holds mu.
+// admitWaiting starts waiting requests after seats became free. The caller holds mu.
 func (l *level) admitWaiting(now time.Time) {
 	if l.waiting > 0 {
 		l.dispatch(now)
 	}
-	l.noteDemand(now)
+	l.recordDemand(now)
 }
 
-func (l *level) noteDemand(now time.Time) {
+func (l *level) recordDemand(now time.Time) {
 	l.demand.set(now, float64(l.inUse+l.waitingSeats))
-	l.metrics.loaded(l, now)
+	l.metrics.recordLoad(l, now)
 }
 
 func (l *level) link(r *Request) {

@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// gauge is a metric of a level, and whether there is one.
-func (r *rig) gauge(name, level string) (v float64, is bool) {
+// gauge returns the value of a level's gauge and whether it exists.
+func (r *fixture) gauge(name, level string) (v float64, is bool) {
 	r.t.Helper()
 	families, err := r.reg.Gather()
 	if err != nil {
@@ -39,14 +39,14 @@ func (r *rig) gauge(name, level string) (v float64, is bool) {
 	return 0, false
 }
 
-func (r *rig) wantGauge(name, level string, want float64) {
+func (r *fixture) wantGauge(name, level string, want float64) {
 	r.t.Helper()
 	if v, _ := r.gauge(name, level); v < want-1e-6 || v > want+1e-6 {
-		r.t.Errorf("%s of %s is %v, not %v", name, level, v, want)
+		r.t.Errorf("%s of %s: got %v, want %v", name, level, v, want)
 	}
 }
 
-func (r *rig) has(level string) bool {
+func (r *fixture) hasLevel(level string) bool {
 	r.t.Helper()
 	var b strings.Builder
 	if err := r.DumpLevels(&b); err != nil {
@@ -55,9 +55,8 @@ func (r *rig) has(level string) bool {
 	return strings.Contains(b.String(), "\n"+level+",")
 }
 
-// TestDemand is told of as it was over time.
-func TestDemand(t *testing.T) {
-	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+func TestDemandMetrics(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	var held []*flowcontrol.Request
 	for range 4 {
 		q, err := r.begin("a", "l")
@@ -75,38 +74,36 @@ func TestDemand(t *testing.T) {
 	for name, want := range map[string]float64{"average": 2, "stdev": 2, "high_watermark": 4, "smoothed": 4} {
 		r.wantGauge("demand_seats_"+name, "l", want)
 	}
-	r.Adjust() // of no time at all there is no average
+	r.Adjust() // an empty period has no average
 	r.wantGauge("demand_seats_average", "l", 0)
 }
 
-// TestALevelThatIsGone is told of no more, nor has a part of the seats.
-func TestALevelThatIsGone(t *testing.T) {
-	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+func TestRemovedLevelReleasesSeatsAndMetrics(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 	q, err := r.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Take(flowcontrol.Compile(nil, nil))
+	r.SetConfig(flowcontrol.Compile(nil, nil))
 	r.wantGauge("nominal_limit_seats", "catch-all", 5)
 	r.End(q)
 	r.Adjust()
 	for _, name := range []string{"nominal_limit_seats", "current_limit_seats", "target_seats"} {
 		if v, is := r.gauge(name, "l"); is {
-			t.Errorf("%s is %v", name, v)
+			t.Errorf("%s of a removed level: got %v", name, v)
 		}
 	}
-	r = newRig(t, 100, limited("l", 95, 0, 0, 0)) // of which nothing is left at once
-	r.Take(flowcontrol.Compile(nil, nil))
+	r = newFixture(t, 100, limited("l", 95, 0, 0, 0)) // idle, so it is removed at once
+	r.SetConfig(flowcontrol.Compile(nil, nil))
 	r.wantGauge("nominal_limit_seats", "catch-all", 100)
-	if r.has("l") {
-		t.Error("it is still there")
+	if r.hasLevel("l") {
+		t.Error("the removed level still exists")
 	}
 }
 
-// TestALevelStaysWhileItsWorkGoesOn, as that takes seats of the server.
-func TestALevelStaysWhileItsWorkGoesOn(t *testing.T) {
+func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+		r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
 		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
 		})
@@ -114,84 +111,83 @@ func TestALevelStaysWhileItsWorkGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.End(q)
-		r.Take(flowcontrol.Compile(nil, nil))
-		if !r.has("l") {
-			t.Error("it is gone before its work")
+		r.SetConfig(flowcontrol.Compile(nil, nil))
+		if !r.hasLevel("l") {
+			t.Error("the level was removed before its final seats were released")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if r.Adjust(); r.has("l") {
-			t.Error("it is still there")
+		if r.Adjust(); r.hasLevel("l") {
+			t.Error("the level still exists after its final seats were released")
 		}
 	})
 }
 
-// TestExemptSeats: what an exempt level keeps is not shared, and it has no need of others'.
-func TestExemptSeats(t *testing.T) {
+// The seats of an exempt level are not shared, and it does not borrow.
+func TestExemptLevelKeepsItsSeats(t *testing.T) {
 	all, none, half := int32(100), int32(0), int32(50)
 	l := limited("l", 50, 0, 0, 0)
 	l.Spec.Limited.LendablePercent, l.Spec.Limited.BorrowingLimitPercent = &all, nil
-	r := newRig(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
+	r := newFixture(t, 105, l, &flowcontrolv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "exempt"},
 		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type:   flowcontrolv1.PriorityLevelEnablementExempt,
 			Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &half, LendablePercent: &none},
 		},
 	})
-	r.Adjust() // nobody has asked for any
+	r.Adjust() // without demand
 	r.wantGauge("current_limit_seats", "exempt", 50)
-	r.wantGauge("current_limit_seats", "l", 0) // all of it is lent
+	r.wantGauge("current_limit_seats", "l", 0) // lends all seats
 	r.wantGauge("current_limit_seats", "catch-all", 55)
 }
 
-// TestDamagedLevels: the levels that have to be there are what they have to be, whatever is stored
-// under their names.
-func TestDamagedLevels(t *testing.T) {
+// The mandatory levels keep their type regardless of the stored objects.
+func TestMandatoryLevelsKeepTheirType(t *testing.T) {
 	damaged := limited("exempt", 0, 0, 0, 0)
 	damaged.UID = "u"
 	open := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	open.Spec.Type = flowcontrolv1.PriorityLevelEnablementExempt
-	r := newRig(t, 1, damaged, open)
+	r := newFixture(t, 1, damaged, open)
 	for range 3 {
 		_, class, err := r.Begin(t.Context(), &request.User{Name: "m", Groups: []string{"system:masters"}}, list, one)
 		if err != nil || class.LevelUID != "u" {
-			t.Errorf("an administrator: %v, %+v", err, class)
+			t.Errorf("administrator: got %v, %+v, want level UID u", err, class)
 		}
 	}
 	q, class, err := r.Begin(t.Context(), &request.User{Name: "x"}, list, one)
 	if err != nil || class.LevelUID != "v" {
-		t.Fatalf("somebody: %v, %+v", err, class)
+		t.Fatalf("other user: got %v, %+v, want level UID v", err, class)
 	}
 	defer r.End(q)
 	if _, _, err := r.Begin(t.Context(), &request.User{Name: "x"}, list, one); reason(err) != "concurrency-limit" {
-		t.Errorf("more than there are: %v", err)
+		t.Errorf("beyond the limit: got %v, want concurrency-limit", err)
 	}
 }
 
-// TestTheFirstConfiguration is waited for by requests and by who looks, once.
-func TestTheFirstConfiguration(t *testing.T) {
+// The first request or dump loads the configuration, once.
+func TestFirstConfigurationIsLoadedOnce(t *testing.T) {
 	for _, look := range []bool{false, true} {
 		clock, reg := newClock(), prometheus.NewRegistry()
-		r := &rig{t: t, clock: clock, reg: reg}
-		var asked atomic.Int32
+		r := &fixture{t: t, clock: clock, reg: reg}
+		var loads atomic.Int32
 		r.Controller = flowcontrol.New(flowcontrol.Options{
 			Seats: 100, Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now), Now: clock.Now,
-			First: func(context.Context) {
-				asked.Add(1)
-				r.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
+			LoadConfig: func(context.Context) {
+				loads.Add(1)
+				r.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
 					schema("s", "l", 1, group("g-l")), schema("direct", "exempt", 1, group("g-direct")),
 				}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
 			},
-			Always: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
+			IsExempt: func(u *request.User, _ *requestinfo.Info) bool { return u.Name == "kubelet" },
 		})
-		if look && !r.has("l") {
-			t.Error("who looks is shown what does not hold")
+		if look && !r.hasLevel("l") {
+			t.Error("the dump does not load the configuration")
 		}
 		_, class, err := r.Begin(t.Context(), user("a", "l"), list, one)
-		if err != nil || class.SchemaUID != "of-s" || asked.Load() != 1 {
-			t.Errorf("%v, %+v, asked %d times", err, class, asked.Load())
+		if err != nil || class.SchemaUID != "of-s" || loads.Load() != 1 {
+			t.Errorf("got %v, %+v after %d loads, want schema of-s after 1", err, class, loads.Load())
 		}
-		// Who is let in always needs no seats, and has the class of what says so.
+		// An exempt request needs no seats and has the class of the exempt schema.
 		for range 200 {
 			if _, class, err := r.Begin(t.Context(), user("kubelet", "l"), list, one); err != nil || class.SchemaUID != "" {
 				t.Fatalf("%v, %+v", err, class)
@@ -200,24 +196,23 @@ func TestTheFirstConfiguration(t *testing.T) {
 		if _, class, err := r.Begin(t.Context(), user("kubelet", "direct"), list, one); err != nil || class.SchemaUID != "of-direct" {
 			t.Errorf("%v, %+v", err, class)
 		}
-		if !r.has("l") || asked.Load() != 1 {
-			t.Errorf("asked %d times", asked.Load())
+		if !r.hasLevel("l") || loads.Load() != 1 {
+			t.Errorf("got %d loads, want 1", loads.Load())
 		}
 	}
-	r := &rig{t: t}
-	r.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // nobody to ask
-	if !r.has("catch-all") {
-		t.Error("the mandatory levels are not there")
+	r := &fixture{t: t}
+	r.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // without LoadConfig
+	if !r.hasLevel("catch-all") {
+		t.Error("the mandatory levels are missing")
 	}
 	if _, _, err := r.Begin(t.Context(), user("a", "l"), list, one); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNarrowOnesAreNotRefused while there are seats for them, however many wait: what they wait for
-// is one that wants more.
-func TestNarrowOnesAreNotRefused(t *testing.T) {
-	r := newRig(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, one may wait
+// A narrow request behind a wide one is queued beyond the queue length while seats are free.
+func TestNarrowRequestIsNotRejectedWhileSeatsAreFree(t *testing.T) {
+	r := newFixture(t, 10, limited("l", 45, 1, 1, 1)) // 9 seats, queue length 1
 	wide := func(n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, 1)
 		go func() {
@@ -239,11 +234,10 @@ func TestNarrowOnesAreNotRefused(t *testing.T) {
 	r.End(<-third)
 }
 
-// TestWideOnesRunAlone: beside what others have left to be done, one that wants more than there is
-// does not run.
-func TestWideOnesRunAlone(t *testing.T) {
+// A request that is wider than the level does not run beside final seats.
+func TestWideRequestRunsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 100, limited("l", 0, 0, 0, 0)) // which serves one at a time
+		r := newFixture(t, 100, limited("l", 0, 0, 0, 0)) // serves one request at a time
 		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
 			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
 		})
@@ -252,7 +246,7 @@ func TestWideOnesRunAlone(t *testing.T) {
 		}
 		r.End(q)
 		if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
-			t.Errorf("beside work that is left: %v", err)
+			t.Errorf("beside final seats: got %v, want concurrency-limit", err)
 		}
 		time.Sleep(2 * time.Second)
 		if _, err := r.begin("a", "l"); err != nil {

@@ -10,7 +10,7 @@ import (
 
 const namePrefix = "apiserver_flowcontrol_"
 
-// Metrics of flow control, under the names that Kubernetes has for them.
+// Metrics are the metrics of flow control, named as in Kubernetes.
 type Metrics struct {
 	executing, executingSeats, inQueue, inQueueSeats  *prometheus.GaugeVec
 	limit, nominal, lower, upper                      *prometheus.GaugeVec
@@ -18,14 +18,14 @@ type Metrics struct {
 	average, most, smoothed, deviation, target        *prometheus.GaugeVec
 	dispatchedTotal, rejectedTotal                    *prometheus.CounterVec
 	execution, lengths, waited, watches, widths       *prometheus.HistogramVec
-	fair                                              prometheus.Gauge
+	fairFraction                                      prometheus.Gauge
 	demandDesc, requestsDesc, seatsDesc, readsDesc    *prometheus.Desc
 
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics
 	schemas map[binding]*schemaMetrics
-	reads   *ratios    // those of executing, then of waiting: reads, writes
-	limits  [2]float64 // of reads and writes, for their part of it
+	reads   *ratios    // executing reads and writes, then waiting reads and writes
+	limits  [2]float64 // of reads and writes
 	clock   func() time.Time
 }
 
@@ -40,8 +40,8 @@ var (
 	readBounds    = []float64{0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1}
 )
 
-// NewMetrics registers the metrics. The limits are those of reads and of writes,
-// of which the metric of both tells the part that is used.
+// NewMetrics registers the metrics. maxReads and maxWrites are the denominators of the ratio of current
+// reads and writes.
 func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() time.Time) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: namePrefix + name, Help: help}, labels)
@@ -53,42 +53,42 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		return prometheus.NewDesc(namePrefix+name, help, labels, nil)
 	}
 	m := &Metrics{
-		executing:      gauge("current_executing_requests", "[BETA] Requests that run, or watches that begin.", bySchema...),
-		executingSeats: gauge("current_executing_seats", "[BETA] Seats that running requests hold.", bySchema...),
-		inQueue:        gauge("current_inqueue_requests", "[BETA] Requests that wait in queues.", bySchema...),
-		inQueueSeats:   gauge("current_inqueue_seats", "[ALPHA] Seats that waiting requests want.", bySchema...),
-		limit:          gauge("current_limit_seats", "[ALPHA] Seats that a level may use now.", byLevel...),
-		nominal:        gauge("nominal_limit_seats", "[BETA] Seats of a level by its shares.", byLevel...),
-		lower:          gauge("lower_limit_seats", "[ALPHA] Seats that a level has at least.", byLevel...),
-		upper:          gauge("upper_limit_seats", "[ALPHA] Seats that a level has at most.", byLevel...),
+		executing:      gauge("current_executing_requests", "[BETA] Number of running requests, including watches that send initial events.", bySchema...),
+		executingSeats: gauge("current_executing_seats", "[BETA] Number of seats of running requests.", bySchema...),
+		inQueue:        gauge("current_inqueue_requests", "[BETA] Number of queued requests.", bySchema...),
+		inQueueSeats:   gauge("current_inqueue_seats", "[ALPHA] Number of seats that queued requests need.", bySchema...),
+		limit:          gauge("current_limit_seats", "[ALPHA] Current limit of a level in seats.", byLevel...),
+		nominal:        gauge("nominal_limit_seats", "[BETA] Nominal limit of a level in seats.", byLevel...),
+		lower:          gauge("lower_limit_seats", "[ALPHA] Lower limit of a level in seats.", byLevel...),
+		upper:          gauge("upper_limit_seats", "[ALPHA] Upper limit of a level in seats.", byLevel...),
 		virtual:        gauge("current_r", "[ALPHA] Virtual time of a level, in seat-seconds.", byLevel...),
 		dispatchedAt:   gauge("dispatch_r", "[ALPHA] Virtual time at the last dispatch.", byLevel...),
-		latest:         gauge("latest_s", "[ALPHA] Virtual start of the last request that was dispatched.", byLevel...),
-		bounds:         gauge("next_s_bounds", "[ALPHA] Bounds over the queues of the virtual start of the next request.", "bound", "priority_level"),
-		discounted:     gauge("next_discounted_s_bounds", "[ALPHA] The same bounds without the work that is still a guess.", "bound", "priority_level"),
-		average:        gauge("demand_seats_average", "[ALPHA] Seats that were wanted in the last period, on average.", byLevel...),
-		most:           gauge("demand_seats_high_watermark", "[ALPHA] Seats that were wanted in the last period, at most.", byLevel...),
-		smoothed:       gauge("demand_seats_smoothed", "[ALPHA] Seats that were wanted, smoothed over periods.", byLevel...),
-		deviation:      gauge("demand_seats_stdev", "[ALPHA] Deviation of the seats that were wanted in the last period.", byLevel...),
-		target:         gauge("target_seats", "[ALPHA] Seats that the last adjustment meant a level to have.", byLevel...),
+		latest:         gauge("latest_s", "[ALPHA] Virtual start of the last dispatched request.", byLevel...),
+		bounds:         gauge("next_s_bounds", "[ALPHA] Minimum and maximum over queues of the virtual start of the next request.", "bound", "priority_level"),
+		discounted:     gauge("next_discounted_s_bounds", "[ALPHA] Minimum and maximum over queues of the virtual start of the next request, without the estimated work of running requests.", "bound", "priority_level"),
+		average:        gauge("demand_seats_average", "[ALPHA] Average demand for seats in the last period.", byLevel...),
+		most:           gauge("demand_seats_high_watermark", "[ALPHA] Maximum demand for seats in the last period.", byLevel...),
+		smoothed:       gauge("demand_seats_smoothed", "[ALPHA] Smoothed demand for seats.", byLevel...),
+		deviation:      gauge("demand_seats_stdev", "[ALPHA] Standard deviation of the demand for seats in the last period.", byLevel...),
+		target:         gauge("target_seats", "[ALPHA] Target of the last adjustment in seats.", byLevel...),
 		dispatchedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "dispatched_requests_total", Help: "[BETA] Requests that were let in.",
+			Name: namePrefix + "dispatched_requests_total", Help: "[BETA] Number of dispatched requests.",
 		}, bySchema),
 		rejectedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Requests that were refused.",
+			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Number of rejected requests.",
 		}, append(bySchema[:2:2], "reason")),
-		execution: histogram("request_execution_seconds", "[ALPHA] How long requests ran.", seconds, append(bySchema[:2:2], "type")...),
-		lengths:   histogram("request_queue_length_after_enqueue", "[ALPHA] Length of a queue that a request came into.", []float64{0, 10, 25, 50, 100, 250, 500, 1000}, bySchema...),
-		waited:    histogram("request_wait_duration_seconds", "[BETA] How long requests waited.", seconds, append(bySchema[:2:2], "execute")...),
-		watches:   histogram("watch_count_samples", "[ALPHA] Watchers that a write concerned.", []float64{0, 1, 10, 100, 1000, 10000}, bySchema...),
-		widths:    histogram("work_estimated_seats", "[ALPHA] Seats of requests.", []float64{1, 2, 4, 10}, bySchema...),
-		fair: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: namePrefix + "seat_fair_frac", Help: "[ALPHA] Part of what levels want that the last adjustment gave.",
+		execution: histogram("request_execution_seconds", "[ALPHA] Execution time of requests in seconds.", seconds, append(bySchema[:2:2], "type")...),
+		lengths:   histogram("request_queue_length_after_enqueue", "[ALPHA] Length of a queue after a request was added.", []float64{0, 10, 25, 50, 100, 250, 500, 1000}, bySchema...),
+		waited:    histogram("request_wait_duration_seconds", "[BETA] Wait time of requests in seconds.", seconds, append(bySchema[:2:2], "execute")...),
+		watches:   histogram("watch_count_samples", "[ALPHA] Number of watchers affected by a write.", []float64{0, 1, 10, 100, 1000, 10000}, bySchema...),
+		widths:    histogram("work_estimated_seats", "[ALPHA] Estimated number of seats per request.", []float64{1, 2, 4, 10}, bySchema...),
+		fairFraction: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: namePrefix + "seat_fair_frac", Help: "[ALPHA] Fraction of its target that the last adjustment gave each level.",
 		}),
-		demandDesc:   desc("demand_seats", "EXPERIMENTAL: [ALPHA] Seats that are wanted over time, as a part of the level's.", byLevel...),
-		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Requests over time, as a part of what a level may have.", "phase", "priority_level"),
-		seatsDesc:    desc("priority_level_seat_utilization", "EXPERIMENTAL: [ALPHA] Seats in use over time, as a part of the level's.", "phase", "priority_level"),
-		readsDesc:    desc("read_vs_write_current_requests", "EXPERIMENTAL: [ALPHA] Reads and writes over time, as a part of their limits.", "phase", "request_kind"),
+		demandDesc:   desc("demand_seats", "EXPERIMENTAL: [ALPHA] Demand for seats over time, as a fraction of the nominal limit.", byLevel...),
+		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Number of requests over time, as a fraction of the maximum.", "phase", "priority_level"),
+		seatsDesc:    desc("priority_level_seat_utilization", "EXPERIMENTAL: [ALPHA] Seats in use over time, as a fraction of the limit.", "phase", "priority_level"),
+		readsDesc:    desc("read_vs_write_current_requests", "EXPERIMENTAL: [ALPHA] Number of reads and writes over time, as a fraction of their limits.", "phase", "request_kind"),
 		levels:       map[string]*levelMetrics{}, schemas: map[binding]*schemaMetrics{}, clock: now,
 		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
@@ -98,17 +98,17 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 	)
 	r.MustRegister(
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
-		m.average, m.most, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fair,
-		overTime{m},
+		m.average, m.most, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fairFraction,
+		ratioCollector{m},
 	)
 	return m
 }
 
-// overTime collects what is counted by time.
-type overTime struct{ m *Metrics }
+// ratioCollector collects the ratios.
+type ratioCollector struct{ m *Metrics }
 
 // Describe implements prometheus.Collector.
-func (o overTime) Describe(ch chan<- *prometheus.Desc) {
+func (o ratioCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- o.m.demandDesc
 	ch <- o.m.requestsDesc
 	ch <- o.m.seatsDesc
@@ -116,7 +116,7 @@ func (o overTime) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (o overTime) Collect(ch chan<- prometheus.Metric) {
+func (o ratioCollector) Collect(ch chan<- prometheus.Metric) {
 	o.m.mu.Lock()
 	defer o.m.mu.Unlock()
 	o.m.reads.collect(ch)
@@ -125,14 +125,14 @@ func (o overTime) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// executing and waiting are the places of reads among the ratios; writes follow.
+// executing and waiting are the indexes of reads in Metrics.reads. The index of writes is one higher.
 const (
 	executing = 0
 	waiting   = 2
 )
 
-// running notes that n more requests are in a phase.
-func (m *Metrics) running(phase int, write bool, n float64, now time.Time) {
+// recordRunning adds n to the number of requests in a phase.
+func (m *Metrics) recordRunning(phase int, write bool, n float64, now time.Time) {
 	kind := 0
 	if write {
 		kind = 1
@@ -140,9 +140,9 @@ func (m *Metrics) running(phase int, write bool, n float64, now time.Time) {
 	m.reads.add(now, phase+kind, n/m.limits[kind])
 }
 
-func (m *Metrics) fraction(f float64) { m.fair.Set(f) }
+func (m *Metrics) setFairFraction(f float64) { m.fairFraction.Set(f) }
 
-// levelMetrics are those of one level.
+// levelMetrics holds the metrics of one level.
 type levelMetrics struct {
 	m                             *Metrics
 	name                          string
@@ -166,15 +166,15 @@ func (m *Metrics) level(name string, now func() time.Time) *levelMetrics {
 	return l
 }
 
-func (m *Metrics) forget(name string) {
+func (m *Metrics) removeLevel(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.levels, name)
 	maps.DeleteFunc(m.schemas, func(b binding, _ *schemaMetrics) bool { return b.level == name })
-	for _, v := range m.ofSchemas() {
+	for _, v := range m.schemaVectors() {
 		v.DeletePartialMatch(prometheus.Labels{"priority_level": name})
 	}
-	for _, v := range []partial{
+	for _, v := range []partialDeleter{
 		m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
 		m.average, m.most, m.smoothed, m.deviation, m.target,
 	} {
@@ -182,19 +182,19 @@ func (m *Metrics) forget(name string) {
 	}
 }
 
-// partial is a metric whose series can be deleted by some of their labels.
-type partial interface{ DeletePartialMatch(prometheus.Labels) int }
+// partialDeleter is a metric vector whose series can be deleted by some of their labels.
+type partialDeleter interface{ DeletePartialMatch(prometheus.Labels) int }
 
-// ofSchemas returns the metrics that have a label for the schema.
-func (m *Metrics) ofSchemas() []partial {
-	return []partial{
+// schemaVectors returns the metrics that have a label for the schema.
+func (m *Metrics) schemaVectors() []partialDeleter {
+	return []partialDeleter{
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats,
 		m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths,
 	}
 }
 
-// keep deletes the series of bindings that are not used.
-func (m *Metrics) keep(used map[binding]bool) {
+// keepBindings deletes the series of bindings that are not used.
+func (m *Metrics) keepBindings(used map[binding]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for b := range m.schemas {
@@ -202,57 +202,57 @@ func (m *Metrics) keep(used map[binding]bool) {
 			continue
 		}
 		delete(m.schemas, b)
-		for _, v := range m.ofSchemas() {
+		for _, v := range m.schemaVectors() {
 			v.DeletePartialMatch(prometheus.Labels{"priority_level": b.level, "flow_schema": b.schema})
 		}
 	}
 }
 
-// loaded tells of what is there. The caller holds level.mu.
-func (x *levelMetrics) loaded(l *level, now time.Time) {
+// recordLoad records the current load of a level. The caller holds level.mu.
+func (x *levelMetrics) recordLoad(l *level, now time.Time) {
 	nominal, limit := max(float64(l.nominal), 1), max(float64(l.limit), 1)
 	x.load.set(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
-		float64(l.waiting)/max(float64(l.plan.queues*l.plan.length), 1), float64(l.inUse)/limit)
+		float64(l.waiting)/max(float64(l.spec.queues*l.spec.length), 1), float64(l.inUse)/limit)
 	x.virtual.Set(l.virtual)
 }
 
-// dispatched tells of a request that came out of a queue.
-func (x *levelMetrics) dispatched(r *Request, start, next float64) {
+// recordDispatch records the start of a queued request.
+func (x *levelMetrics) recordDispatch(r *Request, start, next float64) {
 	x.dispatchedAt.Set(r.schema.level.virtual)
 	x.latest.Set(start)
 }
 
-func (x *levelMetrics) limits(l *level) {
+func (x *levelMetrics) recordLimits(l *level) {
 	x.m.nominal.WithLabelValues(x.name).Set(float64(l.nominal))
 	x.m.lower.WithLabelValues(x.name).Set(float64(l.lower))
 	x.m.upper.WithLabelValues(x.name).Set(float64(l.upper))
 	x.m.limit.WithLabelValues(x.name).Set(float64(l.limit))
 }
 
-// adjusted tells of an adjustment. The caller holds level.mu.
-func (x *levelMetrics) adjusted(l *level, target float64) {
-	x.limits(l)
+// recordAdjustment records the result of an adjustment. The caller holds level.mu.
+func (x *levelMetrics) recordAdjustment(l *level, target float64) {
+	x.recordLimits(l)
 	x.m.average.WithLabelValues(x.name).Set(l.stats.average)
-	x.m.most.WithLabelValues(x.name).Set(l.stats.most)
+	x.m.most.WithLabelValues(x.name).Set(l.stats.max)
 	x.m.smoothed.WithLabelValues(x.name).Set(l.stats.smoothed)
 	x.m.deviation.WithLabelValues(x.name).Set(l.stats.deviation)
 	x.m.target.WithLabelValues(x.name).Set(target)
 	if len(l.queues) == 0 {
 		return
 	}
-	low, high, lowest, highest := l.starts()
+	low, high, lowest, highest := l.startBounds()
 	x.m.bounds.WithLabelValues("min", x.name).Set(low)
 	x.m.bounds.WithLabelValues("max", x.name).Set(high)
 	x.m.discounted.WithLabelValues("min", x.name).Set(lowest)
 	x.m.discounted.WithLabelValues("max", x.name).Set(highest)
 }
 
-// starts are the bounds of the queues' next starts, with and without what is a
-// guess. The caller holds mu.
-func (l *level) starts() (low, high, lowest, highest float64) {
+// startBounds returns the bounds of the queues' next virtual starts, with and without the estimated work
+// of running requests. The caller holds mu.
+func (l *level) startBounds() (low, high, lowest, highest float64) {
 	for i := range l.queues {
 		q := &l.queues[i]
-		known := q.next - float64(q.seats)*guess.Seconds()
+		known := q.next - float64(q.seats)*estimatedDuration.Seconds()
 		if i == 0 {
 			low, high, lowest, highest = q.next, q.next, known, known
 		}
@@ -261,7 +261,7 @@ func (l *level) starts() (low, high, lowest, highest float64) {
 	return low, high, lowest, highest
 }
 
-// schemaMetrics are those of one schema and its level.
+// schemaMetrics holds the metrics of one schema and its level.
 type schemaMetrics struct {
 	m                                                *Metrics
 	labels                                           binding
@@ -291,18 +291,18 @@ func (m *Metrics) schema(name, level string) *schemaMetrics {
 	return s
 }
 
-func (s *schemaMetrics) began(waited time.Duration) {
+func (s *schemaMetrics) recordAdmission(waited time.Duration) {
 	s.dispatchedTotal.Inc()
 	s.waited.Observe(waited.Seconds())
 }
 
-// runs tells of n requests like r, of one less when n is -1.
-func (s *schemaMetrics) runs(r *Request, n float64) {
+// addRunning adds n running requests like r; n may be negative.
+func (s *schemaMetrics) addRunning(r *Request, n float64) {
 	s.executing.Add(n)
-	s.executingSeats.Add(n * float64(r.width.most()))
+	s.executingSeats.Add(n * float64(r.width.maxSeats()))
 }
 
-func (s *schemaMetrics) ended(r *Request, ran time.Duration) {
+func (s *schemaMetrics) recordEnd(r *Request, ran time.Duration) {
 	if r.watch {
 		s.watch.Observe(ran.Seconds())
 	} else {
@@ -310,13 +310,13 @@ func (s *schemaMetrics) ended(r *Request, ran time.Duration) {
 	}
 }
 
-func (s *schemaMetrics) waits(r *Request, n float64) {
+func (s *schemaMetrics) addWaiting(r *Request, n float64) {
 	s.inQueue.Add(n)
-	s.inQueueSeats.Add(n * float64(r.width.most()))
-	s.m.running(waiting, r.mutating, n, s.m.clock())
+	s.inQueueSeats.Add(n * float64(r.width.maxSeats()))
+	s.m.recordRunning(waiting, r.mutating, n, s.m.clock())
 }
 
-func (s *schemaMetrics) rejected(reason string, waited time.Duration) {
+func (s *schemaMetrics) recordRejection(reason string, waited time.Duration) {
 	s.m.rejectedTotal.WithLabelValues(s.labels.level, s.labels.schema, reason).Inc()
 	s.refused.Observe(waited.Seconds())
 }

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// guess is how long a request is thought to run until it has ended.
-const guess = 3 * time.Millisecond
+// estimatedDuration is the assumed duration of a request until it has ended.
+const estimatedDuration = 3 * time.Millisecond
 
-// queue holds requests of the flows that were dealt it, the oldest first.
+// queue holds waiting requests of the flows whose hand contains it, the oldest first.
 type queue struct {
 	waiting []*Request
-	running int // requests that came out of it and have not ended
-	seats   int // that these hold
-	// next is the virtual time at which the next of its requests begins.
+	running int // running requests of the queue
+	seats   int // seats of the running requests
+	// next is the virtual start time of the next request.
 	next float64
-	// work of all that wait, in seat-seconds.
+	// work is the estimated work of the waiting requests, in seat-seconds.
 	work float64
 }
 
 func (q *queue) idle() bool { return len(q.waiting) == 0 && q.running == 0 }
 
-// deal picks a hand of different numbers below n by a hash.
-func deal(hash uint64, n, hand int, out []int) []int {
+// dealHand appends a hand of distinct numbers below n, chosen by a hash, to out.
+func dealHand(hash uint64, n, hand int, out []int) []int {
 	r := rand.NewPCG(hash, hash^0x9e3779b97f4a7c15)
 	for len(out) < hand {
-		// Drawing again is cheap as hands are small; a hand of all is taken as
-		// it stands.
+		// Drawing again is cheap because hands are small. A hand of all queues needs no drawing.
 		if hand == n {
 			out = append(out, len(out))
 			continue
@@ -40,65 +39,64 @@ func deal(hash uint64, n, hand int, out []int) []int {
 	return out
 }
 
-// choose the queue of a flow: of its hand the one with the least work before it.
-// The caller holds mu.
-func (l *level) choose(hash uint64) int {
+// chooseQueue returns the queue with the least work in the hand of a flow. The caller holds mu.
+func (l *level) chooseQueue(hash uint64) int {
 	var hand [16]int
-	best, least := -1, math.Inf(1)
-	for _, i := range deal(hash, l.plan.queues, min(l.plan.hand, len(hand)), hand[:0]) {
+	chosen, least := -1, math.Inf(1)
+	for _, i := range dealHand(hash, l.spec.queues, min(l.spec.hand, len(hand)), hand[:0]) {
 		q := &l.queues[i]
-		if work := q.work + float64(q.seats)*guess.Seconds(); work < least {
-			best, least = i, work
+		if work := q.work + float64(q.seats)*estimatedDuration.Seconds(); work < least {
+			chosen, least = i, work
 		}
 	}
-	return best
+	return chosen
 }
 
-// advance moves virtual time on: each queue with something to do gets an equal
-// part of the seats that are wanted. The caller holds mu.
+// advance advances virtual time. Each active queue gets an equal part of the demanded seats. The caller
+// holds mu.
 func (l *level) advance(now time.Time) {
-	if l.busy > 0 {
-		wanted := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // without seats one runs at a time
-		l.virtual += now.Sub(l.seen).Seconds() * wanted / float64(l.busy)
+	if l.activeQueues > 0 {
+		wanted := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // a level without seats runs one request at a time
+		l.virtual += now.Sub(l.virtualAt).Seconds() * wanted / float64(l.activeQueues)
 	}
-	l.seen = now
+	l.virtualAt = now
 }
 
-// arrive notes that a request came to a queue. The caller holds mu.
-func (l *level) arrive(r *Request, i int) *queue {
+// joinQueue assigns a request to a queue and activates the queue. The caller holds mu.
+func (l *level) joinQueue(r *Request, i int) *queue {
 	q := &l.queues[i]
 	if q.idle() {
-		l.busy++
+		l.activeQueues++
 		q.next = l.virtual
 	}
-	r.queue, r.virtual = i, l.virtual
+	r.queue, r.virtualArrival = i, l.virtual
 	return q
 }
 
-// pass lets a request run that need not wait: what enqueue and dispatch come to where
-// nothing waits. The caller holds mu.
-func (l *level) pass(r *Request, i int, now time.Time) {
-	l.begin(l.arrive(r, i), i, r, now)
+// startThroughQueue starts a request that need not wait. It has the effect of enqueue and dispatch with
+// empty queues. The caller holds mu.
+func (l *level) startThroughQueue(r *Request, i int, now time.Time) {
+	l.startFromQueue(l.joinQueue(r, i), i, r, now)
 }
 
-// begin lets a request of a queue run. The caller holds mu.
-func (l *level) begin(q *queue, i int, r *Request, now time.Time) {
-	q.next = max(q.next, r.virtual) + r.work
+// startFromQueue starts a request of a queue. The caller holds mu.
+func (l *level) startFromQueue(q *queue, i int, r *Request, now time.Time) {
+	q.next = max(q.next, r.virtualArrival) + r.work
 	q.running++
-	l.flows[r.hash]++
-	q.seats += r.width.most()
-	l.robin = i
-	l.metrics.dispatched(r, q.next-r.work, q.next)
+	l.flows[r.flowHash]++
+	q.seats += r.width.maxSeats()
+	l.lastQueue = i
+	l.metrics.recordDispatch(r, q.next-r.work, q.next)
 	l.start(r, now)
 }
 
 // enqueue puts a request at the end of a queue. The caller holds mu.
 func (l *level) enqueue(r *Request, i int) {
-	q := l.arrive(r, i)
+	q := l.joinQueue(r, i)
 	q.waiting = append(q.waiting, r)
 	q.work += r.work
 	l.waiting++
-	l.waitingSeats += r.width.most()
+	l.waitingSeats += r.width.maxSeats()
 }
 
 // remove takes a request out of the queue it waits in. The caller holds mu.
@@ -111,30 +109,30 @@ func (l *level) remove(r *Request) bool {
 	q.waiting = slices.Delete(q.waiting, i, i+1)
 	q.work -= r.work
 	l.waiting--
-	l.waitingSeats -= r.width.most()
-	l.rest(q)
+	l.waitingSeats -= r.width.maxSeats()
+	l.deactivateIfIdle(q)
 	return true
 }
 
-// rest notes that a queue may have nothing left to do. The caller holds mu.
-func (l *level) rest(q *queue) {
+// deactivateIfIdle deactivates a queue without requests. The caller holds mu.
+func (l *level) deactivateIfIdle(q *queue) {
 	if q.idle() {
-		l.busy--
+		l.activeQueues--
 		q.work = 0
 	}
 }
 
-// dispatch lets requests run as long as there are seats for the one whose turn it
-// is, or, where the reserve is left, for the first of the flows that it is for. One
-// that is wider than the level waits until it has it alone. The caller holds mu.
+// dispatch starts requests while there are seats for the next one. If only the reserve is left, it starts
+// the next request of a flow without a running request. A request that is wider than the level waits until
+// it can run alone. The caller holds mu.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
-		q, i := l.turn(false)
+		q, i := l.nextQueue(false)
 		if r := q.waiting[0]; !l.fits(r) {
-			if l.flows[r.hash] == 0 || l.inUse >= l.limit {
+			if l.flows[r.flowHash] == 0 || l.inUse >= l.limit {
 				return
 			}
-			if q, i = l.turn(true); q == nil || !l.fits(q.waiting[0]) {
+			if q, i = l.nextQueue(true); q == nil || !l.fits(q.waiting[0]) {
 				return
 			}
 		}
@@ -146,40 +144,41 @@ func (l *level) dispatch(now time.Time) {
 		}
 		q.work -= r.work
 		l.waiting--
-		l.waitingSeats -= r.width.most()
-		l.begin(q, i, r, now)
-		close(r.turn)
+		l.waitingSeats -= r.width.maxSeats()
+		l.startFromQueue(q, i, r, now)
+		close(r.admitted)
 	}
 }
 
-// turn is the queue whose first request would end first, of all or of those whose first request is
-// of a flow of which none runs; nil if there is none. The caller holds mu.
-func (l *level) turn(idle bool) (best *queue, at int) {
+// nextQueue returns the queue whose first request would end first in virtual time. With idle it considers
+// only queues whose first request belongs to a flow without a running request. It returns nil if there is
+// none. The caller holds mu.
+func (l *level) nextQueue(idle bool) (best *queue, at int) {
 	soonest := math.Inf(1)
 	for n := range l.queues {
-		i := (l.robin + 1 + n) % len(l.queues)
+		i := (l.lastQueue + 1 + n) % len(l.queues)
 		q := &l.queues[i]
 		if len(q.waiting) == 0 {
 			continue
 		}
 		r := q.waiting[0]
-		if idle && l.flows[r.hash] > 0 {
+		if idle && l.flows[r.flowHash] > 0 {
 			continue
 		}
-		if end := max(q.next, r.virtual) + r.work; end < soonest {
+		if end := max(q.next, r.virtualArrival) + r.work; end < soonest {
 			best, at, soonest = q, i, end
 		}
 	}
 	return best, at
 }
 
-// resize makes room for as many queues as the plan has. Those beyond go when
-// nothing is in them or behind them. The caller holds mu.
-func (l *level) resize() {
-	for len(l.queues) < l.plan.queues {
+// resizeQueues adjusts the number of queues to the spec. It removes surplus queues from the end once they
+// are idle. The caller holds mu.
+func (l *level) resizeQueues() {
+	for len(l.queues) < l.spec.queues {
 		l.queues = append(l.queues, queue{})
 	}
-	for n := len(l.queues); n > l.plan.queues && l.queues[n-1].idle(); n-- {
+	for n := len(l.queues); n > l.spec.queues && l.queues[n-1].idle(); n-- {
 		l.queues = l.queues[:n-1]
 	}
 }

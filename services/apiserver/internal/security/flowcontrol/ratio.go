@@ -7,15 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// ratio is a histogram over time of a number that is at each moment: its counts
-// are nanoseconds.
+// ratio is a histogram of a value over time. Its counts are nanoseconds.
 type ratio struct {
 	desc   *prometheus.Desc
 	labels []string
 	bounds []float64
 
 	x      float64
-	counts []uint64 // up to a bound, not cumulative; the last one beyond all
+	counts []uint64 // per bucket, not cumulative; the last one is above all bounds
 	sum    float64
 }
 
@@ -23,8 +22,8 @@ func newRatio(desc *prometheus.Desc, bounds []float64, labels ...string) ratio {
 	return ratio{desc: desc, labels: labels, bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
-// pass counts that some time went by.
-func (r *ratio) pass(d time.Duration) {
+// advance adds d to the bucket of the current value.
+func (r *ratio) advance(d time.Duration) {
 	i := 0
 	for i < len(r.bounds) && r.x > r.bounds[i] {
 		i++
@@ -33,7 +32,7 @@ func (r *ratio) pass(d time.Duration) {
 	r.sum += r.x * float64(d)
 }
 
-// ratios change together.
+// ratios is a group of ratios that advance together.
 type ratios struct {
 	now func() time.Time
 
@@ -46,32 +45,32 @@ func newRatios(now func() time.Time, each ...ratio) *ratios {
 	return &ratios{now: now, last: now(), each: each}
 }
 
-// set gives each its value from now on.
+// set sets the values from now on.
 func (r *ratios) set(now time.Time, values ...float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pass(now)
+	r.advance(now)
 	for i, x := range values {
 		r.each[i].x = x
 	}
 }
 
-// add changes one of them.
+// add adds d to the value at index i.
 func (r *ratios) add(now time.Time, i int, d float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pass(now)
+	r.advance(now)
 	r.each[i].x += d
 }
 
-// pass counts the time since the last change. The caller holds mu.
-func (r *ratios) pass(now time.Time) {
+// advance counts the time since the last change. The caller holds mu.
+func (r *ratios) advance(now time.Time) {
 	d := now.Sub(r.last)
 	if d <= 0 {
 		return
 	}
 	for i := range r.each {
-		r.each[i].pass(d)
+		r.each[i].advance(d)
 	}
 	r.last = now
 }
@@ -79,7 +78,7 @@ func (r *ratios) pass(now time.Time) {
 func (r *ratios) collect(ch chan<- prometheus.Metric) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pass(r.now())
+	r.advance(r.now())
 	for i := range r.each {
 		one := &r.each[i]
 		buckets, total := make(map[float64]uint64, len(one.bounds)), uint64(0)

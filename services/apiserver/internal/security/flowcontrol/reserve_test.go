@@ -11,9 +11,9 @@ import (
 
 func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
-// flood has a flow ask for more than there is, in requests as wide as may be, and returns those that
-// run when as many as told wait.
-func (r *rig) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
+// flood sends n requests of maximum width in one flow. It returns the running ones when waits requests
+// wait, and a channel with the others.
+func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
 	r.t.Helper()
 	came := make(chan *flowcontrol.Request, n)
 	for range n {
@@ -32,11 +32,10 @@ func (r *rig) flood(name string, n, waits int) (running []*flowcontrol.Request, 
 	return running, came
 }
 
-// TestSomeSeatsAreForOthers: one flow asks for more than there is, and some seats are left for those
-// that have none. All are used where many flows ask.
-func TestSomeSeatsAreForOthers(t *testing.T) {
+// While one flow floods the level, some seats remain for flows without a running request.
+func TestReserveIsForIdleFlows(t *testing.T) {
 	// 16 seats. Among 64 queues, one run in some hundred deals two flows the same pair of queues.
-	r := newRig(t, 21, limited("l", 15, 1024, 2, 50))
+	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50))
 	come := func(name string, n int) <-chan *flowcontrol.Request {
 		came := make(chan *flowcontrol.Request, n)
 		for range n {
@@ -60,28 +59,28 @@ func TestSomeSeatsAreForOthers(t *testing.T) {
 		t.Helper()
 		running = append(running, <-flood)
 	}
-	// As long as it has others that run, two seats are for who has none.
+	// While the flood has running requests, two seats are reserved for other flows.
 	for _, name := range []string{"modest", "another"} {
 		q := <-come(name, 1)
 		if n := r.waiting(); n != 6 {
-			t.Fatalf("%d wait, not the flood's 6", n)
+			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		defer r.End(q)
 	}
 	third := come("third", 1) // the level is full
 	r.awaitWaiting(7)
 	r.End(running[0])
-	r.End(<-third) // goes before the flood
+	r.End(<-third) // is served before the flood
 	r.awaitWaiting(6)
 	for _, q := range running[1:5] {
 		r.End(q)
 	}
 	running = running[5:]
-	for range 3 { // the level has two of the others, and leaves two: 12 of the flood
+	for range 3 { // two seats of others and two reserved ones leave 12 for the flood
 		next()
 	}
 	if n := r.waiting(); n != 3 {
-		t.Errorf("%d wait, not 3", n)
+		t.Errorf("got %d waiting requests, want 3", n)
 	}
 	for len(running) > 0 {
 		r.End(running[0])
@@ -91,19 +90,18 @@ func TestSomeSeatsAreForOthers(t *testing.T) {
 	}
 }
 
-// TestSomeSeatsAreForOtherFlows: a flow that is dealt many queues, each of which has none that runs,
-// has all seats of none, and keeps nobody waiting who has none.
-func TestSomeSeatsAreForOtherFlows(t *testing.T) {
-	r := newRig(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, three at most for each
+// A flow with many queues cannot use the reserve of flows without a running request.
+func TestReserveWithManyQueuesPerFlow(t *testing.T) {
+	r := newFixture(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, at most three per request
 	running, rest := r.flood("flood", 12, 6)
-	r.clock.pass(time.Second) // the flood has come first
+	r.clock.pass(time.Second) // the flood arrived first
 	for _, name := range []string{"modest", "another"} {
 		q, err := r.begin(name, "l")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n := r.waiting(); n != 6 {
-			t.Fatalf("%d wait, not the flood's 6", n)
+			t.Fatalf("got %d waiting requests, want the flood's 6", n)
 		}
 		running = append(running, q)
 	}
@@ -114,15 +112,15 @@ func TestSomeSeatsAreForOtherFlows(t *testing.T) {
 		}
 	}
 	if n := r.waiting(); n != 0 {
-		t.Errorf("%d wait for ever", n)
+		t.Errorf("%d requests wait forever", n)
 	}
 }
 
-// TestTheReserveIsNotExceeded: a flow that has no seats does not get more than are left for it.
-func TestTheReserveIsNotExceeded(t *testing.T) {
-	r := newRig(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, two at most for each
+// A flow without a running request gets no more seats than are free.
+func TestReserveIsNotExceeded(t *testing.T) {
+	r := newFixture(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, at most two per request
 	running, rest := r.flood("flood", 8, 1)
-	r.clock.pass(time.Second) // the flood has come first
+	r.clock.pass(time.Second) // the flood arrived first
 	came := make(chan *flowcontrol.Request, 1)
 	go func() {
 		q, _, err := r.Begin(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
@@ -140,9 +138,9 @@ func TestTheReserveIsNotExceeded(t *testing.T) {
 	r.idle()
 }
 
-// TestManyFlowsUseAllSeats: of more flows than there are queues each has a seat at once.
+// With more flows than queues, each flow gets a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
-	r := newRig(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
+	r := newFixture(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
 	for i := range 80 {
 		ctx, cancel := context.WithCancel(t.Context())
 		came := make(chan *flowcontrol.Request)
@@ -159,7 +157,7 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 				}
 			case <-look.C:
 				if r.waiting() > 0 {
-					t.Errorf("flow %d waits, though there are seats", i)
+					t.Errorf("flow %d waits although seats are free", i)
 					cancel()
 				}
 			}
@@ -171,10 +169,9 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 	}
 }
 
-// TestALevelWithoutSharesForgetsNobody: of a level that serves one at a time, who has been served is
-// served again, however many come anew.
-func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
-	r := newRig(t, 100, limited("l", 0, 1024, 1, 50))
+// A level that serves one request at a time serves a known flow again, even if new flows keep arriving.
+func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
 	type served struct {
 		name string
 		q    *flowcontrol.Request
@@ -208,7 +205,7 @@ func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
 		next()
 	}
 	if often == 0 {
-		t.Error("only who is new is served")
+		t.Error("only new flows are served")
 	}
 	for range 4 {
 		next()
@@ -216,10 +213,9 @@ func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
 	r.End(runs.q)
 }
 
-// TestNamesOfOnePrincipalShareSeats lets the editor of a namespace use many service accounts. They
-// leave the reserved seats to a principal that has no request in progress.
+// Many service accounts of one namespace leave the reserved seats to a principal without a running request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
-	r := newRig(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
+	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)
 	for i := range 20 {
 		go func() {

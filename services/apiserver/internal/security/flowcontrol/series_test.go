@@ -8,11 +8,10 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// TestSeriesOfADeletedSchemaEnd serves a request of a schema, then removes the schema. The
-// series of its level and of other schemas remain.
-func TestSeriesOfADeletedSchemaEnd(t *testing.T) {
+// Removing a schema removes its series. The series of its level and of other schemas remain.
+func TestSeriesOfDeletedSchemaAreRemoved(t *testing.T) {
 	level := limited("l", 5, 0, 0, 0)
-	r := newRig(t, 10, level)
+	r := newFixture(t, 10, level)
 	q, err := r.begin("a", "l")
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +20,7 @@ func TestSeriesOfADeletedSchemaEnd(t *testing.T) {
 	if n := r.series(t, "s-l"); n == 0 {
 		t.Fatal("a schema in use has no series")
 	}
-	r.Take(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
+	r.SetConfig(flowcontrol.Compile(nil, []*flowcontrolv1.PriorityLevelConfiguration{level}))
 	if n := r.series(t, "s-l"); n != 0 {
 		t.Errorf("%d series name a deleted schema", n)
 	}
@@ -34,7 +33,7 @@ func TestSeriesOfADeletedSchemaEnd(t *testing.T) {
 }
 
 // series counts the series that name a schema.
-func (r *rig) series(t *testing.T, schema string) (n int) {
+func (r *fixture) series(t *testing.T, schema string) (n int) {
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -15,23 +15,23 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// asked is a request of a test, which waits until began or failed.
-type asked struct {
-	began  *flowcontrol.Request
-	done   chan struct{} // closed when it has begun, or has failed
-	cancel context.CancelFunc
-	paused bool
-	again  bool // it had paused, and asks from time to time where there are no queues
+// pendingRequest is a request of a test. began is nil until it runs.
+type pendingRequest struct {
+	began   *flowcontrol.Request
+	done    chan struct{} // closed when the request runs or has failed
+	cancel  context.CancelFunc
+	paused  bool
+	resumed bool // resumes, and is not listed in the dump without queues
 }
 
-// row is a request in the dump of all.
-type row struct {
+// dumpRow is a line of DumpRequests.
+type dumpRow struct {
 	name, level, flow   string
 	queue, place, seats int
 	runs                bool
 }
 
-func (r *rig) rows(t *rapid.T) (rows []row) {
+func (r *fixture) rows(t *rapid.T) (rows []dumpRow) {
 	var b bytes.Buffer
 	if err := r.DumpRequests(&b, true); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func (r *rig) rows(t *rapid.T) (rows []row) {
 			}
 			return v
 		}
-		rows = append(rows, row{
+		rows = append(rows, dumpRow{
 			name: cells[14], level: cells[0], flow: cells[4], queue: n(2), place: n(3),
 			seats: max(n(6), n(7)), runs: !strings.HasPrefix(cells[9], "0001-"),
 		})
@@ -56,8 +56,8 @@ func (r *rig) rows(t *rapid.T) (rows []row) {
 	return rows
 }
 
-// limit is what a level may use now.
-func (r *rig) limit(t *rapid.T, level string) int {
+// limit returns the current limit of a level.
+func (r *fixture) limit(t *rapid.T, level string) int {
 	families, err := r.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -76,16 +76,16 @@ func (r *rig) limit(t *rapid.T, level string) int {
 	return 0
 }
 
-// crowd is what a test does to a controller, and what it knows of it.
-type crowd struct {
-	*rig
-	all   map[string]*asked
-	names int
-	plan  map[string]*flowcontrolv1.PriorityLevelConfiguration
+// fuzz is a controller under random operations, and its expected state.
+type fuzz struct {
+	*fixture
+	all    map[string]*pendingRequest
+	count  int
+	levels map[string]*flowcontrolv1.PriorityLevelConfiguration
 }
 
-// stuck tells of a request that waits though it would fit, by all that there is.
-func (c *crowd) stuck(t *rapid.T) string {
+// blocked describes a request that waits although it fits. It returns "" if there is none.
+func (c *fuzz) blocked(t *rapid.T) string {
 	rows := c.rows(t)
 	known := map[string]bool{}
 	for _, w := range rows {
@@ -96,12 +96,12 @@ func (c *crowd) stuck(t *rapid.T) string {
 		select {
 		case <-a.done:
 		default:
-			if !is && !a.again || runs {
-				return name + " has not come back"
+			if !is && !a.resumed || runs {
+				return name + " is not reported as running"
 			}
 		}
 	}
-	for level, p := range c.plan {
+	for level, p := range c.levels {
 		limit, used, waiting, running := c.limit(t, level), 0, 0, 0
 		has := map[string]bool{}
 		for _, w := range rows {
@@ -118,7 +118,7 @@ func (c *crowd) stuck(t *rapid.T) string {
 		if q := p.Spec.Limited.LimitResponse.Queuing; q != nil && q.HandSize < q.Queues {
 			reserve = limit / 8
 		}
-		var first, firstOfNone [2]int // those that do not fit, and those that do
+		var first, firstOfNone [2]int // numbers of requests that do not fit and that fit
 		for _, w := range rows {
 			if w.level != level || w.runs || w.place != 0 {
 				continue
@@ -142,11 +142,11 @@ func (c *crowd) stuck(t *rapid.T) string {
 	return ""
 }
 
-// settle waits until nothing waits that would fit. What goes on after requests ends soon.
-func (c *crowd) settle(t *rapid.T) {
+// settle waits until no fitting request waits. Final seats are released soon.
+func (c *fuzz) settle(t *rapid.T) {
 	var now string
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
-		if now = c.stuck(t); now == "" {
+		if now = c.blocked(t); now == "" {
 			break
 		}
 	}
@@ -164,12 +164,12 @@ func (c *crowd) settle(t *rapid.T) {
 	}
 }
 
-func (c *crowd) ask(name, level string, w flowcontrol.Width) {
-	c.names++
+func (c *fuzz) begin(name, level string, w flowcontrol.Width) {
+	c.count++
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &asked{done: make(chan struct{}), cancel: cancel}
+	a := &pendingRequest{done: make(chan struct{}), cancel: cancel}
 	op := *list
-	op.Name = fmt.Sprintf("r%d", c.names)
+	op.Name = fmt.Sprintf("r%d", c.count)
 	c.all[op.Name] = a
 	go func() {
 		a.began, _, _ = c.Begin(ctx, user(name, level), &op, func(int) flowcontrol.Width { return w })
@@ -177,10 +177,10 @@ func (c *crowd) ask(name, level string, w flowcontrol.Width) {
 	}()
 }
 
-// pick is one that runs, or has paused, or waits; nil for none.
-func (c *crowd) pick(t *rapid.T, of func(*asked) bool) (name string, a *asked) {
+// pick draws a request that satisfies of. It skips the operation if there is none.
+func (c *fuzz) pick(t *rapid.T, of func(*pendingRequest) bool) (name string, a *pendingRequest) {
 	var names []string
-	for i := range c.names {
+	for i := range c.count {
 		name := fmt.Sprintf("r%d", i+1)
 		if a := c.all[name]; a != nil && of(a) {
 			names = append(names, name)
@@ -193,7 +193,7 @@ func (c *crowd) pick(t *rapid.T, of func(*asked) bool) (name string, a *asked) {
 	return name, c.all[name]
 }
 
-func begun(a *asked) bool {
+func begun(a *pendingRequest) bool {
 	select {
 	case <-a.done:
 		return a.began != nil
@@ -202,7 +202,7 @@ func begun(a *asked) bool {
 	}
 }
 
-func (c *crowd) configure(t *rapid.T) {
+func (c *fuzz) configure(t *rapid.T) {
 	var schemas []*flowcontrolv1.FlowSchema
 	var levels []*flowcontrolv1.PriorityLevelConfiguration
 	for _, name := range []string{"l", "m"} {
@@ -211,17 +211,17 @@ func (c *crowd) configure(t *rapid.T) {
 		l.Spec.Limited.BorrowingLimitPercent = nil
 		lendable := rapid.SampledFrom([]int32{0, 50, 100}).Draw(t, "lendable")
 		l.Spec.Limited.LendablePercent = &lendable
-		c.plan[name] = l
+		c.levels[name] = l
 		levels, schemas = append(levels, l), append(schemas, schema("s-"+name, name, 100, group("g-"+name)))
 	}
-	c.Take(flowcontrol.Compile(schemas, levels))
+	c.SetConfig(flowcontrol.Compile(schemas, levels))
 }
 
-// TestNobodyWaitsWhoFits does all that changes what there is of seats, and asks for more.
-func TestNobodyWaitsWhoFits(t *testing.T) {
+// Random operations change free seats and demand. After each, no fitting request waits.
+func TestFittingRequestsDoNotWait(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		c := &crowd{rig: newRig(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*asked{}, plan: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
-		defer func() { // of what is given up on the way, nobody waits on
+		c := &fuzz{fixture: newFixture(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*pendingRequest{}, levels: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
+		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {
 				a.cancel()
 				if <-a.done; a.began != nil {
@@ -230,14 +230,14 @@ func TestNobodyWaitsWhoFits(t *testing.T) {
 			}
 		}()
 		c.configure(rt)
-		running := func(a *asked) bool { return begun(a) && !a.paused }
+		running := func(a *pendingRequest) bool { return begun(a) && !a.suspended }
 		rt.Repeat(map[string]func(*rapid.T){
 			"begin": func(rt *rapid.T) {
 				w := flowcontrol.Width{Seats: rapid.SampledFrom([]int{1, 1, 1, 2, 5, 10}).Draw(rt, "width")}
-				if rapid.IntRange(0, 5).Draw(rt, "goes on") == 0 {
+				if rapid.IntRange(0, 5).Draw(rt, "final seats") == 0 {
 					w.Final, w.After = w.Seats, time.Millisecond
 				}
-				c.ask(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
+				c.begin(rapid.SampledFrom([]string{"a", "a", "a", "b", "c", "d", "e"}).Draw(rt, "user"), rapid.SampledFrom([]string{"l", "l", "m"}).Draw(rt, "level"), w)
 			},
 			"end": func(rt *rapid.T) {
 				name, a := c.pick(rt, begun)
@@ -245,19 +245,19 @@ func TestNobodyWaitsWhoFits(t *testing.T) {
 				delete(c.all, name)
 			},
 			"cancel": func(rt *rapid.T) {
-				_, a := c.pick(rt, func(a *asked) bool { return !begun(a) })
+				_, a := c.pick(rt, func(a *pendingRequest) bool { return !begun(a) })
 				a.cancel()
 				<-a.done
 			},
-			"pause": func(rt *rapid.T) {
+			"suspend": func(rt *rapid.T) {
 				_, a := c.pick(rt, running)
-				c.Pause(a.began)
-				a.paused = true
+				c.Suspend(a.began)
+				a.suspended = true
 			},
 			"resume": func(rt *rapid.T) {
-				name, a := c.pick(rt, func(a *asked) bool { return begun(a) && a.paused })
+				name, a := c.pick(rt, func(a *pendingRequest) bool { return begun(a) && a.suspended })
 				ctx, cancel := context.WithCancel(context.Background())
-				b := &asked{done: make(chan struct{}), cancel: cancel, again: true}
+				b := &pendingRequest{done: make(chan struct{}), cancel: cancel, resumed: true}
 				c.all[name] = b
 				go func() {
 					if c.Resume(ctx, a.began) == nil {
@@ -283,7 +283,7 @@ func TestNobodyWaitsWhoFits(t *testing.T) {
 				}
 			}
 			if time.Now().After(limit) {
-				rt.Fatalf("%d wait for ever", len(c.all))
+				rt.Fatalf("%d requests wait forever", len(c.all))
 			}
 		}
 	})

@@ -1,6 +1,5 @@
-// Package width tells what requests are worth, from what is known rather than
-// guessed: a list is as wide as what it has to go through, a write as what it
-// leaves to those whom it wakes.
+// Package width computes the width of requests from the state of the cache: that of a list from the number
+// of objects that it examines, that of a write from the number of watchers that it notifies.
 package width
 
 import (
@@ -14,14 +13,14 @@ import (
 )
 
 const (
-	// objectsPerSeat and watchersPerSeat are Kubernetes'.
+	// objectsPerSeat and watchersPerSeat are as in Kubernetes.
 	objectsPerSeat  = 100
 	watchersPerSeat = 10
-	// perDelivery is how long a seat works for what a write wakes.
+	// perDelivery is how long the final seats of a write are occupied.
 	perDelivery = 5 * time.Millisecond
 )
 
-// Of tells what a request is worth, of at most so many seats.
+// Of returns the width of a request, with at most most seats.
 func Of(op *requestinfo.Info, most int) flowcontrol.Width {
 	w := flowcontrol.Width{Seats: 1}
 	if op.Target == nil || op.Target.Store == nil || op.Sub != nil && op.Sub.Connect {
@@ -38,14 +37,14 @@ func Of(op *requestinfo.Info, most int) flowcontrol.Width {
 		if woken := op.Target.Store.Woken(op.Namespace, op.Name); woken > 0 {
 			all := seats(woken, watchersPerSeat, woken)
 			w.Final = min(all, most)
-			// The work is the same, by fewer for longer.
+			// Fewer seats for longer are the same work.
 			w.After = time.Duration(float64(perDelivery) * float64(all) / float64(w.Final))
 		}
 	}
 	return w
 }
 
-// initial tells whether a watch begins with all that there is.
+// initial reports whether a watch begins with all existing objects.
 func initial(q url.Values) bool {
 	if v := q.Get("sendInitialEvents"); v != "" {
 		return requestinfo.Truthy(q, "sendInitialEvents")
@@ -54,8 +53,7 @@ func initial(q url.Values) bool {
 	return v == "" || v == "0"
 }
 
-// list is how many objects a list goes through, as far as most. A page without
-// selectors goes no further than its end.
+// list returns how many objects a list examines, at most most. A page without selectors ends at its limit.
 func list(op *requestinfo.Info, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
 	if op.FieldSelector != "" && !op.Crowded() {

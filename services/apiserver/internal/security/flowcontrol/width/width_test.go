@@ -18,7 +18,7 @@ import (
 
 const prefix = "/registry/pods/"
 
-// source is a store of 250 objects, which do not change.
+// source is a store of 250 unchanging objects.
 type source struct{}
 
 func (source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
@@ -38,7 +38,8 @@ func (source) Progress(context.Context) error { return nil }
 
 func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// store of these objects: one in ten is on node m and has the label a=b, the others on n.
+// store returns the cache of these objects. One in ten is on node m and has the label a=b, the others are on
+// node n.
 func store(t *testing.T) *watchcache.Store {
 	cache, err := watchcache.New(watchcache.Config{Source: source{}, Newest: source{}, LabelsFrom: 1, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
 		Name: "pods", Prefix: prefix, Index: []string{"spec.nodeName"},
@@ -64,9 +65,9 @@ func store(t *testing.T) *watchcache.Store {
 	return cache.Store("pods")
 }
 
-// TestListsAreWorthWhatTheyGoThrough: what is looked for by an index is less than all, and selectors that
-// nobody reads are not read for this either.
-func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
+// The width of a list is the number of examined objects. An index reduces it. Selectors with too many
+// requirements are not parsed.
+func TestListWidthFollowsExaminedObjects(t *testing.T) {
 	s := store(t)
 	labelled := &requestinfo.Info{Verb: "list", LabelSelector: "a=b"}
 	sel := watchcache.Selection{Readable: true}
@@ -76,7 +77,7 @@ func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
 	}
 	for i := 0; s.Snapshot().Walked(sel, 1000) == 250; i++ { // until there is an index
 		if s.Snapshot().Select(sel, "", func(*watchcache.Entry) bool { return true }); i > 100 {
-			t.Fatal("there is no index of labels")
+			t.Fatal("no index of labels was built")
 		}
 	}
 	crowd := strings.Repeat(",x!=y", requestinfo.MaxRequirements)
@@ -89,7 +90,7 @@ func TestListsAreWorthWhatTheyGoThrough(t *testing.T) {
 	} {
 		op := &requestinfo.Info{Verb: "list", FieldSelector: c.fields, LabelSelector: c.labels, Query: url.Values{}, Target: &apiset.Resource{Store: s}}
 		if got := width.Of(op, 10).Seats; got != c.want {
-			t.Errorf("fields %.20s, labels %.20s: %d seats, not %d", c.fields, c.labels, got, c.want)
+			t.Errorf("fields %.20s, labels %.20s: got %d seats, want %d", c.fields, c.labels, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,153 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// Dumps and metrics describe levels and queues.
+func TestDumpsAndMetrics(t *testing.T) {
+	r := newFixture(t, 2, limited("l", 5, 1, 1, 2), limited("m", 0, 0, 0, 0)) // one seat
+	create := *list
+	create.Verb = "create"
+	held, _, err := r.Begin(t.Context(), user("a", "l"), &create, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, _, err := r.Begin(ctx, user("a", "l"), list, one)
+		done <- err
+	}()
+	r.awaitWaiting(1)
+	cancel()
+	<-done
+	r.clock.pass(time.Second)
+	r.End(held)
+	r.clock.pass(time.Second)
+	dump := func(of func(*strings.Builder) error) (cells []string) {
+		t.Helper()
+		var b strings.Builder
+		if err := of(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(b.String(), "\n") {
+			if strings.HasPrefix(line, "l,") {
+				for _, cell := range strings.Split(line, ",") {
+					cells = append(cells, strings.TrimSpace(cell))
+				}
+			}
+		}
+		return cells
+	}
+	if c := dump(func(b *strings.Builder) error { return r.DumpLevels(b) }); c[8] != "0" || c[9] != "1" {
+		t.Errorf("timed out and cancelled: got %q, want 0 and 1", c)
+	}
+	if c := dump(func(b *strings.Builder) error { return r.DumpQueues(b) }); c[3] != "0" || c[4] != "0" {
+		t.Errorf("executing requests and seats of a queue: got %q, want 0 and 0", c)
+	}
+	r.Adjust()
+	if v, is := r.gauge("next_s_bounds", "m"); is {
+		t.Errorf("a level without queues has start bounds %v", v)
+	}
+	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
+		if low, high := r.metricValue(name, "min", "l"), r.metricValue(name, "max", "l"); low <= 0 || low != high {
+			t.Errorf("%s of one queue: got %v and %v, want equal positive values", name, low, high)
+		}
+	}
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "apiserver_flowcontrol_read_vs_write_current_requests" {
+			for _, m := range f.GetMetric() {
+				sums[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	if sums["executing mutating"] == 0 || sums["executing readOnly"] != 0 {
+		t.Errorf("got %v, want only executing mutating", sums)
+	}
+}
+
+// A level that is removed and created again has all metrics.
+func TestRecreatedLevelHasMetrics(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	run := func() *flowcontrol.Request {
+		q, _, err := r.Begin(t.Context(), &request.User{Name: "a", Groups: []string{"g-l"}}, list, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	r.End(run())
+	r.SetConfig(flowcontrol.Compile(nil, nil))
+	setConfig(r, []*flowcontrolv1.FlowSchema{schema("s-l", "l", 100, group("g-l"))}, limited("l", 95, 0, 0, 0))
+	q := run()
+	defer r.End(q)
+	r.wantGauge("current_executing_requests", "l", 1)
+}
+
+// metricValue returns the value of a gauge or the count of a histogram with the given label values, in the
+// order of the label names. It returns -1 if there is no such series.
+func (r *fixture) metricValue(name string, values ...string) float64 {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_flowcontrol_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			got := make([]string, 0, len(values))
+			for _, l := range m.GetLabel() {
+				got = append(got, l.GetValue())
+			}
+			if slices.Equal(got, values) {
+				return m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return -1
+}
+
+func TestWatchExecutionIsRecordedSeparately(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	watch := *list
+	watch.Verb = "watch"
+	for _, op := range []*requestinfo.Info{list, &watch, list} {
+		q, _, err := r.Begin(t.Context(), user("a", "l"), op, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+	}
+	if w, n := r.metricValue("request_execution_seconds", "s-l", "l", "watch"), r.metricValue("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
+		t.Errorf("got %v watches and %v other requests, want 1 and 2", w, n)
+	}
+}
+
+// After the clock goes backwards, no time counts until it reaches its former value.
+func TestClockGoingBackwardsCountsNoTime(t *testing.T) {
+	r := newFixture(t, 100, limited("l", 95, 0, 0, 0))
+	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {
+		r.clock.pass(step.pass)
+		if n := r.metricValue("demand_seats", "l"); n != float64(step.sum) {
+			t.Errorf("got %v ns, want %v", n, float64(step.sum))
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// Behind a wide request, at most one request per free seat waits beyond the queue length.
+func TestQueueLengthLimitWithFreeSeats(t *testing.T) {
+	r := newFixture(t, 21, limited("l", 15, 1, 1, 2)) // 16 seats
+	of := func(seats int) func(int) flowcontrol.Width {
+		return func(int) flowcontrol.Width { return flowcontrol.Width{Seats: seats} }
+	}
+	runs, _, err := r.Begin(t.Context(), user("a", "l"), list, of(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	over := make(chan error, 12)
+	ask := func(name string, seats int) {
+		q, _, err := r.Begin(ctx, user(name, "l"), list, of(seats))
+		if err == nil {
+			r.End(q)
+		}
+		over <- err
+	}
+	go ask("wide", 10)
+	r.awaitWaiting(1)
+	go ask("narrow", 1)
+	r.awaitWaiting(2)
+	for i := range 10 {
+		go ask(fmt.Sprint("more-", i), 1)
+	}
+	for range 4 {
+		if err := <-over; reason(err) != "queue-full" {
+			t.Errorf("beyond the queue length: got %v, want queue-full", err)
+		}
+	}
+	r.awaitWaiting(8)
+	r.End(runs)
+	for range 8 {
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	r.idle()
+}

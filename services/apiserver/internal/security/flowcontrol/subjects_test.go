@@ -1,0 +1,57 @@
+package flowcontrol_test
+
+import (
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+)
+
+// A subresource is named by resource, slash and subresource.
+func TestSubresourceNamesMatchExactly(t *testing.T) {
+	for listed, want := range map[string]bool{"pods/log": true, "pods": false, "log": false, "/log": false, "pods/": false, "pods/logs": false, "pods-log": false} {
+		s := schema("s", "l", 100, group("g-l"))
+		s.Spec.Rules[0].ResourceRules[0].Resources = []string{listed}
+		c := flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()})
+		c.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{s}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
+		op := &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods", Subresource: "log"}
+		q, class, err := c.Begin(t.Context(), user("a", "l"), op, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.End(q)
+		if is := class.SchemaUID == "of-s"; is != want {
+			t.Errorf("rule for %s matches pods/log: got %t, want %t", listed, is, want)
+		}
+	}
+}
+
+// A service account subject matches only service accounts, and an empty one matches no user.
+func TestServiceAccountSubjects(t *testing.T) {
+	accounts := func(namespace, name string) flowcontrolv1.Subject {
+		return flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount, ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: namespace, Name: name}}
+	}
+	for _, c := range []struct {
+		subject flowcontrolv1.Subject
+		user    string
+		want    bool
+	}{
+		{accounts("n", "*"), "system:serviceaccount:n:a", true},
+		{accounts("n", "*"), "n:a", false},
+		{accounts("n", "a"), "n:a", false},
+		{flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindServiceAccount}, "system:serviceaccount::", false},
+	} {
+		r := newFixture(t, 100)
+		setConfig(r, []*flowcontrolv1.FlowSchema{schema("s", "l", 100, c.subject)}, limited("l", 95, 0, 0, 0))
+		q, class, err := r.Begin(t.Context(), user(c.user, "l"), list, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+		if is := class.SchemaUID == "of-s"; is != c.want {
+			t.Errorf("%+v matches %s: got %t, want %t", c.subject, c.user, is, c.want)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+)
+
+func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
+	s := newFairBudget(100)
+	taken := 0
+	for _, name := range []string{"one", "two", "three", "four"} {
+		taken += acquireAll(s, newClient("system:serviceaccount:b:"+name))
+	}
+	if alone := acquireAll(newFairBudget(100), newClient("user")); taken != alone {
+		t.Errorf("four service accounts of a namespace got %d units, want %d as one user", taken, alone)
+	}
+	if other := acquireAll(s, newClient("system:serviceaccount:c:one")); other == 0 {
+		t.Error("a service account of another namespace got no unit")
+	}
+}
+
+// A client announces 3 MiB and stalls after 100 bytes. Its request holds no seats, and only the memory
+// of a small body.
+func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		levels := newLevelBudgets(minBodyBytes)
+		budget := levels.acquire("")
+		defer levels.release("")
+		h := limitBodies(levels, newByteBudget(largeBytesPerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
+				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
+			}
+		}))
+		come, send := io.Pipe()
+		r := httptest.NewRequest("POST", "/", come)
+		r.ContentLength = request.MaxBody
+		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+		seats := 1
+		request.SetRest(ctx, func(bool) (func() error, bool) {
+			seats--
+			return func() error { seats++; return nil }, true
+		})
+		ctx = request.WithUser(ctx, newClient("a").User)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+		}()
+		if _, err := io.WriteString(send, strings.Repeat("x", 100)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // fake time
+		synctest.Wait()
+		if budget.fair.used > request.Announced || seats != 0 {
+			t.Errorf("stalled body holds %d bytes and %d seats", budget.fair.used, seats)
+		}
+		send.CloseWithError(io.ErrUnexpectedEOF)
+		<-done
+		if budget.fair.used != 0 || seats != 1 {
+			t.Errorf("after the request: %d bytes and %d seats are held, want 0 and 1", budget.fair.used, seats)
+		}
+	})
+}
+
+// If one priority level has no memory for bodies left, requests of the same level are rejected and those
+// of another level are served.
+func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		levels := newLevelBudgets(2 * minBodySize)
+		low := levels.acquire("workload-low")
+		defer levels.release("workload-low")
+		leave, ok := low.acquire(t.Context(), newClient("a"), low.maxShare())
+		if !ok {
+			t.Fatal("an empty level has no memory")
+		}
+		defer leave()
+		h := limitBodies(levels, newByteBudget(largeBytesPerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+		}))
+		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
+			defer cancel()
+			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+			request.SetPriorityLevel(ctx, level)
+			ctx = request.WithUser(ctx, newClient("a").User)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
+			if w.Code != want {
+				t.Errorf("%s: got %d, want %d", level, w.Code, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+)
+
+// Delegates finds other servers that answer for resources that this server does not serve. Both
+// fields may be nil. The functions return nil if there is no such server.
+type Delegates struct {
+	// Extension returns the extension server of a group version that is not built in. It takes
+	// precedence over custom resource definitions.
+	Extension func(schema.GroupVersion) http.Handler
+	// Peer returns another replica that serves a resource without an extension server.
+	Peer func(*http.Request, *requestinfo.Info) http.Handler
+}
+
+// Resolve returns the request info of a request, including the delegate that answers it.
+func (f Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
+	op := requestinfo.Resolve(r, kinds)
+	var extension http.Handler
+	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.BuiltIns().Serves(gv) {
+		if extension = f.Extension(gv); extension != nil && kinds.Serves(gv) {
+			op = requestinfo.Resolve(r, kinds.BuiltIns()) // ignore the definitions
+		}
+	}
+	if op.Target != nil || op.Hollow || hasDotSegment(op.Path) {
+		return op
+	}
+	if op.Foreign = extension; op.Foreign == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
+		op.Foreign = f.Peer(r, op)
+	}
+	return op
+}
+
+// hasDotSegment reports whether a path has a segment "." or "..". A delegate might normalize such a
+// path, and would then serve a path other than the authorized one.
+func hasDotSegment(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
+}

@@ -1,0 +1,120 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// inFlightRequests returns the number of running requests according to the metrics.
+func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "apiserver_current_inflight_requests" {
+			for _, m := range f.Metric {
+				n += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// A long-running request holds its seat until it has begun and does not count as in flight. Watches and
+// rejected requests have the flow control headers.
+func TestLongRunningRequestsPassFlowControl(t *testing.T) {
+	everything := []string{"*"}
+	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u"}, Spec: flowcontrolv1.FlowSchemaSpec{
+		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "catch-all"}, MatchingPrecedence: 1,
+		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+			Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: everything, APIGroups: everything, Resources: everything, ClusterScope: true, Namespaces: everything}},
+		}},
+	}}
+	registry := prometheus.NewRegistry()
+	flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
+	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
+	flow.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, []*flowcontrolv1.PriorityLevelConfiguration{level}))
+	var inside func(*http.Request)
+	h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
+		c.Metrics, c.Flow = server.NewMetrics(registry), flow
+		c.Width = func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+	})
+	send := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, newRequest("GET", path))
+		return w
+	}
+	judged := func(w *httptest.ResponseRecorder, code int, want bool) {
+		t.Helper()
+		_, is := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]
+		_, level := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)]
+		if w.Code != code || is != want || level != want {
+			t.Errorf("got code %d and flow headers %t in %v, want %d and %t", w.Code, is, w.Header(), code, want)
+		}
+	}
+	const pods, exec = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/exec"
+	for path, says := range map[string]bool{pods: true, pods + "?watch=1": true, exec: false} {
+		inside = func(r *http.Request) {
+			long := requestinfo.From(r.Context()).LongRunning()
+			want := 1.0
+			if long {
+				want = 0
+			}
+			if n := inFlightRequests(t, registry); n != want {
+				t.Errorf("%s: got %v requests in flight, want %v", path, n, want)
+			}
+			judged(send(exec), http.StatusTooManyRequests, true)
+			if !long {
+				return
+			}
+			request.Begun(r.Context())
+			inside = func(*http.Request) {}
+			judged(send(pods), http.StatusOK, true)
+		}
+		judged(send(path), http.StatusOK, says)
+	}
+	inside = func(*http.Request) {}
+	if w := send("/version"); w.Code != http.StatusOK || len(w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]) > 0 {
+		t.Errorf("request without flow schema UID: got %d %v", w.Code, w.Header())
+	}
+}
+
+func TestStrictTransportSecurityHeader(t *testing.T) {
+	for _, wanted := range [][]string{nil, {"max-age=1", "preload"}} {
+		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = wanted })
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, newRequest("GET", "/version"))
+		values, is := w.Header()["Strict-Transport-Security"]
+		if is != (wanted != nil) || is && values[0] != "max-age=1; preload" {
+			t.Errorf("configured %q: got %q", wanted, values)
+		}
+	}
+}
+
+func TestReloadingRejectsOnlyReloadedResources(t *testing.T) {
+	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+		c.Reloading = func(op *requestinfo.Info) bool { return op.Resource != "configmaps" }
+	})
+	for path, want := range map[string]int{"/api/v1/pods": 429, "/api/v1/configmaps": 200, "/version": 200, "/readyz": 200} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, newRequest("GET", path))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// authorizerFunc is an authorizer that calls decide.
+type authorizerFunc struct {
+	decide func(context.Context, *authz.Attributes) authz.Decision
+}
+
+func (j authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	return j.decide(ctx, a), "", nil
+}
+
+// impersonationFixture sends impersonated requests through a server with one permit for large requests.
+type impersonationFixture struct {
+	limiter serving.LargeRequests
+	c       *Config
+	h       http.Handler
+	passed  atomic.Bool
+
+	mu                sync.Mutex
+	checkedWithPermit []bool // for each check, whether the request held the permit
+}
+
+func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision) *impersonationFixture {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &impersonationFixture{limiter: serving.NewLargeRequests(1)}
+	i.c = &Config{Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.limiter, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
+	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
+		i.mu.Lock()
+		i.checkedWithPermit = append(i.checkedWithPermit, !i.free())
+		i.mu.Unlock()
+		return decide(i, ctx, a)
+	}}
+	i.h = i.c.withImpersonation(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { i.passed.Store(true) }))
+	return i
+}
+
+func (i *impersonationFixture) free() bool {
+	if !i.limiter.EnterNow() {
+		return false
+	}
+	i.limiter.Leave()
+	return true
+}
+
+func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
+	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
+}
+
+func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) int {
+	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
+	r.Header = parts.Clone()
+	r.Header.Set("Impersonate-User", "alice")
+	r = r.WithContext(request.WithUser(requestinfo.Carry(ctx, &requestinfo.Info{}), newClient("boss").User))
+	w := httptest.NewRecorder()
+	i.h.ServeHTTP(w, r)
+	return w.Code
+}
+
+// A request that impersonates many groups holds a permit during the checks, except the first check of
+// the name and while a webhook answers. Without a permit it is rejected.
+func TestLargeImpersonationNeedsPermit(t *testing.T) {
+	large := strings.Repeat("a", largeURL)
+	allow := func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow }
+	for name, tc := range map[string]struct {
+		decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision
+		taken  bool // another request holds the permit
+		groups []string
+		code   int
+		asked  []bool
+		within time.Duration
+	}{
+		"few groups":     {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
+		"a large one":    {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
+		"many empty":     {decide: allow, groups: make([]string, largeURL/headerFieldOverhead), code: 200, asked: append([]bool{false}, slices.Repeat([]bool{true}, largeURL/headerFieldOverhead)...)},
+		"others at work": {decide: allow, taken: true, groups: []string{large}, code: 429, asked: []bool{true}, within: bodyWaitWithoutDeadline},
+		"another server answers": {
+			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
+				back := request.Aside(ctx)
+				if !i.free() {
+					t.Error("the request holds the permit while it waits for another server")
+				}
+				back()
+				return authz.Allow
+			}, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true},
+		},
+		"an unauthorized client": {
+			decide: func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
+			taken:  true, groups: []string{large}, code: 403, asked: []bool{true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := newImpersonationFixture(t, tc.decide)
+				if tc.taken {
+					i.limiter.EnterNow()
+				}
+				begin := time.Now()
+				code := i.send(t.Context(), tc.groups...)
+				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(begin) > tc.within {
+					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(begin), i.passed.Load(), tc.code, tc.within)
+				}
+				if !slices.Equal(i.checkedWithPermit, tc.asked) {
+					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.asked)
+				}
+				if i.free() == tc.taken {
+					t.Errorf("permit free afterwards = %t, want %t", tc.taken, !tc.taken)
+				}
+			})
+		})
+	}
+}
+
+// A request that lost its permit while a webhook answered acquires it again only after
+// questionsWithoutPermit checks.
+func TestImpersonationReacquiresPermitRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const others = 300 * time.Millisecond
+		i := newImpersonationFixture(t, func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
+			back := request.Aside(ctx)
+			if i.limiter.EnterNow() { // another request takes the permit
+				time.AfterFunc(others, i.limiter.Leave)
+			}
+			back()
+			return authz.Allow
+		})
+		groups := make([]string, 4*questionsWithoutPermit)
+		groups[0] = strings.Repeat("a", largeURL)
+		begin := time.Now()
+		if code := i.send(t.Context(), groups...); code != 200 || time.Since(begin) < 2*others || time.Since(begin) > 5*others {
+			t.Errorf("got %d after %v, want 200 after %v to %v", code, time.Since(begin), 2*others, 5*others)
+		}
+	})
+}
+
+// The permit is released after a panic and after a cancellation.
+func TestImpersonationReleasesPermit(t *testing.T) {
+	large := strings.Repeat("a", largeURL)
+	i := newImpersonationFixture(t, func(_ *impersonationFixture, _ context.Context, a *authz.Attributes) authz.Decision {
+		if a.Name == large {
+			panic("odd")
+		}
+		return authz.Allow
+	})
+	func() {
+		defer func() { _ = recover() }()
+		i.send(t.Context(), large)
+	}()
+	if len(i.checkedWithPermit) != 2 || !i.free() {
+		t.Errorf("after a panic: got %d checks, permit free = %t, want 2 and true", len(i.checkedWithPermit), i.free())
+	}
+
+	ctx, leave := context.WithCancel(t.Context())
+	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
+		leave()
+		return authz.Allow
+	})
+	if i.send(ctx, large, "b"); i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.free() {
+		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true", len(i.checkedWithPermit), i.passed.Load(), i.free())
+	}
+}
+
+// One client may have at most half of the waiting impersonations.
+func TestWaitingImpersonationsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
+		i.limiter.EnterNow()
+		codes := make(chan int, maxImpersonating)
+		begin := time.Now()
+		for range maxImpersonating {
+			go func() { codes <- i.send(t.Context(), strings.Repeat("a", largeURL)) }()
+			synctest.Wait()
+		}
+		if n := len(codes); n < maxImpersonating/2 || time.Since(begin) > 0 {
+			t.Errorf("got %d rejections after %v, want at least %d at once", n, time.Since(begin), maxImpersonating/2)
+		}
+		i.limiter.Leave()
+		for range maxImpersonating {
+			<-codes
+		}
+	})
+}
+
+// Extra headers are parsed after the name is authorized and the request has a permit.
+func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
+	const fields = 5000
+	parts := http.Header{}
+	for n := range fields {
+		parts[fmt.Sprint("Impersonate-Extra-", n)] = []string{"a"}
+	}
+	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
+	if code := i.sendAs(t.Context(), parts); code != 200 || !slices.Equal(i.checkedWithPermit, append([]bool{false}, slices.Repeat([]bool{true}, fields)...)) {
+		t.Errorf("got %d after %d checks, want 200 after %d", code, len(i.checkedWithPermit), fields+1)
+	}
+	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion })
+	unauthorizedAllocs := func(parts http.Header) float64 {
+		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
+		parts.Set("Impersonate-User", "alice")
+		r.Header = parts
+		r = r.WithContext(request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
+		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
+	}
+	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {
+		t.Errorf("extra of an unauthorized client: got %v allocations, %v without extra", many, few)
+	}
+}

@@ -1,0 +1,48 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// Watches, pod streams and upgrades to a delegate are long-running.
+func TestLongRunningRecognizesWatchesStreamsAndUpgrades(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := server.Delegates{Extension: func(gv schema.GroupVersion) http.Handler {
+		if gv.Group != "ext.test" {
+			return nil
+		}
+		return http.NotFoundHandler()
+	}}
+	lasts := server.LongRunning(apiset.NewLive(apiset.Builder{}.Set(catalog, 0)), foreign)
+	for path, want := range map[string][2]bool{ // without an upgrade, and with one
+		"/api/v1/pods":                                  {false, false},
+		"/api/v1/pods?watch=1":                          {true, true},
+		"/api/v1/namespaces/n/pods/p/exec":              {true, true},
+		"/apis/ext.test/v1/namespaces/n/vms/a/console":  {false, true},
+		"/apis/ext.test/v1/namespaces/n/vms?watch=1":    {true, true},
+		"/apis/none.test/v1/namespaces/n/vms/a/console": {false, false},
+		"/version": {false, false},
+	} {
+		for i, upgrade := range []bool{false, true} {
+			r := httptest.NewRequest("GET", path, nil)
+			if upgrade {
+				r.Header.Set("Connection", "keep-alive, Upgrade")
+				r.Header.Set("Upgrade", "websocket")
+			}
+			if got := lasts(r); got != want[i] {
+				t.Errorf("%s, upgrade %t: got %t, want %t", path, upgrade, got, want[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// metricValues returns the values of a metric by the values of some labels.
+func metricValues(t *testing.T, r *prometheus.Registry, name string, labels ...string) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			var key []string
+			for _, want := range labels {
+				for _, l := range m.Label {
+					if l.GetName() == want {
+						key = append(key, l.GetValue())
+					}
+				}
+			}
+			n := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			if n > 0 {
+				out[strings.Join(key, " ")] += n
+			}
+		}
+	}
+	return out
+}
+
+// Labels describe the request, and clients cannot create arbitrary series.
+func TestMetricLabelsOfRequests(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	code := http.StatusOK
+	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+		if code != 0 {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, "x")
+		}
+	}, func(c *server.Config) {
+		c.Metrics = server.NewMetrics(registry)
+		c.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
+			if gv.Group == "foreign.test" {
+				return http.NotFoundHandler()
+			}
+			return nil
+		}
+	})
+	send := func(ctx context.Context, method, path, media string) *httptest.ResponseRecorder {
+		r := newRequest(method, path).WithContext(ctx)
+		if method == "GET" {
+			r.Body, r.ContentLength = http.NoBody, 0
+		}
+		r.Header.Set("Content-Type", media)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	const pods = "/api/v1/namespaces/a/pods"
+	for _, c := range [][3]string{
+		{"GET", pods}, {"GET", "/api/v1/pods"}, {"GET", pods + "/p"}, {"GET", pods + "/p/exec"}, {"GET", pods + "?watch=1"},
+		{"POST", pods + "?fieldValidation=Strict"}, {"POST", pods + "?dryRun=All"}, {"POST", pods + "?dryRun=x"}, {"POST", "/api/v1/namespaces/a/others"},
+		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH", pods + "/p", "application/merge-patch+json"},
+		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
+		{"POST", "/apis/foreign.test/v1/things"},
+	} {
+		send(t.Context(), c[0], c[1], c[2])
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	code = http.StatusNotFound
+	send(gone, "GET", pods, "")
+	code = 0
+	send(t.Context(), "GET", pods, "")
+	for name, c := range map[string]struct {
+		labels []string
+		want   map[string]float64
+	}{
+		"apiserver_request_total": {[]string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, map[string]float64{
+			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
+			"200  pods namespace  WATCH": 1, "200  pods resource  POST": 2, "200 All pods resource  POST": 1, "200  pods resource  APPLY": 2,
+			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
+		}},
+		"apiserver_response_sizes":                  {[]string{"verb"}, map[string]float64{"LIST": 5, "GET": 3}},
+		"field_validation_request_duration_seconds": {[]string{"field_validation"}, map[string]float64{"": 6, "Strict": 1}},
+		"apiserver_request_body_size_bytes":         {[]string{"resource", "verb"}, map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1}},
+		"apiserver_longrunning_requests":            {[]string{"verb"}, map[string]float64{}},
+		"apiserver_current_inflight_requests":       {[]string{"request_kind"}, map[string]float64{}},
+	} {
+		if got := metricValues(t, registry, name, c.labels...); !maps.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// Reads and writes have separate in-flight gauges and limits.
+func TestInFlightMetricsAndLimits(t *testing.T) {
+	const pods = "/api/v1/namespaces/a/pods"
+	for _, c := range []struct {
+		method, path string
+		inflight     map[string]float64
+		long         map[string]float64
+		read, write  int
+	}{
+		{"GET", pods, map[string]float64{"readOnly": 1}, map[string]float64{}, 429, 200},
+		{"POST", pods, map[string]float64{"mutating": 1}, map[string]float64{}, 200, 429},
+		{"GET", pods + "?watch=1", map[string]float64{}, map[string]float64{"WATCH": 1}, 200, 200},
+		{"GET", pods + "/p/log", map[string]float64{}, map[string]float64{"CONNECT": 1}, 429, 200},
+		{"GET", "/readyz", map[string]float64{}, map[string]float64{}, 200, 200},
+	} {
+		registry := prometheus.NewRegistry()
+		var inside func()
+		h := newHandler(t, func(http.ResponseWriter, *http.Request) { inside() }, func(config *server.Config) {
+			config.Metrics = server.NewMetrics(registry)
+			config.MaxInFlight, config.MaxMutatingInFlight = 1, 1
+		})
+		send := func(method, path string) int {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, newRequest(method, path))
+			return w.Code
+		}
+		inside = func() {
+			inside = func() {}
+			inflight, long := metricValues(t, registry, "apiserver_current_inflight_requests", "request_kind"), metricValues(t, registry, "apiserver_longrunning_requests", "verb")
+			if !maps.Equal(inflight, c.inflight) || !maps.Equal(long, c.long) {
+				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", c.method, c.path, inflight, long, c.inflight, c.long)
+			}
+			if odd := send("GET", "/api/v1/others?watch=1"); odd != c.read { // a watch of an unknown resource
+				t.Errorf("during %s %s: got %d for an unknown resource, want %d", c.method, c.path, odd, c.read)
+			}
+			if read, write := send("GET", pods), send("POST", pods); read != c.read || write != c.write {
+				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", c.method, c.path, read, write, c.read, c.write)
+			}
+		}
+		if code := send(c.method, c.path); code != http.StatusOK {
+			t.Errorf("%s %s: got %d, want 200", c.method, c.path, code)
+		}
+	}
+}
+
+// A flush passes all filters, and the access log is written at debug level only.
+func TestFlushPassesFilters(t *testing.T) {
+	var log bytes.Buffer
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		log.Reset()
+		h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, func(c *server.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))
+		})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, newRequest("GET", "/api/v1/pods"))
+		if !w.Flushed {
+			t.Error("the response was not flushed")
+		}
+		if logged := strings.Contains(log.String(), "audit-ID=the-one"); logged != (level == slog.LevelDebug) {
+			t.Errorf("level %v: logged = %t: %s", level, logged, &log)
+		}
+	}
+}
+
+// countingAuthorizer counts its calls and denies mallory.
+type countingAuthorizer struct{ calls int }
+
+func (j *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if j.calls++; a.User.Name == "mallory" {
+		return authz.Deny, "", nil
+	}
+	return authz.Allow, "", nil
+}
+
+// Known and delegated resources, and paths that no definition can serve, cause no refresh. A denied
+// request is authorized once.
+func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
+	kinds := newAPISet(t)
+	for _, c := range []struct {
+		name, path   string
+		looks, asked int
+	}{
+		{"ann", "/apis/none.test/v1/xs", 1, 2}, {"mallory", "/apis/none.test/v1/xs", 0, 1},
+		{"ann", "/apis/foreign.test/v1/xs", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/things/x", 0, 1},
+		{"ann", "/apis/example.com/v1/namespaces/a/things/x/unknown", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/others", 1, 2},
+		{"ann", "/apis/none.test", 1, 2}, {"ann", "/apis/none.test/v1", 1, 2}, {"ann", "/apis/example.com", 0, 1}, {"ann", "/apis/none", 0, 1},
+		{"ann", "/apis", 0, 1}, {"ann", "/logs/none.test", 0, 1}, {"ann", "/logs/none.test/x/y/z", 0, 1}, {"ann", "/", 0, 1},
+	} {
+		looks, j := 0, &countingAuthorizer{}
+		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
+			config.Kinds, config.Authorizer = apiset.NewLive(kinds), j
+			config.Refresh = func(context.Context) *apiset.Set { looks++; return kinds }
+			config.Delegates.Extension = func(gv schema.GroupVersion) http.Handler {
+				if gv.Group == "foreign.test" {
+					return http.NotFoundHandler()
+				}
+				return nil
+			}
+		})
+		r := newRequest("GET", c.path)
+		r.Header.Set("Name", c.name)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		if looks != c.looks || j.calls != c.asked {
+			t.Errorf("%s, %s: got %d refreshes and %d authorizations, want %d and %d", c.name, c.path, looks, j.calls, c.looks, c.asked)
+		}
+	}
+}
+
+func TestFlushPassesAudit(t *testing.T) {
+	a := newAuditFixture(t, 1, nil, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		if requestinfo.From(r.Context()) == nil {
+			t.Error("the request has no request info")
+		}
+	})
+	w, _ := a.do(httptest.NewRequest("GET", listPath, nil))
+	if !w.Flushed || !slices.Contains(a.stages(), "ResponseComplete 200 ada") {
+		t.Errorf("flushed = %t, audit events %v", w.Flushed, a.stages())
+	}
+}

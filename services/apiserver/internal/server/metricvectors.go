@@ -1,0 +1,141 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/libs/serving/metrics"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+)
+
+// The children of metric vectors are looked up once, because a lookup costs more than an observation.
+
+// latencies returns the bucket bounds of response latencies in seconds.
+func latencies() []float64 {
+	return []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+}
+
+// byKind is a gauge of read-only requests and one of mutating requests.
+type byKind struct{ reading, mutating prometheus.Gauge }
+
+func newByKind(r prometheus.Registerer, name, help string) byKind {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"request_kind"})
+	r.MustRegister(v)
+	return byKind{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
+}
+
+func (b *byKind) gauge(op *requestinfo.Info) prometheus.Gauge {
+	if op.Writes() {
+		return b.mutating
+	}
+	return b.reading
+}
+
+// filterTimes holds the histograms of the time from the start of a filter until it calls the next one.
+type filterTimes struct{ authentication, impersonation, flow, inflight, authorization prometheus.Observer }
+
+func newFilterTimes(r prometheus.Registerer) filterTimes {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_request_filter_duration_seconds",
+		Help:    "[ALPHA] Latency of a filter in seconds until it passed the request on.",
+		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0},
+	}, []string{"filter"})
+	r.MustRegister(v)
+	return filterTimes{
+		authentication: v.WithLabelValues("authentication"), impersonation: v.WithLabelValues("impersonation"),
+		flow: v.WithLabelValues("priorityandfairness"), inflight: v.WithLabelValues("maxinflight"), authorization: v.WithLabelValues("authorization"),
+	}
+}
+
+// observeSince records and returns the time since begin.
+func observeSince(o prometheus.Observer, begin time.Time) time.Duration {
+	took := time.Since(begin)
+	o.Observe(took.Seconds())
+	return took
+}
+
+// invalidValidation is the label value for unknown levels of field validation.
+const invalidValidation = "invalid"
+
+// newValidationTimes registers the histogram of write latencies and returns its children by level of field
+// validation.
+func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "field_validation_request_duration_seconds", Help: "[ALPHA] Response latency of writes in seconds by requested field validation.", Buckets: latencies(),
+	}, []string{"field_validation"})
+	r.MustRegister(v)
+	out := map[string]prometheus.Observer{}
+	for _, level := range []string{"", metav1.FieldValidationIgnore, metav1.FieldValidationWarn, metav1.FieldValidationStrict, invalidValidation} {
+		out[level] = v.WithLabelValues(level)
+	}
+	return out
+}
+
+func (m *Metrics) validated(r *http.Request, took time.Duration) {
+	level, _ := api.Parameter(r.URL.RawQuery, "fieldValidation")
+	o, ok := m.validation[level]
+	if !ok {
+		o = m.validation[invalidValidation]
+	}
+	o.Observe(took.Seconds())
+}
+
+// bodySizes is the histogram of body sizes, by resource and verb.
+type bodySizes struct {
+	*metrics.Series[bodyKey, prometheus.Observer]
+}
+
+type bodyKey struct{ group, resource, verb string }
+
+func (k bodyKey) labels() []string {
+	verb := k.verb
+	if verb == "deletecollection" {
+		verb = "delete_collection"
+	}
+	return []string{schema.GroupResource{Group: k.group, Resource: k.resource}.String(), verb}
+}
+
+func newBodySizes(r prometheus.Registerer) *bodySizes {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_request_body_size_bytes", Help: "[ALPHA] Sizes of the bodies of requests in bytes, by resource and verb.",
+		Buckets: prometheus.LinearBuckets(50_000, 100_000, 31),
+	}, []string{"resource", "verb"})
+	s := metrics.NewSeries(metrics.SeriesConfig[bodyKey, prometheus.Observer]{
+		Limit:    maxBodySeries,
+		Add:      func(k bodyKey) prometheus.Observer { return v.WithLabelValues(k.labels()...) },
+		Remove:   func(k bodyKey) { v.DeleteLabelValues(k.labels()...) },
+		Overflow: func(k bodyKey) bodyKey { return bodyKey{verb: k.verb} },
+	})
+	s.MustRegister(r, v)
+	return &bodySizes{s}
+}
+
+// observe records the size of a body if the resource is served.
+func (b *bodySizes) observe(op *requestinfo.Info, size int) {
+	if op.Target == nil {
+		return
+	}
+	b.Of(bodyKey{op.Group, op.Resource, op.Verb}).Observe(float64(size))
+}
+
+// NewHandshakeErrors registers the counter of failed TLS handshakes.
+func NewHandshakeErrors(r prometheus.Registerer) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "apiserver_tls_handshake_errors_total", Help: "[ALPHA] Number of failed TLS handshakes with clients.",
+	})
+	r.MustRegister(c)
+	return c
+}
+
+// isApply reports whether a patch is a server-side apply.
+func isApply(r *http.Request) bool {
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return media == api.MediaApplyYAML || media == api.MediaApplyCBOR
+}

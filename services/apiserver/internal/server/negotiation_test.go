@@ -1,0 +1,38 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+func TestLongNegotiationFieldsAreRejected(t *testing.T) {
+	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
+	passed := false
+	h := i.c.withNegotiationLimit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed = true }))
+	for _, c := range []struct {
+		fields http.Header
+		code   int
+	}{
+		{http.Header{}, 200},
+		{http.Header{"Accept": {strings.Repeat("a", maxNegotiationFields)}}, 200},
+		{http.Header{"Accept": {strings.Repeat(",a", maxNegotiationFields/2), "a"}}, 431},
+		{http.Header{"Accept": {strings.Repeat("a", maxNegotiationFields)}, "Content-Type": {"a"}}, 431},
+		{http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", maxNegotiationFields)}}, 431},
+		{http.Header{"Accept-Encoding": {strings.Repeat("gzip,", maxNegotiationFields)}}, 431},
+		{http.Header{"User-Agent": {strings.Repeat("a", 2*maxNegotiationFields)}}, 200},
+	} {
+		passed = false
+		r := httptest.NewRequest("GET", "/api", nil)
+		r.Header = c.fields
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.code || passed != (c.code == 200) || !passed && (!strings.Contains(w.Body.String(), `"code":431`) || w.Header().Get("Content-Type") != "application/json") {
+			t.Errorf("%d fields: got %d, want %d: %s", len(c.fields), w.Code, c.code, w.Body)
+		}
+	}
+}

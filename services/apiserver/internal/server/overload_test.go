@@ -1,0 +1,73 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// overloadedAuthenticator fails because its webhook has too many waiting requests.
+type overloadedAuthenticator struct{}
+
+func (overloadedAuthenticator) Authenticate(*http.Request) (*request.User, error) {
+	return nil, errors.Join(errors.New("no certificate"), fmt.Errorf("review of a token: %w", webhookclient.ErrCrowded))
+}
+
+// overloadedAuthorizer fails for one verb because its webhook has too many waiting requests.
+type overloadedAuthorizer string
+
+func (b overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+	if a.Verb == string(b) {
+		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", webhookclient.ErrCrowded)
+	}
+	return authz.Allow, "", nil
+}
+
+// An overloaded webhook yields 429 instead of 401, 403 or 500.
+func TestWebhookOverloadReturns429(t *testing.T) {
+	for name, c := range map[string]struct {
+		authenticator interface {
+			Authenticate(*http.Request) (*request.User, error)
+		}
+		authorizer authz.Authorizer
+		code       int
+	}{
+		"authentication": {overloadedAuthenticator{}, &impersonationRules{}, 429},
+		"authorization":  {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("get"), 429},
+		"impersonated":   {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("impersonate"), 429},
+		"other verb":     {fixedUser{&request.User{Name: "boss"}}, overloadedAuthorizer("list"), 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, err := server.Handler(server.Config{
+				Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: c.authenticator, Authorizer: c.authorizer,
+				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
+				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest("GET", "/version", nil)
+			if name == "impersonated" {
+				r.Header.Set("Impersonate-User", "alice")
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if again := w.Header().Get("Retry-After"); w.Code != c.code || (again != "") != (c.code == 429) {
+				t.Errorf("got %d with Retry-After %q, want %d: %s", w.Code, again, c.code, w.Body)
+			}
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/security/audit"
+)
+
+// A request for an unknown resource may be about one that another replica has just defined. Finding
+// out takes a read of the store and a wait, so only authorized requests may cause it, and it counts
+// against their limits. Two filters work together:
+//
+//   - withAPISetRefresh, after the limits and authorization, reads the newest API set.
+//   - withUnknownResource, before them, resolves the request info with that set and sends the request
+//     through the limits and authorization again, so that the authorized operation is the executed one.
+//
+// The deadline stays that of the original request info: a watch found in this way ends with the
+// request timeout.
+
+type refreshKey struct{}
+
+// refreshRequest asks withAPISetRefresh for the newest API set. It is nil-valued until the request
+// reaches that filter.
+type refreshRequest struct{ set *apiset.Set }
+
+// withUnknownResource resolves a request again with the newest API set if its resource is unknown, or
+// if the handler returned it because another replica has deleted the definition of its resource.
+func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
+	if c.Refresh == nil {
+		return limited
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if mayBeDefinedElsewhere(requestinfo.From(ctx)) {
+			refresh := &refreshRequest{}
+			limited.ServeHTTP(w, r.WithContext(context.WithValue(ctx, refreshKey{}, refresh)))
+			if refresh.set == nil {
+				return // rejected before withAPISetRefresh
+			}
+			r = c.resolveAgain(r, refresh.set)
+		}
+		for range maxReturns {
+			op := requestinfo.From(r.Context())
+			if op.Target == nil || op.Target.Document == nil { // built-in kinds do not change
+				break
+			}
+			op.Returns()
+			if limited.ServeHTTP(w, r); !op.Returned() {
+				return
+			}
+			r = c.resolveAgain(r, c.Refresh(ctx))
+		}
+		limited.ServeHTTP(w, r)
+	})
+}
+
+// maxReturns is how often a handler may return one request.
+const maxReturns = 3
+
+// resolveAgain returns the request with a request info of a newer API set.
+func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {
+	op := c.Delegates.Resolve(r, kinds)
+	audit.From(r.Context()).Acts(op)
+	return r.WithContext(requestinfo.With(r.Context(), op))
+}
+
+// withAPISetRefresh answers a refreshRequest of withUnknownResource and passes on all other requests.
+func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if refresh, ok := r.Context().Value(refreshKey{}).(*refreshRequest); ok {
+			refresh.set = c.Refresh(r.Context())
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// mayBeDefinedElsewhere reports whether a request names an unknown resource that another replica may have
+// just defined. The group of a custom resource always contains a dot.
+func mayBeDefinedElsewhere(op *requestinfo.Info) bool {
+	if op.Foreign != nil {
+		return false
+	}
+	if op.IsResource {
+		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
+	}
+	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
+	return len(parts) > 1 && len(parts) <= 3 && parts[0] == "apis" && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
+}

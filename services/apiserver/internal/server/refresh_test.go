@@ -1,0 +1,190 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// refreshFixture is a server whose API set is older than the one that Refresh returns.
+type refreshFixture struct {
+	http.Handler
+	refreshes atomic.Int32
+	// authorized and executed are the last request infos that the authorizer and the handler saw.
+	authorized, executed *requestinfo.Info
+	// during is called by the handler.
+	during func(*http.Request)
+}
+
+func (d *refreshFixture) Authenticate(r *http.Request) (*request.User, error) {
+	if r.Header.Get("Name") == "" {
+		return nil, nil
+	}
+	return headerAuthenticator{}.Authenticate(r)
+}
+
+// recordingAuthorizer records the request info of the authorized request and denies mallory.
+type recordingAuthorizer struct{ d *refreshFixture }
+
+func (a recordingAuthorizer) Authorize(ctx context.Context, of *authz.Attributes) (authz.Decision, string, error) {
+	a.d.authorized = requestinfo.From(ctx)
+	if of.User.Name == "mallory" {
+		return authz.Deny, "", nil
+	}
+	return authz.Allow, "", nil
+}
+
+func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defined, err := registry.NewCatalog([]registry.Group{{Name: "example.com", Versions: []string{"v1"}}}, []*registry.Kind{
+		{Names: registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true}, Virtual: true, Document: &registry.Document{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &refreshFixture{}
+	d.Handler, err = server.Handler(server.Config{
+		Mux: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			d.executed = requestinfo.From(r.Context())
+			if d.during != nil {
+				d.during(r)
+			}
+			if d.executed.Target == nil {
+				w.WriteHeader(404)
+			}
+		}),
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: d, Authorizer: recordingAuthorizer{d: d},
+		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Refresh: func(context.Context) *apiset.Set {
+			d.refreshes.Add(1)
+			return apiset.Builder{}.Set(defined, 2)
+		},
+		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: inFlight,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *refreshFixture) send(name, path string) int {
+	r := httptest.NewRequest("GET", path, nil)
+	if name != "" {
+		r.Header.Set("Name", name)
+	}
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Code
+}
+
+const customPath = "/apis/example.com/v1/namespaces/a/things"
+
+func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
+	for _, test := range []struct {
+		user, path  string
+		code, looks int
+	}{
+		{"", customPath, 401, 0},
+		{"", "/apis/example.com", 401, 0},
+		{"mallory", customPath, 403, 0},
+		{"mallory", customPath + "?watch=1", 403, 0},
+		{"mallory", "/apis/example.com", 403, 0},
+		{"alice", customPath, 200, 1},
+		{"alice", customPath + "?watch=1", 200, 1},
+		{"alice", "/apis/example.com", 404, 1},
+		{"alice", "/apis/example.com/v1/others", 404, 1},
+		{"alice", "/api/v1/namespaces/a/pods", 200, 0},
+		{"alice", "/api/v1/namespaces/a/unknown", 404, 0},
+	} {
+		d := newRefreshFixture(t, 0)
+		code := d.send(test.user, test.path)
+		if code != test.code || int(d.refreshes.Load()) != test.looks {
+			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code, d.refreshes.Load(), test.code, test.looks)
+		}
+		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
+			t.Errorf("%q, %s: executed request info differs from the authorized one", test.user, test.path)
+		}
+	}
+}
+
+// A refresh counts against the in-flight limit. The found resource counts by its own verb.
+func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
+	for _, test := range []struct {
+		name, path string
+		// meanwhile is the code that another user gets while the request runs.
+		meanwhile, looks int
+	}{
+		{"list of unknown resource", customPath, 429, 1},
+		{"list of known resource", "/api/v1/namespaces/a/pods", 429, 0},
+		{"watch of unknown resource", customPath + "?watch=1", 200, 2},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newRefreshFixture(t, 1)
+			var meanwhile int
+			d.during = func(r *http.Request) {
+				d.during = nil
+				if _, bounded := r.Context().Deadline(); !bounded {
+					t.Error("the request has no deadline")
+				}
+				meanwhile = d.send("bob", customPath)
+			}
+			if code := d.send("alice", test.path); code != 200 {
+				t.Errorf("alice: got code %d, want 200", code)
+			}
+			if meanwhile != test.meanwhile || int(d.refreshes.Load()) != test.looks {
+				t.Errorf("bob: got code %d and %d refreshes, want %d and %d", meanwhile, d.refreshes.Load(), test.meanwhile, test.looks)
+			}
+		})
+	}
+}
+
+// A returned request is resolved and authorized again, at most maxReturns times.
+func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
+	for _, test := range []struct {
+		path                  string
+		returns, done, looked int
+	}{
+		{customPath, 0, 1, 1},
+		{customPath, 2, 3, 3},
+		{customPath, 9, 4, 4},
+		{"/api/v1/namespaces/a/pods", 9, 1, 0},
+	} {
+		d := newRefreshFixture(t, 0)
+		done := 0
+		d.during = func(*http.Request) {
+			if done++; d.authorized != d.executed {
+				t.Errorf("%s: executed request info differs from the authorized one", test.path)
+			}
+			if done <= test.returns {
+				d.executed.Return()
+			}
+		}
+		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.refreshes.Load()) != test.looked {
+			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d", test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
+		}
+	}
+}

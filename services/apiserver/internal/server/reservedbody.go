@@ -1,0 +1,172 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// errNoMemory reports that there was no memory for a body in time, or that a stalled body lost its
+// memory to another one. errManyStalled reports that too many requests wait for their bodies.
+var (
+	errNoMemory    = errors.New("no memory for the body")
+	errManyStalled = errors.New("too many requests wait for their bodies")
+)
+
+const (
+	// stalledAfter is the time in which a body has to fill the memory that it reserved last.
+	// After that, the body is refused if another one waits for memory.
+	stalledAfter = 500 * time.Millisecond
+	// evictInterval is the interval at which a body that waits for memory looks for stalled bodies.
+	evictInterval = 250 * time.Millisecond
+)
+
+// reservedBody holds the memory of the body of one request.
+type reservedBody struct {
+	budget *byteBudget
+	ctx    context.Context
+	user   client
+	// arriving ends when the body is refused.
+	arriving context.Context
+	refuse   context.CancelCauseFunc
+
+	mu       sync.Mutex // the response may end while the body arrives
+	ended    bool
+	size     int
+	releases []func()
+
+	// The mutex of the budget guards these fields.
+	occupied int       // a copy of size
+	since    time.Time // of the last reservation
+	refused  bool
+}
+
+// receive reads the body. The request holds no seats while it waits for the body.
+// It returns an error if there is no memory in time, if the body is stalled while another one
+// waits for memory, if too many bodies are stalled, or at the end of the request, which the
+// handler reports.
+func (b *reservedBody) receive(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
+	b.arriving, b.refuse = context.WithCancelCause(b.ctx)
+	defer b.refuse(nil)
+	b.budget.addArriving(b)
+	defer b.budget.removeArriving(b)
+	err = request.Wait(b.arriving, errManyStalled, func(ctx context.Context) error {
+		stop := context.AfterFunc(ctx, func() {
+			if cause := context.Cause(ctx); errors.Is(cause, errManyStalled) || errors.Is(cause, errNoMemory) {
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+			}
+		})
+		defer stop()
+		if body, err = request.ReceiveBody(r, b.reserve); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return b.reserve(len(body))
+	})
+	return body, err
+}
+
+// reserve waits until the body may occupy size bytes.
+func (b *reservedBody) reserve(size int) error {
+	size = max(size, minBodySize)
+	if size <= b.size {
+		return nil
+	}
+	release, ok := b.budget.acquireEvicting(b.arriving, b.user, size-b.size, func() { b.budget.evictStalled(b, size-b.size) })
+	if !ok && b.ctx.Err() != nil {
+		return b.ctx.Err()
+	}
+	if !ok {
+		return errNoMemory
+	}
+	b.mu.Lock()
+	ended := b.ended
+	if !ended {
+		b.releases, b.size = append(b.releases, release), size
+	}
+	b.mu.Unlock()
+	if ended {
+		release()
+		return errNoMemory
+	}
+	b.budget.recordSize(b, size)
+	return nil
+}
+
+// release releases the memory for good.
+func (b *reservedBody) release() {
+	b.mu.Lock()
+	releases := b.releases
+	b.releases, b.ended = nil, true
+	b.mu.Unlock()
+	for _, release := range releases {
+		release()
+	}
+}
+
+// addArriving adds a body to those that may be evicted; removeArriving removes it.
+func (b *byteBudget) addArriving(r *reservedBody) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.since = time.Now()
+	b.arriving = append(b.arriving, r)
+}
+
+func (b *byteBudget) removeArriving(r *reservedBody) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.arriving = slices.DeleteFunc(b.arriving, func(o *reservedBody) bool { return o == r })
+}
+
+func (b *byteBudget) recordSize(r *reservedBody, size int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.occupied, r.since = size, time.Now()
+}
+
+// evictStalled refuses stalled bodies until r can reserve size more bytes. It evicts the bodies of
+// principals that would hold more than the principal of r, the largest holder first, and younger bodies
+// of the same principal. So the oldest body of a principal always completes.
+func (b *byteBudget) evictStalled(r *reservedBody, size int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	shortage, held := b.fair.shortage(r.user, size)
+	mine := held[r.user.principal]
+	for _, o := range b.arriving {
+		if o.refused {
+			shortage -= o.occupied
+			held[o.user.principal] -= o.occupied
+		}
+	}
+	for now := time.Now(); shortage > 0; {
+		var victim *reservedBody
+		later := false // o arrived after r
+		for _, o := range b.arriving {
+			later = later || o == r
+			if o == r || o.refused || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
+				continue
+			}
+			own := o.user.principal == r.user.principal
+			if own && !later || !own && held[o.user.principal] <= mine+size {
+				continue
+			}
+			if victim == nil || held[o.user.principal] > held[victim.user.principal] {
+				victim = o
+			}
+		}
+		if victim == nil {
+			return
+		}
+		victim.refused = true
+		victim.refuse(errNoMemory)
+		shortage -= victim.occupied
+		held[victim.user.principal] -= victim.occupied
+	}
+}

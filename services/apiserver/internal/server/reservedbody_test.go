@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newArrivingBody returns a body of a user that is being received.
+func newArrivingBody(t *testing.T, budget *byteBudget, name string) *reservedBody {
+	b := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
+	b.arriving, b.refuse = context.WithCancelCause(t.Context())
+	budget.addArriving(b)
+	t.Cleanup(func() {
+		budget.removeArriving(b)
+		b.refuse(nil)
+	})
+	return b
+}
+
+// releaseWhenRefused releases the memory of the body when it is refused, as its request does.
+func (b *reservedBody) releaseWhenRefused() {
+	go func() {
+		<-b.arriving.Done()
+		b.release()
+	}()
+}
+
+// Service accounts of many namespaces hold all memory with stalled bodies. The body of another
+// namespace still gets memory.
+func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := newByteBudget(minBodyBytes)
+		for i := range 20 {
+			for {
+				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
+				b.releaseWhenRefused()
+				leave, ok := budget.tryAcquire(b.user, 64<<10)
+				if !ok {
+					break
+				}
+				b.releases = append(b.releases, leave)
+				budget.recordSize(b, 64<<10)
+			}
+		}
+		time.Sleep(stalledAfter)
+		begin := time.Now()
+		if err := newArrivingBody(t, budget, "system:serviceaccount:other:a").reserve(256 << 10); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(begin); waited > evictInterval {
+			t.Errorf("a body waited %v for the memory of stalled ones, want at most %v", waited, evictInterval)
+		}
+	})
+}
+
+// Two bodies of one principal each hold the memory that the other needs to grow. The older one
+// completes, the later one is refused.
+func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := newByteBudget(4 << 20)
+		first, second := newArrivingBody(t, budget, "a"), newArrivingBody(t, budget, "a")
+		first.releaseWhenRefused()
+		second.releaseWhenRefused()
+		for _, b := range []*reservedBody{first, second} {
+			if err := b.reserve(1 << 20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := make(chan error, 1)
+		go func() { refused <- second.reserve(5 << 19) }()
+		begin := time.Now()
+		if err := first.reserve(5 << 19); err != nil {
+			t.Errorf("older body: %v", err)
+		}
+		if waited := time.Since(begin); waited > stalledAfter+evictInterval {
+			t.Errorf("older body waited %v, want at most %v", waited, stalledAfter+evictInterval)
+		}
+		if err := <-refused; !errors.Is(err, errNoMemory) {
+			t.Errorf("later body: got %v, want %v", err, errNoMemory)
+		}
+	})
+}

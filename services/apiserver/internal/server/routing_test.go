@@ -1,0 +1,243 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// TestAuditIDs checks that the ids of clients are kept up to 1 KiB. Longer ones are replaced.
+func TestAuditIDs(t *testing.T) {
+	h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(*server.Config) {})
+	ask := func(id string) string {
+		r := newRequest("GET", "/api/v1/pods")
+		r.Header.Set("Audit-Id", id)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Header().Get("Audit-Id")
+	}
+	if id := strings.Repeat("x", 1<<10); ask(id) != id {
+		t.Error("an id of 1 KiB was replaced")
+	}
+	for _, id := range []string{"", strings.Repeat("x", 1<<10+1), strings.Repeat("x", 8<<10)} {
+		if a, b := ask(id), ask(id); a == "" || a == b || len(a) > 64 || a[0] == 'x' && strings.HasPrefix(id, a) {
+			t.Errorf("id of %d bytes: got %q, then %q, want two new ids", len(id), a, b)
+		}
+	}
+}
+
+func TestGoaway(t *testing.T) {
+	for chance, want := range map[float64]map[int]int{0: {1: 0, 2: 0}, 1e-12: {2: 0}, 1: {1: 0, 2: 50}} {
+		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.GoawayChance = chance })
+		for proto, n := range want {
+			closed := 0
+			for range 50 {
+				r := newRequest("GET", "/api/v1/pods")
+				r.ProtoMajor = proto
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Header().Get("Connection") == "close" {
+					closed++
+				}
+			}
+			if closed != n {
+				t.Errorf("chance %v, HTTP/%d: got %d of 50 connections closed, want %d", chance, proto, closed, n)
+			}
+		}
+	}
+}
+
+// The timeout parameter can shorten the deadline, but not extend it.
+func TestTimeoutParameterShortensDeadline(t *testing.T) {
+	const all = time.Minute
+	for query, want := range map[string]time.Duration{
+		"": all, "?timeout=": all, "?timeout=1h": all, "?timeout=0": all, "?timeout=0s": all, "?timeout=-1s": all, "?timeout=30s": 30 * time.Second,
+		"?timeout=x": 0, "?timeout=30": 0, "?watch=1&timeout=30s": -1,
+	} {
+		var left time.Duration
+		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
+			at, ok := r.Context().Deadline()
+			if left = -1; ok {
+				left = time.Until(at)
+			}
+		}, func(c *server.Config) { c.RequestTimeout = all })
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, newRequest("GET", "/api/v1/pods"+query))
+		if want == 0 != (w.Code == http.StatusBadRequest) || left > want || want > 0 && left < want-20*time.Second {
+			t.Errorf("%s: got code %d and %v left, want %v", query, w.Code, left, want)
+		}
+	}
+}
+
+// newAPISet returns the built-in kinds and definitions of things.example.com and vms.ext.test.
+func newAPISet(t *testing.T) *apiset.Set {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := apiset.Builder{}.Set(catalog, 0)
+	for _, n := range []registry.Names{
+		{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
+		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
+	} {
+		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
+		set = set.With([]apiset.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}}}, 1)
+	}
+	return set
+}
+
+type namedHandler string
+
+func (namedHandler) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// A path is answered by this server, an extension server or a peer.
+func TestDelegatesResolveByPath(t *testing.T) {
+	kinds := newAPISet(t)
+	extension := func(gv schema.GroupVersion) http.Handler {
+		if strings.HasPrefix(gv.Group, "ext.") || gv.Group == "apps" || gv.Empty() {
+			return namedHandler("extension")
+		}
+		return nil
+	}
+	peer := func(*http.Request, *requestinfo.Info) http.Handler { return namedHandler("peer") }
+	for _, test := range []struct {
+		path, all, extension, peer string
+	}{
+		{"/api/v1/pods", "", "", ""},
+		{"/apis/apps/v1/deployments", "", "", ""}, // built-in kinds have no delegate
+		{"/apis/apps/v1", "", "", ""},
+		{"/apis/apps/v9/deployments", "extension", "extension", "peer"},
+		{"/apis/ext.other/v1/vms", "extension", "extension", "peer"},
+		{"/apis/ext.other/v1", "extension", "extension", ""},
+		{"/apis/ext.test/v1/vms", "extension", "extension", ""}, // precedes the definition
+		{"/apis/ext.test/v1/others", "extension", "extension", "peer"},
+		{"/apis/example.com/v1/things", "", "", ""},
+		{"/apis/example.com/v1/others", "peer", "", "peer"},
+		{"/apis/none.test/v1/xs", "peer", "", "peer"},
+		{"/apis/none.test", "", "", ""},
+		{"/version", "", "", ""},
+		// Unknown subresources of known resources are not delegated.
+		{"/api/v1/namespaces/n/pods/p/unknown", "", "", ""},
+		{"/apis/example.com/v1/namespaces/n/things/x/unknown", "", "", ""},
+		// Paths that a delegate might normalize are not delegated.
+		{"/apis/ext.other/v1/../../x/y", "", "", ""},
+		{"/apis/ext.other/v1/namespaces/./xs", "", "", ""},
+		{"/apis/none.test/v1/namespaces/n/xs/..", "", "", ""},
+		{"/apis/ext.other/v1/namespaces/n/xs/..x", "extension", "extension", "peer"},
+		// An empty namespace means all namespaces.
+		{"/apis/ext.other/v1/namespaces//xs", "extension", "extension", "peer"},
+		// An empty resource is not delegated.
+		{"/apis/none.test//xs", "", "", ""},
+	} {
+		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
+			var f server.Delegates
+			if what == "all" || what == "extension" {
+				f.Extension = extension
+			}
+			if what == "all" || what == "peer" {
+				f.Peer = peer
+			}
+			r := httptest.NewRequest("GET", "/", nil)
+			r.URL.Path = test.path
+			op := f.Resolve(r, kinds)
+			got := ""
+			if op.Foreign != nil {
+				got = string(op.Foreign.(namedHandler))
+			}
+			if got != want || got != "" && op.Target != nil {
+				t.Errorf("%s with delegates %q: got %q, want %q; target %v", test.path, what, got, want, op.Target != nil)
+			}
+		}
+	}
+}
+
+// documents is a discovery handler that writes the name of the document.
+type documents struct{}
+
+func writeText(w http.ResponseWriter, what string) { fmt.Fprint(w, what) }
+
+func (documents) HasGroup(name string) bool                            { return name == "ext.test" || name == "ext.other" }
+func (documents) ServeAPIRoot(w http.ResponseWriter, _ *http.Request)  { writeText(w, "api") }
+func (documents) ServeAPIsRoot(w http.ResponseWriter, _ *http.Request) { writeText(w, "apis") }
+func (documents) ServeGroup(w http.ResponseWriter, _ *http.Request, g string) {
+	writeText(w, "group "+g)
+}
+func (documents) ServeGroupVersion(w http.ResponseWriter, _ *http.Request, gv schema.GroupVersion) {
+	writeText(w, "group version "+gv.String())
+}
+func (documents) ServeVersion(w http.ResponseWriter, _ *http.Request) { writeText(w, "version") }
+func (documents) ServePaths(w http.ResponseWriter, _ *http.Request)   { writeText(w, "paths") }
+
+func textHandler(what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, what) })
+}
+
+func TestMuxRoutesPaths(t *testing.T) {
+	kinds := newAPISet(t)
+	full := &server.Mux{
+		API: newErrorAPI(t), Discovery: documents{}, Health: textHandler("health"), Metrics: textHandler("metrics"), SLIs: textHandler("slis"), OpenAPI: textHandler("openapi"),
+		Issuer: textHandler("issuer"), Profiling: true, LogFiles: t.TempDir(),
+		Flow: flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
+	}
+	bare := &server.Mux{API: full.API, Discovery: documents{}, Health: full.Health, Metrics: full.Metrics, SLIs: full.SLIs, OpenAPI: full.OpenAPI}
+	const none = "404 page not found\n"
+	for _, test := range []struct{ method, path, full, bare string }{
+		{"GET", "/", "paths", ""}, {"GET", "/x", none, ""}, {"GET", "/apix", none, ""}, {"GET", "/apisx", none, ""},
+		{"GET", "/api", "api", ""}, {"GET", "/api/", "api", ""}, {"GET", "/apis", "apis", ""}, {"GET", "/apis/", "apis", ""},
+		{"GET", "/api/v1", "group version v1", ""}, {"GET", "/api/v9", "NotFound", ""},
+		{"GET", "/apis/apps", "group apps", ""}, {"GET", "/apis/apps/v1", "group version apps/v1", ""}, {"GET", "/apis/apps/v9", "NotFound", ""},
+		{"GET", "/apis/apps/", "group apps", ""},
+		{"GET", "/apis/example.com", "group example.com", ""}, {"GET", "/apis/example.com/v1", "group version example.com/v1", ""},
+		{"GET", "/apis/example.com/v9", none, ""}, {"GET", "/apis/example.com/v1/others", none, ""},
+		{"GET", "/apis/example.com/v1/namespaces/n/others/x/y", none, ""},
+		{"GET", "/apis/example.com/v1/namespaces/n/things/x/y", "NotFound", ""},
+		{"GET", "/apis/ext.test", "group ext.test", ""}, {"GET", "/apis/none.test", none, ""}, {"GET", "/apis//v1", none, ""},
+		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET", "/api/v1/others", "NotFound", ""},
+		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "MethodNotAllowed", ""}, {"POST", "/apis/apps", "MethodNotAllowed", ""},
+		{"POST", "/apis/apps/v1", "MethodNotAllowed", ""}, {"POST", "/apis/apps/v9", "NotFound", ""},
+		{"GET", "/healthz", "health", ""}, {"GET", "/healthz/x", "health", ""}, {"GET", "/livez", "health", ""}, {"GET", "/readyz/", "health", ""}, {"GET", "/healthzx", none, ""},
+		{"GET", "/metrics", "metrics", ""}, {"GET", "/metrics/", none, ""}, {"GET", "/metrics/slis", "slis", ""}, {"GET", "/version", "version", ""},
+		{"GET", "/openapi/v2", "openapi", ""}, {"GET", "/openapi", none, ""},
+		{"GET", "/.well-known/openid-configuration", "issuer", none}, {"GET", "/openid/v1/jwks", "issuer", none}, {"GET", "/openid/v1", none, ""},
+		{"GET", "/logs/", "~<pre>", none}, {"GET", "/logs", "~<pre>", none}, {"GET", "/logsx", none, ""}, {"GET", "/debug/pprof/cmdline", "~-test.", none},
+		{"GET", "/debug/x", none, ""}, {"GET", "/debug/api_priority_and_fairness/dump_priority_levels", "~PriorityLevelName,", none},
+		{"GET", "/debug/api_priority_and_fairness/x", none, ""}, {"GET", "", "paths", ""}, {"GET", "/apis/ext.other", "group ext.other", ""},
+		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET", "/apis/example.com/v1/namespaces//things", "MethodNotAllowed", ""},
+	} {
+		if test.bare == "" {
+			test.bare = test.full
+		}
+		for m, want := range map[*server.Mux]string{full: test.full, bare: test.bare} {
+			r := httptest.NewRequest(test.method, "/", nil)
+			r.URL.Path = test.path
+			r = r.WithContext(requestinfo.With(r.Context(), requestinfo.Resolve(r, kinds)))
+			w := httptest.NewRecorder()
+			m.ServeHTTP(w, r)
+			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want[0] != '~' || !strings.Contains(got, want[1:])) {
+				t.Errorf("%s %s: %q, want %q", test.method, test.path, got, want)
+			}
+		}
+	}
+	r := httptest.NewRequest("GET", "/apis/ext.test/v1/vms", nil)
+	op := requestinfo.Resolve(r, kinds)
+	op.Foreign = textHandler("foreign")
+	w := httptest.NewRecorder()
+	full.ServeHTTP(w, r.WithContext(requestinfo.With(r.Context(), op)))
+	if w.Body.String() != "foreign" {
+		t.Errorf("delegated path: got %s, want foreign", w.Body)
+	}
+}

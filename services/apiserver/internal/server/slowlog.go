@@ -1,0 +1,42 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// slowAfter is the default of Config.Slow, as in Kubernetes.
+const slowAfter = 500 * time.Millisecond
+
+// logSlow logs the steps of a slow request in the format of Kubernetes ("Trace[...]"). Long-running
+// requests never count as slow.
+func (c *Config) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo.Info, begin time.Time, took time.Duration) {
+	name := operationNames[op.Verb]
+	if took < cmp.Or(c.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Trace[%d]: %q ", rand.Int32(), name)
+	for i, f := range operationFields(w, r, op) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(f.name + ":" + f.value)
+	}
+	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
+	var steps []string
+	last := begin
+	waits := request.WaitsFrom(r.Context())
+	for _, s := range waits.Steps() {
+		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
+		last = s.At
+	}
+	c.Logger.Info(b.String(), "waited", waits.Sum(), "steps", strings.Join(steps, ", "))
+}

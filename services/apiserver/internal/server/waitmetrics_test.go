@@ -1,0 +1,102 @@
+package server_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// Waits count in the request duration, but not in the SLI duration.
+func TestSLIDurationExcludesWaits(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	h, err := server.Handler(server.Config{
+		Mux:       http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.WaitsFrom(r.Context()).Add(time.Hour) }),
+		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
+		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pods = "/api/v1/namespaces/a/pods"
+	do := func(method, path, media string) {
+		r := httptest.NewRequest(method, path, strings.NewReader("12345"))
+		r.Header.Set("Name", "ann")
+		r.Header.Set("Content-Type", media)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	do("GET", pods, "")
+	do("GET", pods+"?watch=1", "")
+	do("POST", pods+"?fieldValidation=Lax", "")
+	do("PATCH", pods+"/p?fieldValidation=Warn", "application/apply-patch+yaml; charset=utf-8")
+	do("DELETE", pods, "")
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, counts := map[string]float64{}, map[string]uint64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetType() == dto.MetricType_HISTOGRAM && m.Histogram.GetSampleCount() > 0 {
+				name := f.GetName()
+				for _, l := range m.Label {
+					switch l.GetName() {
+					case "verb", "filter", "field_validation":
+						name += " " + l.GetValue()
+					}
+				}
+				sums[name] += m.Histogram.GetSampleSum()
+				counts[name] += m.Histogram.GetSampleCount()
+			}
+		}
+	}
+	for _, verb := range []string{"GET", "LIST", "POST", "APPLY", "DELETECOLLECTION", "WATCH"} {
+		sli, all := "apiserver_request_sli_duration_seconds "+verb, "apiserver_request_duration_seconds "+verb
+		switch {
+		case verb == "GET":
+			if counts[all] != 0 {
+				t.Errorf("lists are GETs: %v", counts)
+			}
+		case verb == "WATCH":
+			if counts[all] != 1 || counts[sli] != 0 {
+				t.Errorf("watches: %v", counts)
+			}
+		case counts[all] != 1 || counts[sli] != 1 || sums[all] > 1800 || sums[sli] > -1800:
+			t.Errorf("%s: got duration %v s and SLI duration %v s", verb, sums[all], sums[sli])
+		}
+	}
+	for name, want := range map[string]uint64{
+		"apiserver_request_filter_duration_seconds authentication": 5, "apiserver_request_filter_duration_seconds authorization": 5,
+		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4, // not the watch
+		"field_validation_request_duration_seconds invalid": 1, "field_validation_request_duration_seconds Warn": 1, "field_validation_request_duration_seconds ": 1,
+		"apiserver_request_body_size_bytes create": 1, "apiserver_request_body_size_bytes patch": 1, "apiserver_request_body_size_bytes delete_collection": 1,
+	} {
+		if counts[name] != want {
+			t.Errorf("%s: got %d, want %d", name, counts[name], want)
+		}
+	}
+	if sums["apiserver_request_body_size_bytes create"] != 5 {
+		t.Errorf("sizes: %v", sums)
+	}
+}

@@ -1,0 +1,151 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/tracing"
+	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// startServer runs a server in which all requests are long-running, and returns its URL and a client.
+func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (string, *http.Client) {
+	t.Helper()
+	o := serving.NewOptions("testd", 0)
+	o.CertDir, o.BindAddress = t.TempDir(), net.IPv4(127, 0, 0, 1)
+	change(o)
+	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.DiscardHandler)
+	s, err := serving.NewServer(serving.Config{
+		Options: o, Logger: logger, Health: health.New(health.Config{Logger: logger}), Metrics: prometheus.NewRegistry(),
+		LongRunning: func(*http.Request) bool { return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx, h) }()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // local server
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "https://" + s.Addr().String(), &http.Client{Transport: transport}
+}
+
+// A watch that continues after its handler counts as running until it ends.
+func TestWatchIsRecordedUntilItEnds(t *testing.T) {
+	ends := make(chan func(any), 1)
+	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "begun\n")
+		w.(http.Flusher).Flush()
+		if !serving.Detach(w, func(end func(any)) { ends <- end }) {
+			t.Error("the response ends with the handler")
+			ends <- func(any) {}
+		}
+	})
+	url, client := startServer(t, a, func(*serving.Options) {})
+	resp, err := client.Get(url + watchPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); line != "begun\n" || err != nil {
+		t.Fatalf("%q, %v", line, err)
+	}
+	end := <-ends // the handler has returned
+	is := func(what string, want []string, running float64) {
+		t.Helper()
+		if got := a.stages(); !slices.Equal(got, want) {
+			t.Errorf("%s: got audit events %q, want %q", what, got, want)
+		}
+		if n := metricValues(t, a.registry, "apiserver_longrunning_requests")[""]; n != running {
+			t.Errorf("%s: got %v long-running requests, want %v", what, n, running)
+		}
+	}
+	is("during the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada"}, 1)
+	end(nil)
+	if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
+		t.Errorf("%q, %v", rest, err)
+	}
+	is("after the watch", []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}, 0)
+}
+
+// The span of a watch has the duration of its handler, so a traced watch must end with the handler.
+func TestTracedWatchEndsWithItsHandler(t *testing.T) {
+	config, err := (&tracing.Options{ConfigFile: tracingtest.Start(t).Config(t)}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	traces, err := tracing.New(t.Context(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer traces.Close()
+	for name, p := range map[string]*tracing.Provider{"without traces": nil, "traced": traces} {
+		t.Run(name, func(t *testing.T) {
+			lasts := make(chan bool, 1)
+			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = p }, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "begun\n")
+				lasts <- serving.Detach(w, func(end func(any)) { end(nil) })
+			})
+			url, client := startServer(t, h, func(*serving.Options) {})
+			resp, err := client.Get(url + watchPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); string(body) != "begun\n" || err != nil {
+				t.Errorf("%q, %v", body, err)
+			}
+			resp.Body.Close()
+			if got := <-lasts; got != (p == nil) {
+				t.Errorf("watch outlasts its handler = %t, want %t", got, p == nil)
+			}
+		})
+	}
+}
+
+func TestWatchOfStalledClientIsClosed(t *testing.T) {
+	failed := make(chan error, 1)
+	h := newAuditFixture(t, audit.None, nil, func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				failed <- err
+				return
+			}
+		}
+	})
+	url, client := startServer(t, h, func(o *serving.Options) { o.StallTimeout = 50 * time.Millisecond })
+	resp, err := client.Get(url + watchPath) // the client does not read the body
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	select {
+	case <-failed:
+	case <-time.After(20 * time.Second):
+		t.Error("the watch of a client that does not read stays open")
+	}
+}
