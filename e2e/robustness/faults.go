@@ -148,7 +148,7 @@ func natsFaults() []fault {
 		{"publisher's way to NATS stalls", onPublisher(fromNATS(harness.Stall)), untilNoticed},
 		{"replica cut from NATS", onOther(fromNATS(harness.Cut)), brief},
 		{"replica's way to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
-		{"replica hears nothing from NATS", onOther(fromNATS(harness.StallAnswers)), untilNoticed},
+		{"replica hears nothing from NATS", onOther(fromNATS(harness.StallResponses)), untilNoticed},
 		{"objects larger than a message of NATS", inParts, brief},
 		{"a NATS server split from the others", splitNATS, brief},
 		{"an old publisher goes on", oldPublisher, brief},
@@ -192,8 +192,8 @@ func etcdFaults() []fault {
 		{"publisher cut from etcd until takeover", onPublisher(fromEtcd(harness.Cut)), untilTakeover},
 		{"replica cut from etcd", onOther(fromEtcd(harness.Cut)), brief},
 		{"replica's way to etcd stalls", onOther(fromEtcd(harness.Stall)), brief},
-		{"etcd's answers to a replica stall", onOther(fromEtcd(harness.StallAnswers)), brief},
-		{"etcd's answers to the publisher stall", onPublisher(fromEtcd(harness.StallAnswers)), brief},
+		{"etcd's answers to a replica stall", onOther(fromEtcd(harness.StallResponses)), brief},
+		{"etcd's answers to the publisher stall", onPublisher(fromEtcd(harness.StallResponses)), brief},
 		{"history compacted", func(c *Cluster) func() { c.compact(); return func() {} }, brief},
 		{"history compacted behind a replica", compactBehind, brief},
 		{"history compacted when etcd restarts", compactAtRestart, brief},
@@ -207,7 +207,7 @@ func linkFaults() []fault {
 		{"a replica cut from NATS", onSome(fromNATS(harness.Cut)), brief},
 		{"a replica's way to NATS stalls", onSome(fromNATS(harness.Stall)), brief},
 		{"a replica cut from etcd", onSome(fromEtcd(harness.Cut)), brief},
-		{"etcd's answers to a replica stall", onSome(fromEtcd(harness.StallAnswers)), brief},
+		{"etcd's answers to a replica stall", onSome(fromEtcd(harness.StallResponses)), brief},
 	}
 }
 
