@@ -20,10 +20,10 @@ const (
 	rounds = 10
 	// bindingsAtOnce is the number of role bindings that are created concurrently.
 	bindingsAtOnce = 32
-	// asker is a client whose requests are authorized by authz-webhook.
-	asker     = "tokencleaner-client"
-	askerName = "system:binnacle:tokencleaner"
-	review    = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
+	// reviewedClient is a client whose requests are authorized by authz-webhook.
+	reviewedClient = "tokencleaner-client"
+	askerName      = "system:binnacle:tokencleaner"
+	review         = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
 )
 
 // sizes are the measured numbers of role bindings.
@@ -124,7 +124,7 @@ func access(like *load, bin string) error {
 
 // reviews sends reviews directly to authz-webhook.
 func reviews(api, authz *load) error {
-	admin, asker := api.newClient(), authz.newClient()
+	admin, reviewedClient := api.newClient(), authz.newClient()
 	if err := api.bind(admin, -1, askerName); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func reviews(api, authz *load) error {
 			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
 		made = n
-		if err := authz.settled(asker, n-1); err != nil {
+		if err := authz.settled(reviewedClient, n-1); err != nil {
 			return err
 		}
 		ask := func(i int) error {
@@ -143,7 +143,7 @@ func reviews(api, authz *load) error {
 			if i%2 == 1 {
 				verb, want = "delete", false
 			}
-			return authz.review(asker, i%n, verb, want)
+			return authz.review(reviewedClient, i%n, verb, want)
 		}
 		all := *authz
 		all.run1("reviews", all.conc, ask)
@@ -231,7 +231,7 @@ func kept(like *load, b *bench, authz *process) error {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
-		user.certFile, user.keyFile = b.pair(asker)
+		user.certFile, user.keyFile = b.pair(reviewedClient)
 		clients[i] = user.newClient()
 	}
 	get := func(i int) func(int) error {

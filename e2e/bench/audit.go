@@ -86,13 +86,13 @@ func audited(like *load, bin string) error {
 		var without, with, more []float64
 		last, err := perGet("None", "")
 		for i := 0; i < auditSlices && err == nil; i++ {
-			var told, next float64
-			if told, err = perGet("Metadata", kind.omit); err == nil {
+			var withAudit, next float64
+			if withAudit, err = perGet("Metadata", kind.omit); err == nil {
 				next, err = perGet("None", "")
 			}
 			if i >= auditSlices/10 { // skip the warm-up
 				base := (last + next) / 2
-				without, with, more = append(without, base), append(with, told), append(more, 100*(told/base-1))
+				without, with, more = append(without, base), append(with, withAudit), append(more, 100*(withAudit/base-1))
 			}
 			last = next
 		}

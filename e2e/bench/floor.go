@@ -33,7 +33,7 @@ type recorded struct {
 
 func serveFloor(args []string) error {
 	fs := flag.NewFlagSet("floor", flag.ExitOnError)
-	upstream := fs.String("upstream", "", "the server whose answers are sent")
+	upstream := fs.String("upstream", "", "URL of the server whose responses are sent")
 	cert, key := fs.String("cert", "", "client certificate for it"), fs.String("key", "", "its key")
 	servingCert, servingKey := fs.String("tls-cert-file", "", ""), fs.String("tls-private-key-file", "", "")
 	bind, port := fs.String("bind-address", "127.0.0.1", ""), fs.Int("secure-port", 0, "")

@@ -71,7 +71,7 @@ func revocables() []revocable {
 			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
-		{"an account made anew", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+		{"a recreated account", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
 			func(t *testing.T, c kubernetes.Interface) error {
 				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err

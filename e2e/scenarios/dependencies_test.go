@@ -18,7 +18,7 @@ import (
 // alive and not ready, and the failed check and the log must name the dependency.
 func TestServicesReportMissingDependencies(t *testing.T) {
 	t.Parallel()
-	nobody := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
+	unreachable := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
 	// Anonymous requests are rejected where everything is allowed, and no role can be read here.
 	pki := harness.NewPKI(t)
 	admin := pki.Client("admin", harness.SystemMasters)
@@ -36,11 +36,11 @@ func TestServicesReportMissingDependencies(t *testing.T) {
 		check   string
 		waits   string // in the response of the check and in the log
 	}{
-		{harness.APIServer, []string{"--etcd-servers=" + nobody}, false, "informer-sync", ""},
-		{harness.AuthnWebhook, []string{"--master=" + nobody, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
-		{harness.AuthzWebhook, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
-		{harness.TokenCleaner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
-		{harness.BootstrapSigner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+		{harness.APIServer, []string{"--etcd-servers=" + unreachable}, false, "informer-sync", ""},
+		{harness.AuthnWebhook, []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
+		{harness.AuthzWebhook, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{harness.TokenCleaner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{harness.BootstrapSigner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
 	} {
 		t.Run(string(c.program), func(t *testing.T) {
 			t.Parallel()

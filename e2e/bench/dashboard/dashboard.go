@@ -95,11 +95,11 @@ func newPeriod(now time.Time, last, scrape time.Duration) period {
 // data to out.
 func Run(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("dashboard", flag.ContinueOnError)
-	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus that scrapes what the dashboard shows")
-	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "the dashboard's JSON")
-	to := fs.String("out", "dashboard.svg", "where to draw, by its name as SVG, PNG or PDF")
-	last := fs.Duration("last", 10*time.Minute, "how much to draw, until now")
-	scrape := fs.Duration("scrape", 15*time.Second, "how often Prometheus scrapes, of which $__rate_interval is made")
+	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus with the data")
+	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "file of the dashboard")
+	to := fs.String("out", "dashboard.svg", "output file (.svg, .png or .pdf)")
+	last := fs.Duration("last", 10*time.Minute, "time range to draw, up to now")
+	scrape := fs.Duration("scrape", 15*time.Second, "scrape interval of Prometheus, which determines $__rate_interval")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func Run(args []string, out io.Writer) error {
 		return err
 	}
 	asked := newPeriod(time.Now(), *last, *scrape)
-	missing, err := b.ask(context.Background(), *server, asked)
+	missing, err := b.query(context.Background(), *server, asked)
 	if err != nil {
 		return err
 	}
@@ -150,13 +150,13 @@ func read(file string) (*board, error) {
 	return b, errors.Join(errs...)
 }
 
-// ask queries Prometheus for all panels and returns the queries without data. The errors of
+// query queries Prometheus for all panels and returns the queries without data. The errors of
 // rejected queries are joined.
-func (b *board) ask(ctx context.Context, server string, asked period) (missing []string, err error) {
+func (b *board) query(ctx context.Context, server string, asked period) (missing []string, err error) {
 	var refused []error
 	for _, p := range b.Panels {
 		for _, t := range p.Targets {
-			lines, err := t.ask(ctx, server, asked)
+			lines, err := t.query(ctx, server, asked)
 			if away := (*url.Error)(nil); errors.As(err, &away) {
 				return nil, fmt.Errorf("Prometheus does not answer: %w; start it, or name another with -prometheus", err)
 			}
@@ -172,8 +172,8 @@ func (b *board) ask(ctx context.Context, server string, asked period) (missing [
 	return missing, errors.Join(refused...)
 }
 
-// ask returns the result of one query.
-func (t target) ask(ctx context.Context, server string, asked period) ([]line, error) {
+// query returns the result of one query.
+func (t target) query(ctx context.Context, server string, asked period) ([]line, error) {
 	expr := asked.variables.Replace(t.Expr)
 	form := url.Values{
 		"query": {expr}, "start": {strconv.FormatInt(asked.begin.Unix(), 10)}, "end": {strconv.FormatInt(asked.end.Unix(), 10)},

@@ -83,7 +83,7 @@ func write(t *testing.T, text string) string {
 }
 
 // draw draws five minutes.
-func draw(t *testing.T, server, board, name string, more ...string) (drawn, told string, err error) {
+func draw(t *testing.T, server, board, name string, more ...string) (drawn, output string, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), name)
@@ -106,7 +106,7 @@ func TestRunDrawsDashboard(t *testing.T) {
 		}
 		return nil
 	})
-	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
+	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,8 +122,8 @@ func TestRunDrawsDashboard(t *testing.T) {
 	if n := strings.Count(drawn, "stroke:#56A64B"); n != 4 {
 		t.Errorf("got a line of %d parts, want 3", n-1)
 	}
-	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; told != want {
-		t.Errorf("got output %q", told)
+	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; output != want {
+		t.Errorf("got output %q", output)
 	}
 	if got := strings.Join(p.asked, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
 		t.Errorf("got query %s", got)
@@ -146,9 +146,9 @@ func TestLongLegendIsTruncated(t *testing.T) {
 		}
 		return out
 	})
-	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
-	if err != nil || told != "" {
-		t.Fatal(err, told)
+	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
+	if err != nil || output != "" {
+		t.Fatal(err, output)
 	}
 	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn, fmt.Sprintf(">and %d more<", 200-shown)) {
 		t.Errorf("got %d entries without the number of the others", shown)
@@ -160,9 +160,9 @@ func TestShippedDashboardIsDrawn(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
 	file := filepath.Join("..", "..", "..", "deploy", "monitoring", "dashboard.json")
-	drawn, told, err := draw(t, p.URL, file, "out.svg")
-	if err != nil || told != "" {
-		t.Fatal(err, told)
+	drawn, output, err := draw(t, p.URL, file, "out.svg")
+	if err != nil || output != "" {
+		t.Fatal(err, output)
 	}
 	for _, query := range p.asked {
 		if strings.Contains(query, "$") {
@@ -197,19 +197,19 @@ func TestRunReportsErrors(t *testing.T) {
 		more                []string
 		want                []string
 	}{
-		"nobody answers":       {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
-		"somebody else does":   {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
-		"queries are refused":  {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
-		"no dashboard":         {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
-		"no JSON":              {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
-		"something else":       {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
-		"an unknown type":      {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": type "gauge"`}},
-		"an unknown unit":      {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unit "furlongs"`}},
-		"an unknown format":    {p.URL, board, "a.doc", nil, []string{".svg"}},
-		"a time that is none":  {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
-		"a flag that is none":  {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
-		"a folder not there":   {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
-		"an address not there": {"://", board, "a.svg", nil, []string{"protocol scheme"}},
+		"nobody answers":         {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
+		"another server answers": {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
+		"queries are refused":    {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
+		"no dashboard":           {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
+		"no JSON":                {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
+		"something else":         {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
+		"an unknown type":        {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": unsupported type "gauge"`}},
+		"an unknown unit":        {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unsupported unit "furlongs"`}},
+		"an unknown format":      {p.URL, board, "a.doc", nil, []string{".svg"}},
+		"a time that is none":    {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
+		"a flag that is none":    {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
+		"a folder not there":     {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
+		"an address not there":   {"://", board, "a.svg", nil, []string{"protocol scheme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := draw(t, c.server, c.board, c.file, c.more...)
