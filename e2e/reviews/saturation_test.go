@@ -119,15 +119,15 @@ func take(t *testing.T, from <-chan creation, n int) (out []creation) {
 func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
 	p.t.Helper()
 	answers := p.create(user, prefix, len(recorded.Answers))
-	refused := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
+	rejected := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
 		Status  int               `json:"status"`
 		Headers map[string]string `json:"headers"`
 		Body    any               `json:"body"`
 	}) bool {
 		return a.Status == http.StatusCreated
 	})
-	for i, c := range take(p.t, answers, len(refused)) {
-		want := refused[i]
+	for i, c := range take(p.t, answers, len(rejected)) {
+		want := rejected[i]
 		if c.status != want.Status || c.body != want.Body {
 			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
 		}
@@ -143,7 +143,7 @@ func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names 
 	if meanwhile != nil {
 		meanwhile()
 	}
-	rest := len(recorded.Answers) - len(refused)
+	rest := len(recorded.Answers) - len(rejected)
 	g.open(user, rest)
 	for _, c := range take(p.t, answers, rest) {
 		if c.status != http.StatusCreated {

@@ -175,7 +175,7 @@ func TestTokenService(t *testing.T) {
 		known = append(known, token)
 	}
 	l := startLoad(t, b, known)
-	refused := func(n int) {
+	rejected := func(n int) {
 		t.Helper()
 		var all sync.WaitGroup
 		for range n {
@@ -198,13 +198,13 @@ func TestTokenService(t *testing.T) {
 		l.goesOn(t)
 	}
 	service.Kill()
-	refused(3)
+	rejected(3)
 	l.goesOn(t)
 	service.Start()
 	recovers("killed and started again")
 
 	service.Pause()
-	refused(3)
+	rejected(3)
 	l.goesOn(t)
 	service.Resume()
 	recovers("paused and resumed")

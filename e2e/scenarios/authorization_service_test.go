@@ -118,9 +118,9 @@ func readConfigMap(ctx context.Context, c kubernetes.Interface, name string) err
 	return err
 }
 
-// refused returns nil for a rejection and an error for success. A request that fails because no
+// rejected returns nil for a rejection and an error for success. A request that fails because no
 // webhook answered counts as rejected.
-func refused(err error) error {
+func rejected(err error) error {
 	switch {
 	case err == nil:
 		return errors.New("an unauthorized request succeeded")
@@ -148,10 +148,10 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	s.grant("alice")
 	s.grant("bob")
 	harness.Eventually(t, patience, "alice to be allowed to read", func() error { return readConfigMap(t.Context(), alice, "c") })
-	var kept, fresh, turnedAway, unanswered atomic.Int64
+	var kept, fresh, rejections, unanswered atomic.Int64
 	s.keep("what was decided goes on", &kept, func() error { return readConfigMap(t.Context(), alice, "c") })
-	s.keep("mallory", &turnedAway, func() error {
-		return refused(readConfigMap(t.Context(), mallory, fmt.Sprint("c", turnedAway.Load())))
+	s.keep("mallory", &rejections, func() error {
+		return rejected(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
 	})
 	s.keep("bob", &fresh, func() error {
 		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // does not exist
@@ -175,9 +175,9 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 			}
 			return nil
 		})
-		before := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+		before := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
 		harness.Eventually(t, patience, "progress of all clients after "+after, func() error {
-			now := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+			now := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
 			for i := range now {
 				if now[i] <= before[i] && !t.Failed() {
 					return fmt.Errorf("%v, then %v", before, now)
@@ -234,7 +234,7 @@ func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	}
 	heals("replacement")
 	s.end()
-	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", kept.Load(), fresh.Load(), unanswered.Load(), turnedAway.Load())
+	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", kept.Load(), fresh.Load(), unanswered.Load(), rejections.Load())
 }
 
 // TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook answers. The
@@ -255,7 +255,7 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 		}
 		return nil
 	}
-	turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
+	isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
 	for _, fault := range []struct {
 		name        string
 		begin, heal func(*harness.Authority)
@@ -275,12 +275,12 @@ func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 			}
 		}
 		revoke()
-		harness.Eventually(t, patience, fault.name+": rejection", turnedAway)
+		harness.Eventually(t, patience, fault.name+": rejection", isRejected)
 		for _, a := range s.authz {
 			fault.heal(a)
 		}
 		for range 20 { // earlier decisions of the webhooks must not be used
-			if err := turnedAway(); err != nil {
+			if err := isRejected(); err != nil {
 				t.Errorf("%s: %v", fault.name, err)
 			}
 		}
@@ -320,10 +320,10 @@ func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 		}
 		for _, replica := range []*harness.Server{asking, inProcess} {
 			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
-			turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
-			harness.Eventually(t, patience, "rejection of alice", turnedAway)
+			isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
+			harness.Eventually(t, patience, "rejection of alice", isRejected)
 			for range 20 { // and the decision does not flip back
-				if err := turnedAway(); err != nil {
+				if err := isRejected(); err != nil {
 					t.Error(err)
 				}
 			}

@@ -68,7 +68,7 @@ func TestAuthorization(t *testing.T) {
 	if err := admin.RbacV1().RoleBindings(ns).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return refused(list()) })
+	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return rejected(list()) })
 }
 
 // escalation checks that a user who may write roles can grant only permissions that the user has.

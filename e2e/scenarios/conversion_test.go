@@ -262,7 +262,7 @@ func TestConversionWebhook(t *testing.T) {
 			t.Fatalf("stored version while the webhook fails: got %v", err)
 		}
 	}
-	refused := func(name, want string) {
+	rejected := func(name, want string) {
 		t.Helper()
 		_, err := newer.Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || !strings.Contains(fmt.Sprint(err), want) {
@@ -286,14 +286,14 @@ func TestConversionWebhook(t *testing.T) {
 		return false
 	}, nil)
 	fresh("nonsense")
-	refused("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
+	rejected("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
 	hook.set(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
 	fresh("cut")
-	refused("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
+	rejected("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
 	hook.set(nil, nil)
 	hook.kill()
 	fresh("dead")
-	refused("dead", "connection refused")
+	rejected("dead", "connection refused")
 	hook.serve(authority.Serving("hook"))
 
 	// A hanging webhook delays a request at most until the request's timeout.

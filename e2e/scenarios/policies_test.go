@@ -218,7 +218,7 @@ func TestCommonPolicies(t *testing.T) {
 			t.Errorf("%s: got %v %s", what, r.Err, r.Stderr)
 		}
 	}
-	refused := func(what, by, says, stdin string, args ...string) {
+	rejected := func(what, by, says, stdin string, args ...string) {
 		t.Helper()
 		r := team.Try(t, stdin, args...)
 		if r.Err == nil || !strings.Contains(r.Stderr, by) || !strings.Contains(r.Stderr, says) {
@@ -230,53 +230,53 @@ func TestCommonPolicies(t *testing.T) {
 	}
 	create := []string{"create", "-f", "-"}
 
-	refused("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
 	allowed("the parameters", "", "create", "configmap", "labels", "--from-literal=required=app,cost-center")
-	refused("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
 	allowed("fewer labels", "", "patch", "configmap", "labels", "--type=merge", "-p", `{"data":{"required":"app"}}`)
 	allowed("all labels, and no limit", "", "create", "deployment", "d", "--image=registry.example.com/a:v1", "--replicas=9")
 	allowed("a limit", limit("v1", "few", 3), create...)
-	refused("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
-	refused("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
+	rejected("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
+	rejected("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
 	allowed("a scale within it", "", "scale", "deployment", "d", "--replicas=2")
-	refused("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
-	refused("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
-	refused("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
+	rejected("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
+	rejected("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
+	rejected("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
 	allowed("a lower one of the other version", limit("v1beta1", "one", 1), create...)
-	refused("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
+	rejected("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
 	allowed("an exact policy", "", "patch", "validatingadmissionpolicy", "limits-of-limits", "--type=merge", "-p", `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`)
 	allowed("is not for the other version", limit("v1beta1", "many", 101), create...)
 	allowed("no limits", "", "delete", "replicalimits", "--all")
 	allowed("any scale then", "", "scale", "deployment", "d", "--replicas=50")
 
-	refused("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
-	refused("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
+	rejected("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
+	rejected("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
 	allowed("the registry", "", "run", "p", "--image=registry.example.com/a:v1", "--labels=protected=true")
 
-	refused("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
+	rejected("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
 	if r := team.Try(t, "", "exec", "p", "--", "ls"); strings.Contains(r.Stderr, "denied request") {
 		t.Errorf("exec of a command that is not a shell: got %s", r.Stderr)
 	}
-	refused("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
-	refused("to delete it among others", "protected", "it is protected", "", "delete", "pods", "--all")
+	rejected("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
+	rejected("to delete it among others", "protected", "it is protected", "", "delete", "pods", "--all")
 	allowed("no protection", "", "label", "pod", "p", "protected-")
 	allowed("to delete it then", "", "delete", "pod", "p")
 
 	allowed("an owner", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","labels":{"owner":"ada"}}}`, create...)
 	allowed("the same owner", "", "label", "configmap", "c", "a=b")
-	refused("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
+	rejected("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
 
 	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"v"},"spec":{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
 	allowed("a class, by who may everything", claim, "create", "--dry-run=server", "-f", "-")
 	allowed("somebody else", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
-	refused("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	rejected("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 	allowed("a role", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"fast"},"rules":[{"verbs":["use"],"apiGroups":["storage.k8s.io"],"resources":["storageclasses"],"resourceNames":["fast"]}]}`, create...)
 	allowed("who has it", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
 	allowed("a class, by who may", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 
 	team = cli.In("default")
-	refused("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
-	refused("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
+	rejected("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
+	rejected("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
 	allowed("what is left out", "", "create", "configmap", "allowed")
 	allowed("what is in no namespace", "", "create", "namespace", "other")
 	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)

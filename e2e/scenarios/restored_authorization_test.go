@@ -110,7 +110,7 @@ func (s *accessSuite) decides(when string, may, mayNot map[string]*kubernetes.Cl
 			}
 		}
 		for who, c := range mayNot {
-			if err := refused(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
+			if err := rejected(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
 				wrong(fmt.Errorf("%s: %s and %s: %w", when, who, name, err))
 			}
 		}
