@@ -18,8 +18,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestClients: what an extension server serves is used like everything else.
-func TestClients(t *testing.T) {
+// TestClientsUseExtensionServer checks that clients use the resources of an extension server like
+// others.
+func TestClientsUseExtensionServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)
 	k := harness.NewCLI(t, s.servers[0])
@@ -27,14 +28,14 @@ func TestClients(t *testing.T) {
 	if out := k.Run(t, "get", "wd", "a", "-o", `jsonpath={.spec.color} {.metadata.annotations.made-by}`); out != "red admin" {
 		t.Errorf("get: %q", out)
 	}
-	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "what it shall be") || !strings.Contains(out, "the color that it shows") {
+	if out := k.Run(t, "explain", "widgets.spec"); !strings.Contains(out, "desired state") || !strings.Contains(out, "displayed color") {
 		t.Errorf("explain: %s", out)
 	}
 	if out := k.Run(t, "api-resources", "--api-group=ext.example.com", "-o", "name"); !strings.Contains(out, "widgets.ext.example.com") {
 		t.Errorf("api-resources: %s", out)
 	}
 	if out := s.must("GET", "/openapi/v2", ""); !strings.Contains(out, "com.example.ext.v1.Widget") {
-		t.Error("the v2 document does not tell of widgets")
+		t.Error("the v2 document lacks widgets")
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -55,17 +56,17 @@ func TestClients(t *testing.T) {
 		}
 	}()
 	n := 0
-	harness.Eventually(t, 20*time.Second, "a watch tells of a new one", func() error {
-		n++ // kubectl does not tell when it has begun
+	harness.Eventually(t, 20*time.Second, "an event for a new widget", func() error {
+		n++ // kubectl does not report when its watch has begun
 		s.must("POST", widgets, fmt.Sprintf(`{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"w%d"}}`, n))
 		select {
 		case line := <-seen:
 			if !strings.HasPrefix(line, "widget.ext.example.com/w") {
-				return fmt.Errorf("it tells %q", line)
+				return fmt.Errorf("got %q", line)
 			}
 			return nil
 		case <-time.After(100 * time.Millisecond):
-			return fmt.Errorf("it is silent")
+			return fmt.Errorf("no event")
 		}
 	})
 	cancel()
@@ -90,40 +91,41 @@ func TestClients(t *testing.T) {
 	defined(t, s)
 }
 
-// defined defines what the extension server answers for.
+// defined creates a definition for the resource of the extension server. The extension server takes
+// precedence until its APIService is deleted.
 func defined(t *testing.T, s *suite) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	s.must("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
-	harness.Eventually(t, 20*time.Second, "the other version is served", func() error { return s.ok(0, "/apis/ext.example.com/v2/widgets") })
+	harness.Eventually(t, 20*time.Second, "the other version to be served", func() error { return s.ok(0, "/apis/ext.example.com/v2/widgets") })
 	if out := s.must("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
-		t.Errorf("a definition hides what the extension server has: %s", out)
+		t.Errorf("the definition hides the extension server's object: %s", out)
 	}
-	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "the color that it shows"} {
+	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "displayed color"} {
 		if out := s.must("GET", path, ""); !strings.Contains(out, want) {
-			t.Errorf("%s tells of what is defined: %.300s", path, out)
+			t.Errorf("%s describes the definition, want the extension server's description: %.300s", path, out)
 		}
 	}
 	if out := s.must("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
 		t.Errorf("versions of the group: %s", out)
 	}
 	s.must("DELETE", apiServices+"/v1.ext.example.com", "")
-	harness.Eventually(t, 20*time.Second, "the definition holds", func() error {
+	harness.Eventually(t, 20*time.Second, "the definition to take effect", func() error {
 		if code, out, err := s.send(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s %v", code, out, err)
 		}
 		_, out, err := s.send(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
 		if strings.Contains(out, `"wd"`) || !strings.Contains(out, `"widgets"`) {
-			return fmt.Errorf("it is described as %s %v", out, err)
+			return fmt.Errorf("described as %s %v", out, err)
 		}
 		return nil
 	})
 	s.must("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 }
 
-// upgrade talks to the extension server over a connection that it took over.
+// upgrade uses an upgraded connection to the extension server.
 func upgrade(t *testing.T, s *suite) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(s.servers[0].Admin.Cert, s.servers[0].Admin.Key)
@@ -147,27 +149,27 @@ func upgrade(t *testing.T, s *suite) {
 	}
 }
 
-// bystander asks for what the extension server has nothing to do with, and notes what
-// was wrong.
-type bystander struct {
-	mu    sync.Mutex
-	asked int
-	wrong []error
-	waits []time.Duration // since they were told
+// probeClient sends requests that do not involve the extension server and records failures and
+// latencies.
+type probeClient struct {
+	mu        sync.Mutex
+	requests  int
+	wrong     []error
+	latencies []time.Duration // since the last report
 }
 
-// tell logs how long answers were waited for since the last time.
-func (b *bystander) tell(t *testing.T, when string) {
+// report logs the latencies since the last call.
+func (b *probeClient) report(t *testing.T, when string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	slices.Sort(b.waits)
-	if n := len(b.waits); n > 0 {
-		t.Logf("others waited %s, 99 %% %s (%d requests), %s", b.waits[n/2], b.waits[n*99/100], n, when)
+	slices.Sort(b.latencies)
+	if n := len(b.latencies); n > 0 {
+		t.Logf("probe latency p50 %s, p99 %s (%d requests), %s", b.latencies[n/2], b.latencies[n*99/100], n, when)
 	}
-	b.waits = nil
+	b.latencies = nil
 }
 
-func (b *bystander) run(ctx context.Context, s *suite) {
+func (b *probeClient) run(ctx context.Context, s *suite) {
 	for n := 0; ctx.Err() == nil; n++ {
 		path := []string{"/api/v1/namespaces/default/services/ext", "/api/v1/namespaces?limit=2", "/apis", "/openapi/v3/apis/apps/v1"}[n%4]
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
@@ -178,8 +180,8 @@ func (b *bystander) run(ctx context.Context, s *suite) {
 			err = fmt.Errorf("%s: %d %.200s", path, code, body)
 		}
 		b.mu.Lock()
-		b.asked++
-		b.waits = append(b.waits, time.Since(sent))
+		b.requests++
+		b.latencies = append(b.latencies, time.Since(sent))
 		if err != nil {
 			b.wrong = append(b.wrong, err)
 		}
@@ -187,24 +189,25 @@ func (b *bystander) run(ctx context.Context, s *suite) {
 	}
 }
 
-// TestFaults: an extension server that is killed, hangs, is cut off, or has a
-// certificate that is not its own hurts nobody else, and is there again when it is well.
-func TestFaults(t *testing.T) {
+// TestExtensionFaultsDoNotAffectOthers kills, pauses and disconnects an extension server and
+// replaces its certificate. Other requests must succeed meanwhile, and the extension server must be
+// available after each repair.
+func TestExtensionFaultsDoNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1, "--max-requests-inflight=40", "--max-mutating-requests-inflight=20")
 	before := goroutines(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	b, others, crowd := &bystander{}, s.as("bystander"), s.as("crowd")
-	harness.Eventually(t, 20*time.Second, "allowed", func() error { return errors.Join(others.ok(0, "/api/v1/namespaces"), crowd.ok(0, widgets)) })
+	b, others, widgetClient := &probeClient{}, s.as("probe"), s.as("widget-client")
+	harness.Eventually(t, 20*time.Second, "allowed", func() error { return errors.Join(others.ok(0, "/api/v1/namespaces"), widgetClient.ok(0, widgets)) })
 	for range 2 {
 		running.Go(func() { b.run(ctx, others) })
 	}
 	for range 80 { // more than there are seats
 		running.Go(func() {
 			for ctx.Err() == nil {
-				if code, _, err := crowd.send(ctx, 0, "GET", widgets, ""); err != nil || code != http.StatusOK {
-					select { // as well-behaved clients do
+				if code, _, err := widgetClient.send(ctx, 0, "GET", widgets, ""); err != nil || code != http.StatusOK {
+					select { // well-behaved clients back off
 					case <-time.After(time.Second):
 					case <-ctx.Done():
 					}
@@ -230,9 +233,9 @@ func TestFaults(t *testing.T) {
 	}{
 		{"killed", s.extension.Kill, func() { s.extension.Start(s.args...) }},
 		{"hanging", s.extension.Pause, s.extension.Resume},
-		{"cut off", func() { s.proxy.Set(harness.Cut) }, func() { s.proxy.Set(harness.Pass) }},
-		{"behind a wall", func() { s.proxy.Set(harness.Stall) }, func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
-		{"somebody else", func() {
+		{"disconnected", func() { s.proxy.Set(harness.Cut) }, func() { s.proxy.Set(harness.Pass) }},
+		{"unresponsive network", func() { s.proxy.Set(harness.Stall) }, func() { s.proxy.Set(harness.Pass); s.proxy.Reset() }},
+		{"wrong certificate", func() {
 			copyFile(other.CertFile, good.CertFile)
 			copyFile(other.KeyFile, good.KeyFile)
 			s.proxy.Reset()
@@ -242,29 +245,29 @@ func TestFaults(t *testing.T) {
 			s.proxy.Reset()
 		}},
 	} {
-		b.tell(t, "while all was well")
+		b.report(t, "without a fault")
 		fault.begin()
 		harness.Eventually(t, 60*time.Second, fault.what, func() error {
 			if err := s.ok(0, widgets); err == nil {
-				return fmt.Errorf("it answers still")
+				return fmt.Errorf("still answers")
 			}
 			return nil
 		})
-		b.tell(t, "until the server was seen to be "+fault.what)
+		b.report(t, "until the effect of: "+fault.what)
 		fault.end()
-		harness.Eventually(t, 90*time.Second, "well after it was "+fault.what, func() error { return s.ok(0, widgets) })
+		harness.Eventually(t, 90*time.Second, "recovery from: "+fault.what, func() error { return s.ok(0, widgets) })
 	}
 	cancel()
 	running.Wait()
-	if b.asked < 100 || len(b.wrong) > 0 {
-		t.Errorf("of %d others' requests %d went wrong: %.2000v", b.asked, len(b.wrong), b.wrong)
+	if b.requests < 100 || len(b.wrong) > 0 {
+		t.Errorf("of %d probe requests %d failed: %.2000v", b.requests, len(b.wrong), b.wrong)
 	}
-	for _, c := range []*suite{s, others, crowd} {
+	for _, c := range []*suite{s, others, widgetClient} {
 		c.client.CloseIdleConnections()
 	}
-	harness.Eventually(t, 60*time.Second, "nothing is left", func() error {
+	harness.Eventually(t, 60*time.Second, "the goroutines to end", func() error {
 		if now := goroutines(t, s); now > before+30 {
-			return fmt.Errorf("%d goroutines, %d before", now, before)
+			return fmt.Errorf("got %d goroutines, had %d before", now, before)
 		}
 		return nil
 	})
@@ -278,13 +281,14 @@ func goroutines(t *testing.T, s *suite) (n int) {
 		}
 	}
 	if n == 0 {
-		t.Fatal("nothing tells how many goroutines there are")
+		t.Fatal("no metric go_goroutines")
 	}
 	return n
 }
 
-// TestReplicas: all find out whether a server is there, one writes it.
-func TestReplicas(t *testing.T) {
+// TestReplicasAgreeOnAvailability checks that all replicas detect whether the extension server is
+// available and that only one writes the condition.
+func TestReplicasAgreeOnAvailability(t *testing.T) {
 	t.Parallel()
 	s := start(t, 3)
 	since := ""
@@ -303,11 +307,11 @@ func TestReplicas(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatalf("%v: %.300s", err, body)
 			}
-			told := e.Type
+			event := e.Type
 			for _, c := range e.Object.Status.Conditions {
-				told += " " + c.Status
+				event += " " + c.Status
 			}
-			all = append(all, told)
+			all = append(all, event)
 		}
 		return all
 	}
@@ -316,7 +320,7 @@ func TestReplicas(t *testing.T) {
 		for i := range s.servers {
 			harness.Eventually(t, 60*time.Second, "condition "+status, func() error {
 				if got := s.available(i); got != status {
-					return fmt.Errorf("it is %q", got)
+					return fmt.Errorf("got %q", got)
 				}
 				return nil
 			})
@@ -331,10 +335,10 @@ func TestReplicas(t *testing.T) {
 	}
 	since = o.Metadata.ResourceVersion
 	s.extension.Kill()
-	s.look()
+	s.probeAvailability()
 	all("False")
-	for i := range s.servers { // and act on it
-		harness.Eventually(t, 60*time.Second, "refused", func() error {
+	for i := range s.servers { // and reject requests
+		harness.Eventually(t, 60*time.Second, "rejection", func() error {
 			code, body, err := s.send(t.Context(), i, "GET", widgets, "")
 			if err != nil || code != 503 || body != "service unavailable\n" {
 				return fmt.Errorf("%d %s %v", code, body, err)
@@ -343,12 +347,12 @@ func TestReplicas(t *testing.T) {
 		})
 	}
 	s.extension.Start(s.args...)
-	s.look()
+	s.probeAvailability()
 	all("True")
 	for i := range s.servers {
-		harness.Eventually(t, 60*time.Second, "answers", func() error { return s.ok(i, widgets) })
+		harness.Eventually(t, 60*time.Second, "a response", func() error { return s.ok(i, widgets) })
 	}
 	if got := strings.Join(events(), ", "); got != "MODIFIED False, MODIFIED True" {
-		t.Errorf("told: %s", got)
+		t.Errorf("got events %s", got)
 	}
 }

@@ -1,4 +1,4 @@
-// Package aggregation tests APIs that other servers answer for, with a small extension
-// server in a process of its own (extension): what clients see of it, and what becomes
-// of everybody else while it is killed, hangs, is cut off or changes its certificate.
+// Package aggregation tests aggregated APIs with a small extension server in its own process
+// (extension). It tests what clients observe, and whether other requests are unaffected while the
+// extension server is killed, paused or disconnected or changes its certificate.
 package aggregation

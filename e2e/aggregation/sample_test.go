@@ -13,7 +13,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestSampleServer: Kubernetes' own example of an extension server works with ours.
+// TestSampleServer runs Kubernetes' example of an extension server with the API server.
 func TestSampleServer(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -18,8 +18,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// suite is a server, or several of one cluster, with an extension server that is
-// reached through a proxy.
+// suite is one or more API servers of a cluster with an extension server behind a proxy.
 type suite struct {
 	t         *testing.T
 	pki       *harness.PKI
@@ -28,8 +27,8 @@ type suite struct {
 	proxy     *harness.Proxy
 	extension *harness.Process
 	args      []string
-	looks     int
-	cert      harness.Pair // of the extension server, which follows its files
+	probes    int
+	cert      harness.Pair // of the extension server, which reloads its files
 }
 
 const (
@@ -37,7 +36,7 @@ const (
 	apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
 )
 
-// start starts replicas, and the extension server, which is registered with the first.
+// start starts the replicas, and the extension server, which is registered through the first.
 func start(t *testing.T, replicas int, flags ...string) *suite {
 	t.Helper()
 	s := &suite{t: t, pki: harness.NewPKI(t)}
@@ -69,7 +68,7 @@ func (s *suite) clientOf(p harness.Pair) *http.Client {
 	return c
 }
 
-// as is the suite as an ordinary user sees it, who may read everything.
+// as returns the suite with a client of an ordinary user, who may read everything.
 func (s *suite) as(user string) *suite {
 	s.t.Helper()
 	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
@@ -80,7 +79,7 @@ func (s *suite) as(user string) *suite {
 	return &theirs
 }
 
-// extend starts the extension server, with the rights that such servers are given.
+// extend starts the extension server with the usual rights of such servers.
 func (s *suite) extend() {
 	s.t.Helper()
 	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", binding("Role", "extension-apiserver-authentication-reader"))
@@ -90,7 +89,7 @@ func (s *suite) extend() {
 	s.extension = harness.NewProcess(s.t, "extension", harness.Binary(s.t, harness.Extension))
 	s.args = []string{
 		fmt.Sprintf("--listen=127.0.0.1:%d", port), "--cert=" + s.cert.CertFile, "--key=" + s.cert.KeyFile,
-		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server", "system:serviceaccounts")), // as those that run in pods
+		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server", "system:serviceaccounts")), // like a server that runs in a pod
 	}
 	s.extension.Start(s.args...)
 	harness.Eventually(s.t, 30*time.Second, "ready", func() error {
@@ -125,7 +124,7 @@ func binding(kind, name string) string {
 		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"widget-server"}]}`, kind, name)
 }
 
-// send asks a replica.
+// send sends a request to a replica.
 func (s *suite) send(ctx context.Context, replica int, method, path, body string) (int, string, error) {
 	r, err := http.NewRequestWithContext(ctx, method, s.servers[replica].URL+path, bytes.NewBufferString(body))
 	if err != nil {
@@ -150,7 +149,7 @@ func (s *suite) must(method, path, body string) string {
 	return answer
 }
 
-// ok asks a replica, and wants 200.
+// ok returns an error unless a replica answers 200.
 func (s *suite) ok(replica int, path string) error {
 	code, body, err := s.send(s.t.Context(), replica, "GET", path, "")
 	if err == nil && code != http.StatusOK {
@@ -159,14 +158,15 @@ func (s *suite) ok(replica int, path string) error {
 	return err
 }
 
-// look has all replicas look at once whether the extension server is there.
-func (s *suite) look() {
+// probeAvailability makes all replicas check the availability of the extension server at once, by a
+// change of its service.
+func (s *suite) probeAvailability() {
 	s.t.Helper()
-	s.looks++
-	s.must("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"looks":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.looks))
+	s.probes++
+	s.must("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"probes":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.probes))
 }
 
-// available is the condition of the widgets' APIService, as a replica shows it.
+// available returns the availability condition of the widgets' APIService from a replica.
 func (s *suite) available(replica int) string {
 	_, body, _ := s.send(s.t.Context(), replica, "GET", apiServices+"/v1.ext.example.com", "")
 	var o struct {

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// rounds of each side of the comparison of decisions that are kept.
+	// rounds is the number of rounds per side in the comparison of cached decisions.
 	rounds = 10
-	// bindingsAtOnce are made side by side.
+	// bindingsAtOnce is the number of role bindings that are created concurrently.
 	bindingsAtOnce = 32
-	// asker is a client whose requests authz-webhook is asked about.
-	asker     = "tokencleaner-client"
-	askerName = "system:binnacle:tokencleaner"
-	review    = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
+	// reviewedClient is a client whose requests are authorized by authz-webhook.
+	reviewedClient = "tokencleaner-client"
+	askerName      = "system:binnacle:tokencleaner"
+	review         = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"user-%d","groups":["system:authenticated","dev"],"resourceAttributes":{"namespace":"default","verb":"%s","version":"v1","resource":"configmaps","name":"c"}}}`
 )
 
-// sizes are how many role bindings there are.
+// sizes are the measured numbers of role bindings.
 var sizes = []int{10, 1000, 10000}
 
-// bench is the folder of a run, and its certificates.
+// bench is the folder of a run with its certificates.
 type bench struct{ dir, bin string }
 
 func newBench(bin string) (*bench, error) {
@@ -50,7 +50,7 @@ func newBench(bin string) (*bench, error) {
 func (b *bench) close()                          { _ = os.RemoveAll(b.dir) }
 func (b *bench) file(folder, name string) string { return filepath.Join(b.dir, "certs", folder, name) }
 
-// pair is a certificate and its key, by its name.
+// pair returns the files of a certificate and its key by name.
 func (b *bench) pair(name string) (cert, key string) {
 	folder := strings.TrimSuffix(name, "-client")
 	if strings.HasPrefix(name, "apiserver") {
@@ -59,20 +59,20 @@ func (b *bench) pair(name string) (cert, key string) {
 	return b.file(folder, name+".crt"), b.file(folder, name+".key")
 }
 
-// serving are the flags of a service's certificates.
+// serving returns the certificate flags of a service.
 func (b *bench) serving(name string) []string {
 	cert, key := b.pair(name)
 	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--client-ca-file=" + b.file(name, "client-ca.crt")}
 }
 
-// apiserver starts one on data of its own.
+// apiserver starts an API server with its own data folder.
 func (b *bench) apiserver(name string, args ...string) (*process, error) {
 	args = slices.Concat(b.serving("apiserver"), []string{"--data-dir=" + filepath.Join(b.dir, name)}, args)
 	cert, key := b.pair("admin")
 	return start(filepath.Join(b.dir, name+".log"), filepath.Join(b.bin, "apiserver"), cert, key, args...)
 }
 
-// kubeconfig is the way to a server, as a client.
+// kubeconfig writes a kubeconfig for a server and a client and returns its path.
 func (b *bench) kubeconfig(url, client string) (string, error) {
 	c := clientcmdapi.NewConfig()
 	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.file("admin", "serving-ca.crt")}
@@ -84,7 +84,7 @@ func (b *bench) kubeconfig(url, client string) (string, error) {
 	return file, clientcmd.WriteToFile(*c, file)
 }
 
-// load of a process.
+// load returns the load for a process.
 func (b *bench) load(like *load, label, url string, p *process, client string) *load {
 	l := *like
 	l.caFile = b.file("admin", "serving-ca.crt")
@@ -94,8 +94,8 @@ func (b *bench) load(like *load, label, url string, p *process, client string) *
 	return &l
 }
 
-// access measures reviews of authz-webhook at growing numbers of role bindings,
-// and what a decision that is kept costs a GET.
+// access measures reviews of authz-webhook with growing numbers of role bindings, and the cost of a
+// cached decision for a GET.
 func access(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -122,9 +122,9 @@ func access(like *load, bin string) error {
 	return kept(like, b, authz)
 }
 
-// reviews asks authz-webhook by itself.
+// reviews sends reviews directly to authz-webhook.
 func reviews(api, authz *load) error {
-	admin, asker := api.newClient(), authz.newClient()
+	admin, reviewedClient := api.newClient(), authz.newClient()
 	if err := api.bind(admin, -1, askerName); err != nil {
 		return err
 	}
@@ -132,10 +132,10 @@ func reviews(api, authz *load) error {
 	var rows []string
 	for _, n := range sizes {
 		if _, failed := parallel(n-made, bindingsAtOnce, func(i int) error { return api.bind(admin, made+i, fmt.Sprint("user-", made+i)) }); failed > 0 {
-			return fmt.Errorf("%d role bindings could not be made", failed)
+			return fmt.Errorf("failed to create %d role bindings", failed)
 		}
 		made = n
-		if err := authz.settled(asker, n-1); err != nil {
+		if err := authz.settled(reviewedClient, n-1); err != nil {
 			return err
 		}
 		ask := func(i int) error {
@@ -143,7 +143,7 @@ func reviews(api, authz *load) error {
 			if i%2 == 1 {
 				verb, want = "delete", false
 			}
-			return authz.review(asker, i%n, verb, want)
+			return authz.review(reviewedClient, i%n, verb, want)
 		}
 		all := *authz
 		all.run1("reviews", all.conc, ask)
@@ -151,11 +151,11 @@ func reviews(api, authz *load) error {
 		one.run1("reviews-one-by-one", 1, ask)
 		rows = append(rows, fmt.Sprintf("| %d | %s | %s | %s | %s | %s | %s |", n, cell(all, "ops_per_s"), cell(all, "cpu_ms_per_op"), cell(all, "p50_ms"), cell(all, "p99_ms"), cell(one, "p99_ms"), cell(all, "rss_mib_authz-webhook")))
 	}
-	fmt.Printf("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one asks | resident MiB |\n|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Printf("\n| role bindings | reviews/s | CPU ms/review | p50 ms | p99 ms | p99 ms, one client | resident MiB |\n|---|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
 }
 
-// run1 runs f for the time of a scenario.
+// run1 runs f for the duration of a scenario.
 func (l *load) run1(name string, c int, f func(i int) error) {
 	before := l.measure()
 	ops, secs, lat, errs := l.timed(c, f)
@@ -181,7 +181,7 @@ func (l *load) bind(c *http.Client, i int, user string) error {
 	return nil
 }
 
-// review asks whether a user may do something with a config map.
+// review sends a review of a user's access to ConfigMaps.
 func (l *load) review(c *http.Client, user int, verb string, want bool) error {
 	code, out, err := l.do(c, "POST", "/", "application/json", fmt.Appendf(nil, review, user, verb), "application/json")
 	if err != nil {
@@ -194,19 +194,19 @@ func (l *load) review(c *http.Client, user int, verb string, want bool) error {
 	return nil
 }
 
-// settled waits until the service has seen the last binding.
+// settled waits until the service uses the last binding.
 func (l *load) settled(c *http.Client, last int) (err error) {
 	for range 1000 {
 		if err = l.review(c, last, "get", true); err == nil {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond) // polling is all that the service offers
+		time.Sleep(10 * time.Millisecond) // the service offers no notification
 	}
 	return err
 }
 
-// kept compares a GET whose decision is kept with one that is always allowed, in
-// rounds that take turns.
+// kept compares a GET with a cached decision with one that is always allowed, in alternating
+// rounds.
 func kept(like *load, b *bench, authz *process) error {
 	ask, err := b.kubeconfig(authz.url, "apiserver-webhook-client")
 	if err != nil {
@@ -231,7 +231,7 @@ func kept(like *load, b *bench, authz *process) error {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
-		user.certFile, user.keyFile = b.pair(asker)
+		user.certFile, user.keyFile = b.pair(reviewedClient)
 		clients[i] = user.newClient()
 	}
 	get := func(i int) func(int) error {
@@ -255,7 +255,7 @@ func kept(like *load, b *bench, authz *process) error {
 	for i := range cost[0] {
 		ratios = append(ratios, cost[1][i]/cost[0][i])
 	}
-	fmt.Printf("\nGET with a kept decision: %.4f ms of CPU; always allowed: %.4f ms; ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
+	fmt.Printf("\nGET with a cached decision: %.4f ms of CPU; always allowed: %.4f ms; ratio, median of %d pairs: %.3f (%.3f to %.3f)\n",
 		pct(cost[1], .5), pct(cost[0], .5), rounds, pct(ratios, .5), pct(ratios, 0), pct(ratios, 1))
 	return nil
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// passive webhooks match nothing that is created.
+// passive is the number of webhooks that do not match the created objects.
 const passive = 10
 
-// admitted measures creating pods: with the default plugins, beside webhooks that do
-// not match, and with one that does.
+// admitted measures creates of pods: with the default plugins, with webhooks that do not match, and
+// with one that matches.
 func admitted(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -71,7 +71,7 @@ func admitted(like *load, bin string) error {
 		add  func() error
 	}{
 		{"default plugins, warming up", func() error { return nil }},
-		// In turn: the more objects there are, the dearer is another.
+		// Alternate, because creates become more expensive with the number of objects.
 		{"default plugins", func() error { return nil }},
 		{beside, add},
 		{"default plugins, again", remove},

@@ -11,15 +11,16 @@ import (
 	"time"
 )
 
-// What audit costs is less than two like processes differ by. So one process is told one
-// policy and the other, in turn, and each slice of time with audit is beside two without.
+// The cost of audit is smaller than the difference between two processes. One process therefore
+// switches between two policies, and each time slice with audit is compared with its two neighbours
+// without.
 const (
 	auditSlice  = 300 * time.Millisecond
 	auditSlices = 60
 )
 
-// audited measures what audit at level Metadata adds to a GET, with and without events of
-// requests that have just come.
+// audited measures what audit at level Metadata adds to a GET, with and without events of stage
+// RequestReceived.
 func audited(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -27,7 +28,7 @@ func audited(like *load, bin string) error {
 	}
 	defer b.close()
 	policy, log := filepath.Join(b.dir, "policy.yaml"), filepath.Join(b.dir, "audit.log")
-	if err := tellPolicy(policy, "None", ""); err != nil {
+	if err := writePolicy(policy, "None", ""); err != nil {
 		return err
 	}
 	api, err := b.apiserver("audit", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
@@ -44,16 +45,16 @@ func audited(like *load, bin string) error {
 		return err
 	}
 	pid := strconv.Itoa(api.cmd.Process.Pid)
-	// perGet is the server's CPU of a GET, in µs, under a policy.
+	// perGet returns the server's CPU time of a GET in µs under a policy.
 	perGet := func(level, omit string) (float64, error) {
 		before, err := l.reloads(c)
 		if err != nil {
 			return 0, err
 		}
-		if err := tellPolicy(policy, level, omit); err != nil {
+		if err := writePolicy(policy, level, omit); err != nil {
 			return 0, err
 		}
-		for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) { // polling is all that there is
+		for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) { // the server offers no notification
 			now, err := l.reloads(c)
 			if err != nil {
 				return 0, err
@@ -62,7 +63,7 @@ func audited(like *load, bin string) error {
 				break
 			}
 			if time.Since(begin) > time.Minute {
-				return 0, fmt.Errorf("the policy is not followed; see %s", b.dir)
+				return 0, fmt.Errorf("the policy did not take effect; see %s", b.dir)
 			}
 		}
 		slice := *l
@@ -85,13 +86,13 @@ func audited(like *load, bin string) error {
 		var without, with, more []float64
 		last, err := perGet("None", "")
 		for i := 0; i < auditSlices && err == nil; i++ {
-			var told, next float64
-			if told, err = perGet("Metadata", kind.omit); err == nil {
+			var withAudit, next float64
+			if withAudit, err = perGet("Metadata", kind.omit); err == nil {
 				next, err = perGet("None", "")
 			}
-			if i >= auditSlices/10 { // else it is warming up
+			if i >= auditSlices/10 { // skip the warm-up
 				base := (last + next) / 2
-				without, with, more = append(without, base), append(with, told), append(more, 100*(told/base-1))
+				without, with, more = append(without, base), append(with, withAudit), append(more, 100*(withAudit/base-1))
 			}
 			last = next
 		}
@@ -107,20 +108,20 @@ func audited(like *load, bin string) error {
 	return nil
 }
 
-// tellPolicy writes a policy of one rule, all at once.
-func tellPolicy(file, level, omit string) error {
+// writePolicy atomically writes a policy with one rule.
+func writePolicy(file, level, omit string) error {
 	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: " + level + "\n"
 	if omit != "" {
 		text += "omitStages: [" + omit + "]\n"
 	}
-	text += fmt.Sprintf("# %d\n", time.Now().UnixNano()) // so that it is another file
+	text += fmt.Sprintf("# %d\n", time.Now().UnixNano()) // makes the content unique
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)
 }
 
-// reloads is how often the server has taken another policy.
+// reloads returns how often the server has loaded a policy.
 func (l *load) reloads(c *http.Client) (int, error) {
 	code, out, err := l.do(c, http.MethodGet, "/metrics", "", nil, "")
 	if err != nil || code != http.StatusOK {
@@ -136,8 +137,8 @@ func (l *load) reloads(c *http.Client) (int, error) {
 	return int(n), err
 }
 
-// threads is the time that the threads of a process have run, in nanoseconds: finer than
-// what the process says of itself, but of threads that have not ended.
+// threads returns the CPU time of a process's live threads in nanoseconds. It is more precise than
+// the time in the process's metrics.
 func threads(pid string) (sum int64) {
 	files, _ := filepath.Glob("/proc/" + pid + "/task/*/schedstat")
 	for _, f := range files {

@@ -18,17 +18,16 @@ import (
 )
 
 const (
-	// templates are pods that are made by requests; others are like them.
+	// templates is the number of pods that are created by requests. The others are copies.
 	templates = 50
-	// growBatch is how many are stored at once. etcd's log is cut after a number of
-	// entries, however large: a start must not have more of it to read than after writes
-	// that are requested.
+	// growBatch is the number of pods per etcd transaction. etcd truncates its log after a number
+	// of entries of any size. A start must not read more log than after writes by requests.
 	growBatch = 10
 	growWait  = 5 * time.Minute
 )
 
-// grow has a server show pods like those that requests made, from one number up to
-// another. It returns how many bytes all of them take.
+// grow adds pods like those created by requests, from one number up to another. It returns the size
+// of all in bytes.
 func (l *load) grow(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
 	for i := from / perNamespace; i < (to+perNamespace-1)/perNamespace; i++ {
 		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
@@ -41,8 +40,7 @@ func (l *load) grow(c *http.Client, endpoint string, from, to int) (stored int64
 	return stored, l.reached(c, to)
 }
 
-// growStore stores them past the API: a request for each would take an hour where
-// 300,000 are wanted.
+// growStore writes pods directly to etcd, because 300,000 creates would take an hour.
 func growStore(endpoint string, from, to int) (stored int64, err error) {
 	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
 	if err != nil {
@@ -56,7 +54,7 @@ func growStore(endpoint string, from, to int) (stored int64, err error) {
 		return 0, err
 	}
 	if len(made.Kvs) != templates {
-		return 0, fmt.Errorf("%d templates are stored, want %d", len(made.Kvs), templates)
+		return 0, fmt.Errorf("got %d stored templates, want %d", len(made.Kvs), templates)
 	}
 	codec := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
 	pods := make([]*corev1.Pod, templates)
@@ -88,8 +86,8 @@ func growStore(endpoint string, from, to int) (stored int64, err error) {
 	return size / int64(to-from) * int64(to), nil
 }
 
-// grown is the i-th pod, of those that come at once from one number up to another: they
-// are spread over nodes and labels of their own, so that each has as many as before.
+// grown returns the i-th pod. The pods of each growth have their own nodes and labels, so that a
+// node or label always has the same number of pods.
 func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 	pod := like.DeepCopy()
 	pod.Name, pod.Namespace = fmt.Sprintf("pod-%07d", i), fmt.Sprintf("grown-%d", i/perNamespace)
@@ -104,9 +102,9 @@ func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
 	return pod
 }
 
-// reached waits until the server shows so many grown pods.
+// reached waits until the server lists n grown pods.
 func (l *load) reached(c *http.Client, n int) error {
-	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) { // what it shows is polled
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) { // polling interval
 		_, body, err := l.do(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 		if err != nil {
 			return err
@@ -121,12 +119,12 @@ func (l *load) reached(c *http.Client, n int) error {
 			return nil
 		}
 		if time.Since(begin) > growWait {
-			return fmt.Errorf("%d pods are shown, want %d", list.Metadata.RemainingItemCount+1, n+templates)
+			return fmt.Errorf("got %d pods, want %d", list.Metadata.RemainingItemCount+1, n+templates)
 		}
 	}
 }
 
-// drain reads an answer without keeping it.
+// drain reads and discards a response.
 func (l *load) drain(c *http.Client, path, accept string) error {
 	req, err := http.NewRequest(http.MethodGet, l.server+path, nil)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	perNamespace = 1000 // pods, whatever there are of them
+	perNamespace = 1000 // pods, independent of the total
 	perNode      = 100
 	perApp       = 100
-	// places are how many namespaces, nodes and labels are asked for in turn.
+	// places is the number of namespaces, nodes and labels that requests use in turn.
 	places = 4
 )
 
-// growObjects asks for the same as the objects around it become more: with each size the
-// server is started anew.
+// growObjects sends the same requests as the number of objects grows. It restarts the server for
+// each size.
 func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	const objects = "pods that there are"
 	cost := &figure{file: "curve-objects.svg", title: "What a request costs that asks for the same", x: objects, y: "CPU ms a request"}
@@ -61,14 +61,14 @@ func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
 	return []*figure{cost, memory, restart}, nil
 }
 
-// asked asks a server and its floor for the same at any number of objects.
+// asked measures the same requests against a server and its floor with n objects.
 func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) error {
 	bare, floor, err := b.bare(l)
 	if err != nil {
 		return err
 	}
 	defer floor.stop()
-	// Over all that there is: the first are in small places, as they came.
+	// Spread over all objects: the first ones are in small namespaces.
 	at := func(i, of int) int { return i % places * (n / of / places) }
 	for _, q := range []struct {
 		name string
@@ -93,7 +93,7 @@ func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) erro
 			s := *side
 			s.results = nil
 			sc := s.newClient()
-			for i := range places { // the floor has it, and so do the caches
+			for i := range places { // fills the floor and the caches
 				if code, body, err := s.do(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
 					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
 				}
@@ -104,14 +104,14 @@ func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) erro
 		}
 	}
 	l.patchGrown(c, cost, n)
-	// Everything once in each form.
+	// List everything once in each form.
 	for _, accept := range forms {
 		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return err
 		}
 	}
 	l.remember(memory, float64(n), "after lists of all in all forms")
-	time.Sleep(15 * time.Second) // what is free goes back by and by
+	time.Sleep(15 * time.Second) // the runtime returns free memory gradually
 	l.remember(memory, float64(n), "15 s later")
 	return nil
 }
@@ -131,7 +131,7 @@ func (l *load) patchGrown(c *http.Client, cost *figure, n int) {
 	cost.of("merge patch", false).add(float64(n), l.last("cpu_ms_per_op"))
 }
 
-// remember notes what is resident.
+// remember records the resident memory.
 func (l *load) remember(memory *figure, x float64, when string) {
 	u := l.measure()
 	memory.of(when, false).add(x, u.rss["apiserver"])

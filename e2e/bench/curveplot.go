@@ -11,7 +11,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// save draws the figure: ours as lines, the floors of the same colours dashed.
+// save draws the figure: the server as lines, the floor dashed in the same colour.
 func (f *figure) save(file string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.title, f.x, f.y
@@ -26,7 +26,7 @@ func (f *figure) save(file string) error {
 	for _, c := range f.curves {
 		var xys plotter.XYs
 		for _, at := range c.at {
-			if at.y > 0 { // a logarithm has no place for nothing
+			if at.y > 0 { // 0 has no logarithm
 				xys = append(xys, plotter.XY{X: at.x, Y: at.y})
 				least, most = min(least, at.y), max(most, at.y)
 			}
@@ -58,7 +58,7 @@ func (f *figure) save(file string) error {
 	return p.Save(20*vg.Centimeter, 12*vg.Centimeter, file)
 }
 
-// measured are ticks at what was measured.
+// measured returns ticks at the measured points.
 func measured(curves []*curve) plot.ConstantTicks {
 	var xs []float64
 	for _, c := range curves {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// curvePoint is how long each point of a curve is measured.
+// curvePoint is the duration of the measurement of each point.
 const curvePoint = 3 * time.Second
 
-// A curve is what something costs as something else grows.
+// A curve is a cost as a function of a size.
 type curve struct {
 	name  string
-	floor bool // of a bare server
+	floor bool // of the bare server
 	at    []point
 }
 
@@ -27,7 +27,7 @@ type figure struct {
 	curves            []*curve
 }
 
-// of returns the curve of a name, which is made on first use.
+// of returns the curve with a name and creates it on first use.
 func (f *figure) of(name string, floor bool) *curve {
 	for _, c := range f.curves {
 		if c.name == name && c.floor == floor {
@@ -41,7 +41,7 @@ func (f *figure) of(name string, floor bool) *curve {
 
 func (c *curve) add(x, y float64) { c.at = append(c.at, point{x, y}) }
 
-// String is the figure as a table, a column for each x.
+// String returns the figure as a table with a column for each x.
 func (f *figure) String() string {
 	var xs []float64
 	for _, c := range f.curves {
@@ -76,7 +76,7 @@ func (f *figure) String() string {
 	return out.String()
 }
 
-// growing are the curves, by the name under which each is asked for.
+// growing are the functions that measure curves, by name.
 var growing = []struct {
 	name string
 	draw func(b *bench, like *load, largest int) ([]*figure, error)
@@ -84,8 +84,8 @@ var growing = []struct {
 	{"objects", growObjects}, {"watchers", growWatchers}, {"replicas", growReplicas}, {"rate", growRate},
 }
 
-// curves measures what work costs as it grows, prints it, and draws it into a folder.
-// names are those of the curves to draw: none are all. largest is the most objects.
+// curves measures costs as the work grows, prints them, and draws them into a folder. names selects
+// curves; none selects all. largest is the maximum number of objects.
 func curves(like *load, bin, plots string, largest int, names []string) error {
 	for _, g := range growing {
 		if len(names) > 0 && !slices.Contains(names, g.name) {
@@ -120,7 +120,7 @@ func drawn(like *load, bin string, largest int, draw func(*bench, *load, int) ([
 	return draw(b, &l, largest)
 }
 
-// ours starts an API server that lets everybody do everything.
+// ours starts an API server that allows everything.
 func (b *bench) ours(like *load, name string, flags ...string) (*load, *process, error) {
 	api, err := b.apiserver(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// told is how many narrow watchers each write is told to.
-	told = 10
-	// broadest is the most watchers of everything that are measured: what each costs
-	// does not change any more.
+	// matching is the number of narrow watchers that each write matches.
+	matching = 10
+	// broadest is the maximum number of broad watchers. The cost of each is constant beyond it.
 	broadest = 1000
-	// slowest is the p99 of deliveries, in ms, from which on a server does not keep up.
+	// slowest is the p99 of deliveries in ms from which on a server does not keep up.
 	slowest = 1000
 )
 
-// growWatchers writes as watchers become more: each of one object, so that a write is
-// told to as many of them at any number, and each of everything.
+// growWatchers writes while the number of watchers grows: narrow watchers of one object, of which
+// each write matches a constant number, and broad watchers of everything.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	cost := &figure{file: "curve-watchers.svg", title: "What a delivery costs among more and more watchers", x: "watchers", y: "CPU µs a delivery"}
 	l, api, err := b.ours(like, "watchers")
@@ -36,11 +35,11 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	defer floor.stop()
 	for _, w := range []int{100, 1000, 10000} {
 		for _, narrow := range []bool{true, false} {
-			name, key := fmt.Sprintf("%d of an object each, a write told to %d", w, told), fmt.Sprintf("of one object each, a write told to %d", told)
+			name, key := fmt.Sprintf("%d of an object each, a write matching to %d", w, matching), fmt.Sprintf("of one object each, a write matching to %d", matching)
 			path := func(w int) string {
-				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/told)
+				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/matching)
 			}
-			n, rate := w/told, 50.0
+			n, rate := w/matching, 50.0
 			if !narrow {
 				if w > broadest {
 					continue
@@ -62,10 +61,10 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	return []*figure{cost}, nil
 }
 
-// growRate writes faster and faster until watchers are told too late.
+// growRate increases the rate of writes until deliveries are too slow.
 func growRate(b *bench, like *load, _ int) ([]*figure, error) {
-	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything are told of more and more writes", x: "writes/s", y: "p99 from before the write until a watcher has it, ms"}
-	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything are told of more and more writes", x: "writes/s", y: "CPU µs a delivery, with its part of the write"}
+	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything are matching of more and more writes", x: "writes/s", y: "p99 from before the write until a watcher has it, ms"}
+	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything are matching of more and more writes", x: "writes/s", y: "CPU µs a delivery, with its part of the write"}
 	l, api, err := b.ours(like, "rate")
 	if err != nil {
 		return nil, err
@@ -96,10 +95,10 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 	return []*figure{late, cost}, nil
 }
 
-// growReplicas shares watchers and writes among more and more replicas, beside one etcd
-// and one NATS server.
+// growReplicas distributes watchers and writes over a growing number of replicas with one etcd and
+// one NATS server.
 func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
-	const shared = 1500 // watchers: 15 connections, as many for each replica at any number
+	const shared = 1500 // watchers on 15 connections, which divide evenly over the replicas
 	write := &figure{file: "curve-replicas.svg", title: "What a write costs all processes, nobody watching", x: "replicas", y: "CPU ms a write"}
 	delivery := &figure{file: "curve-replicas-watch.svg", title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared), x: "replicas", y: "CPU µs a delivery"}
 	for _, name := range []string{"etcd", "nats-server"} {
@@ -115,7 +114,7 @@ func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 	return []*figure{write, delivery}, nil
 }
 
-// shared measures so many replicas.
+// shared measures a number of replicas.
 func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figure) error {
 	ports := make([]int, 3)
 	for i := range ports {
@@ -186,7 +185,7 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	return nil
 }
 
-// member starts a server that is not the suite's, and waits until it listens.
+// member starts a server that is not part of the suite and waits until it listens.
 func (b *bench) member(name, program string, port int, args ...string) (*process, error) {
 	out, err := os.Create(filepath.Join(b.dir, name+".log"))
 	if err != nil {

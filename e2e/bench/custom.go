@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// What custom resources are compared by: rounds in which they and config maps take
-// turns, and how many of each are made in a round.
+// Custom resources and ConfigMaps are compared in alternating rounds, each with a number of
+// creates.
 const (
 	customRounds = 5
 	customChunk  = 2000
 	customFields = 60
-	// filledFields of each object make it some 6 KB.
+	// filledFields is the number of filled fields, which makes an object about 6 KB.
 	filledFields = 20
 )
 
-// side is one of the kinds that are compared.
+// side is one of the compared kinds.
 type side struct {
 	name string
 	path string // of the group version
-	kind string // plural
+	kind string // plural resource name
 	body func(i int) []byte
 }
 
@@ -41,7 +41,7 @@ func sides() []side {
 	}
 }
 
-// gadgets is a definition with a schema of 60 fields and five rules.
+// gadgets returns a definition with a schema of 60 fields and five rules.
 func gadgets() []byte {
 	part := map[string]any{"type": "object", "description": "Explains what the field does for people who read it.", "properties": map[string]any{
 		"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
@@ -87,7 +87,8 @@ func gadget(i int) []byte {
 	return customBody("bench.example/v1", "Gadget", i, "spec", spec)
 }
 
-// configMap is as large as a gadget, with the same number of fields that are owned.
+// configMap returns a ConfigMap of the same size and with the same number of owned fields as a
+// gadget.
 func configMap(i int) []byte {
 	r := rand.New(rand.NewSource(int64(i)))
 	data := map[string]any{}
@@ -106,7 +107,7 @@ func customBody(apiVersion, kind string, i int, field string, content map[string
 	return b
 }
 
-// custom compares custom resources with config maps of their size, in turn.
+// custom compares custom resources with ConfigMaps of the same size in alternating rounds.
 func custom(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -128,7 +129,7 @@ func custom(like *load, bin string) error {
 	for round := range customRounds {
 		t.each("create", func(s *side) float64 { return l.madeAll(c, s, round*customChunk, customChunk) })
 	}
-	time.Sleep(3 * time.Second) // the cache keeps up
+	time.Sleep(3 * time.Second) // the cache catches up
 	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
 	for range customRounds {
 		for _, list := range []struct{ name, query, accept string }{
@@ -155,7 +156,7 @@ func custom(like *load, bin string) error {
 	return nil
 }
 
-// define makes the namespaces, and the definition of the custom resources.
+// define creates the namespaces and the definition of the custom resources.
 func (l *load) define(c *http.Client) error {
 	for i := range namespaces {
 		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
@@ -165,14 +166,13 @@ func (l *load) define(c *http.Client) error {
 	return l.made(c, definitionsPath, string(gadgets()))
 }
 
-// turns are what both sides took, by what was done.
+// turns are the measurements of both sides, by operation.
 type turns struct {
 	names []string
 	of    map[string][2][]float64
 }
 
-// each does something with one side and then the other, and the other way round the
-// next time.
+// each runs an operation for both sides and swaps their order each time.
 func (t *turns) each(name string, do func(*side) float64) {
 	all := sides()
 	had, known := t.of[name]
@@ -207,7 +207,7 @@ func median(v []float64) float64 {
 	return s[len(s)/2]
 }
 
-// last is a figure of the last scenario.
+// last returns a figure of the last scenario.
 func (l *load) last(key string) float64 {
 	if len(l.results) == 0 {
 		return 0
@@ -216,7 +216,7 @@ func (l *load) last(key string) float64 {
 	return v
 }
 
-// madeAll makes a chunk of objects, and returns the CPU of each in milliseconds.
+// madeAll creates a chunk of objects and returns the CPU time of each in milliseconds.
 func (l *load) madeAll(c *http.Client, s *side, from, n int) float64 {
 	before, begin := l.measure(), time.Now()
 	lat, errs := parallel(n, l.conc, func(i int) error { return l.made(c, s.collection(from+i), string(s.body(from+i))) })

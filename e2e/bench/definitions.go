@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// How many definitions are made, and with how many the server starts again.
+// The number of measured definitions, and the number with which the server restarts.
 const (
 	fewDefinitions  = 200
 	manyDefinitions = 5000
@@ -14,8 +14,8 @@ const (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// definitions measures what definitions of 60 fields cost, one by one, and how a server
-// starts that has many of them.
+// definitions measures the cost of definitions with 60 fields, one by one, and the start of a
+// server with many of them.
 func definitions(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -38,7 +38,7 @@ func definitions(like *load, bin string) error {
 	before, begin := l.measure(), time.Now()
 	rest := manyDefinitions - fewDefinitions
 	lat, errs := parallel(rest, 4, func(i int) error { return l.defined(c, fewDefinitions+i) })
-	l.report("the rest, each asked for at once", before, rest, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs}) // not served: an error
+	l.report("the rest, each used at once", before, rest, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs}) // an error if not served
 	api.stop()
 	again, err := b.apiserver("definitions", args...)
 	if err != nil {
@@ -47,19 +47,19 @@ func definitions(like *load, bin string) error {
 	api = again
 	l = b.load(like, "apiserver", api.url, api, "admin")
 	fmt.Printf("with %d definitions: ready after %d ms\n", manyDefinitions, api.ready.Milliseconds())
-	l.run(c, "idle") // CPU since the start is in here
+	l.run(c, "idle") // includes the CPU time since the start
 	fmt.Printf("CPU until ready: %.2f s\n", l.measure().cpu["apiserver"])
 	c = l.newClient()
 	code, out, err := l.do(c, http.MethodGet, fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (manyDefinitions-1)%20, manyDefinitions-1), "", nil, "application/json")
 	if err != nil || code != http.StatusOK {
-		return fmt.Errorf("the last one is not served: %d %.300s %w", code, out, err)
+		return fmt.Errorf("the last definition is not served: %d %.300s %w", code, out, err)
 	}
 	time.Sleep(10 * time.Second) // memory settles
 	l.run(c, "idle")
 	return nil
 }
 
-// defined makes a definition, whose resource is then served.
+// defined creates a definition and uses its resource.
 func (l *load) defined(c *http.Client, i int) error {
 	if err := l.made(c, definitionsPath, string(crd(i))); err != nil {
 		return err

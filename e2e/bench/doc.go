@@ -1,49 +1,42 @@
-// Command bench measures a server's speed and memory: CPU of its processes per
-// operation, client-side latency, resident and peak memory. Nothing is asserted.
+// Command bench measures a server's speed and memory: CPU time of its processes per operation,
+// client-side latency, resident and peak memory. It asserts nothing.
 //
 //	bench                      start an API server, load it, and print a table beside
-//	                           the floor: a bare HTTPS server that sends the same bytes
-//	                           then what permission costs: reviews at 10 to 10,000 role
-//	                           bindings, and a GET whose decision is kept
-//	                           and what admission costs: creates with the default plugins,
-//	                           beside webhooks that do not match, and with one that does;
-//	                           the same for policies, and the memory that they take
-//	                           and custom resources beside config maps of their size
-//	                           and what definitions of custom resources cost
-//	                           and how long others wait while one client lists far more
-//	                           than the server can do, with and without flow control
-//	                           and curves of all that, drawn with -plots=DIR
-//	bench compare              the table beside the floor alone
-//	bench access               permission alone
-//	bench admission            webhooks alone
+//	                           the floor: a bare HTTPS server that sends the same bytes;
+//	                           then run all measurements below except audit, narrow,
+//	                           soak, restart and dashboard
+//	bench compare              only the table beside the floor
+//	bench access               authorization: reviews with 10 to 10,000 role bindings,
+//	                           and a GET with a cached decision
+//	bench admission            creates with the default plugins, with webhooks that do
+//	                           not match, and with one that matches
 //	bench audit                what audit adds to a GET
-//	bench policies             admission policies alone
-//	bench custom               custom resources alone
-//	bench restart DIR          restarts alone, with -n pods: CPU, time and memory until
-//	                           ready, and memory after lists in all forms; the data are
-//	                           made in DIR, or used when they are there
-//	bench narrow [FILE]        watchers by node alone (-w, -streams, -rate), and the floor; FILE
-//	                           gets a profile of the server meanwhile
-//	bench soak                 watchers by node (-w, -streams) told of writes (-rate) for a long
-//	                           time (-d), and what the server holds meanwhile; -plots=DIR
-//	                           draws it
-//	bench definitions          definitions alone: 200 of them, then a restart with 5,000
-//	bench fairness             flow control alone, or only busy, fair or limits of it; -plots=DIR draws it
-//	bench curves [NAME…]       cost as the work grows alone: objects (up to -largest),
+//	bench policies             the same as admission for policies, and their memory
+//	bench custom               custom resources beside ConfigMaps of the same size
+//	bench restart DIR          restarts with -n pods: CPU time, duration and memory until
+//	                           ready, and memory after lists in all forms; the data is
+//	                           created in DIR, or reused if it exists
+//	bench narrow [FILE]        watchers by node (-w, -streams, -rate) and the floor; FILE
+//	                           gets a profile of the server
+//	bench soak                 memory over a long time (-d) with watchers by node
+//	                           (-w, -streams) and writes (-rate); -plots=DIR draws it
+//	bench definitions          200 definitions, then a restart with 5,000
+//	bench fairness             latency of others while one client lists far more than the
+//	                           server can do, with and without flow control, or only
+//	                           busy, fair or limits of it; -plots=DIR draws it
+//	bench curves [NAME…]       cost as the work grows: objects (up to -largest),
 //	                           watchers, replicas, rate; -plots=DIR draws them
 //	bench dashboard            draw deploy/monitoring's Grafana dashboard from its JSON and a
 //	                           -prometheus, without Grafana, into -out
-//	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
+//	bench -server URL … NAME…  load a running server; one JSON line per scenario
 //
-// Compare CPU per operation rather than wall time: it is the steadier figure,
-// and the load generator shares the machine with the server.
+// Compare CPU per operation rather than wall time. It varies less, because the load generator
+// shares the machine with the server.
 //
-// load.go, watch.go and crd.go are the load, usage.go reads what processes used,
-// suite.go starts the server, floor.go is the bare server, access.go measures
-// permission, admission.go webhooks, policies.go admission policies,
-// custom.go custom resources, definitions.go their definitions, fairness.go flow
-// control, restart.go restarts, narrow.go watchers by node, soak.go
-// a long time of it,
-// curves.go cost as the work grows (curveobjects.go,
-// curvegrow.go, curvewatch.go), dashboard/ the dashboard.
+// load.go, watch.go and crd.go are the load, usage.go reads the resource use of processes, suite.go
+// starts the server, and floor.go is the bare server. access.go measures authorization,
+// admission.go webhooks, policies.go admission policies, custom.go custom resources, definitions.go
+// their definitions, fairness.go flow control, restart.go restarts, narrow.go and soak.go watchers
+// by node, and curves.go cost as the work grows (curveobjects.go, curvegrow.go, curvewatch.go).
+// dashboard/ draws the dashboard.
 package main

@@ -19,57 +19,57 @@ import (
 )
 
 const (
-	// stormers list all pods all the time, as one service account. The server has
-	// stormReads and stormWrites seats.
+	// stormers is the number of connections on which one service account lists all pods in a loop.
+	// The server has stormReads and stormWrites seats.
 	stormers    = 240
 	stormReads  = 8
 	stormWrites = 4
 	stormPods   = 1000
 	stormer     = "system:serviceaccount:bench-0:storm"
-	// calm is how long a run goes on before and after its storm, storm how long that is.
+	// calm is the time of a run before and after its storm, storm the duration of the storm.
 	calm  = 5 * time.Second
 	storm = 20 * time.Second
-	// beat is the pause between two requests of a bystander.
-	beat = 50 * time.Millisecond
+	// probeInterval is the pause between two requests of a probe client.
+	probeInterval = 50 * time.Millisecond
 )
 
-// A bystander goes on while somebody else storms.
-type bystander struct {
+// A probeClient sends requests during the storm of another client.
+type probeClient struct {
 	name, user, group, method, path string
 }
 
-var bystanders = []bystander{
+var probeClients = []probeClient{
 	{"kubelet's heartbeat", "system:node:node-1", "system:nodes", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"},
 	{"leader election", "system:kube-controller-manager", "", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"},
 	{"an administrator", "admin", "admins", http.MethodGet, "/api/v1/namespaces/bench-1/pods/pod-00001"},
 }
 
-// answer is one of a bystander's.
+// answer is a response to a probe client.
 type answer struct {
-	At     time.Duration // since the run began
+	At     time.Duration // since the beginning of the run
 	Waited time.Duration
 	Code   int
 }
 
-// A trouble is what goes on beside the bystanders.
+// A trouble is the load beside the probe clients.
 type trouble struct {
 	how, plot string
 	fair      bool
-	// name is the scenario of the process that makes it.
+	// name is the scenario of the process that generates it.
 	name string
 }
 
 var troubles = []trouble{
-	// What the processors are taken by has its price for everybody, whoever takes them.
-	{"nothing but processors that are taken", "busy", true, "spinning"},
+	// A busy CPU affects all clients, whatever uses it.
+	{"busy CPUs only", "busy", true, "spinning"},
 	{"priority and fairness", "fair", true, "storming"},
 	{"the limits alone", "limits", false, "storming"},
 }
 
-// fairness measures how long others wait while one client lists far more than the server
-// can do: with priority and fairness, and with the limits alone; and, to compare, on a
-// machine that is as busy with something else. plots is a folder for what is drawn of it,
-// or empty; names are those of the troubles to measure, as the plots have them: none are all.
+// fairness measures the latency of other clients while one client lists far more than the server
+// can do: with priority and fairness, with the limits only, and, for comparison, on a machine that
+// is equally busy with other work. plots is a folder for plots, or empty. names selects the
+// troubles; none selects all.
 func fairness(like *load, bin, plots string, names []string) error {
 	var rows []string
 	for _, t := range troubles {
@@ -80,9 +80,9 @@ func fairness(like *load, bin, plots string, names []string) error {
 		if err != nil {
 			return err
 		}
-		for _, b := range bystanders {
+		for _, b := range probeClients {
 			quiet, during := split(answers[b.name])
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.how, b.name, waitsOf(quiet), waitsOf(during)))
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.how, b.name, latenciesOf(quiet), latenciesOf(during)))
 		}
 		if tried != "" {
 			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.how, tried))
@@ -93,7 +93,7 @@ func fairness(like *load, bin, plots string, names []string) error {
 			}
 		}
 	}
-	fmt.Printf("\n| with | who | before and after: p50 / p99 ms, refused | during the storm |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Printf("\n| with | client | before and after: p50 / p99 ms, rejected | during the storm |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
 	return nil
 }
 
@@ -116,9 +116,9 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 	c := l.newClient()
 	l.run(c, "seed")
 	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
-		_ = l.made(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own are there
+		_ = l.made(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own namespaces exist
 	}
-	for _, o := range bystanders[:2] {
+	for _, o := range probeClients[:2] {
 		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
 		if err := l.made(c, at, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+`"},"spec":{"holderIdentity":"a"}}`); err != nil {
 			return nil, "", err
@@ -130,22 +130,22 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 		return nil, "", err
 	}
 	as := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
-	// Whose waits are measured run at once, as if they had machines of their own.
+	// The probe clients have real-time priority, as if they ran on other machines.
 	standing := exec.Command("chrt", append(append([]string{"--rr", "1"}, as...), "standing")...)
 	var told bytes.Buffer
 	standing.Stdout, standing.Stderr = &told, os.Stderr
 	if err := standing.Start(); err != nil {
 		return nil, "", err
 	}
-	time.Sleep(calm) // the time before the storm is part of what is measured
-	// What the clients of the storm cost is not the server's: they get what is left, and are
-	// off a processor as soon as anybody else wants it, as if they were on other machines.
+	time.Sleep(calm) // the time before the storm is measured, too
+	// The CPU time of the storm's clients is not the server's. They run at idle priority, as if
+	// they ran on other machines.
 	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, as...), t.name)...).Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("storm: %w", err)
 	}
 	if err := standing.Wait(); err != nil {
-		return nil, "", fmt.Errorf("bystanders, which need the right to be run at once: %w", err)
+		return nil, "", fmt.Errorf("probe clients, which need the right to use real-time priority: %w", err)
 	}
 	if err := json.Unmarshal(told.Bytes(), &answers); err != nil {
 		return nil, "", err
@@ -153,7 +153,7 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 	return answers, strings.TrimSpace(string(out)), nil
 }
 
-// standing are the bystanders, in a process of their own, which prints their answers.
+// standing runs the probe clients in a separate process and prints their responses.
 func (l *load) standing() error {
 	ctx, stop := context.WithTimeout(context.Background(), 2*calm+storm)
 	defer stop()
@@ -161,9 +161,9 @@ func (l *load) standing() error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	begin := time.Now()
-	for _, o := range bystanders {
+	for _, o := range probeClients {
 		wg.Go(func() {
-			got := l.standBy(ctx, o, begin)
+			got := l.probe(ctx, o, begin)
 			mu.Lock()
 			defer mu.Unlock()
 			answers[o.name] = got
@@ -173,10 +173,10 @@ func (l *load) standing() error {
 	return json.NewEncoder(os.Stdout).Encode(answers)
 }
 
-func (l *load) standBy(ctx context.Context, o bystander, begin time.Time) (out []answer) {
+func (l *load) probe(ctx context.Context, o probeClient, begin time.Time) (out []answer) {
 	c := l.newClient()
 	defer c.CloseIdleConnections()
-	tick := time.NewTicker(beat)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -186,7 +186,7 @@ func (l *load) standBy(ctx context.Context, o bystander, begin time.Time) (out [
 		}
 		var body io.Reader
 		if o.method == http.MethodPatch {
-			body = strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"beat":"%d"}}}`, n))
+			body = strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"probeInterval":"%d"}}}`, n))
 		}
 		sent := time.Now()
 		code := l.as(ctx, c, o.user, o.group, o.method, o.path, body)
@@ -196,7 +196,7 @@ func (l *load) standBy(ctx context.Context, o bystander, begin time.Time) (out [
 	}
 }
 
-// as asks as somebody else, whose flow it is then.
+// as sends a request as another user, whose flow it then belongs to.
 func (l *load) as(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
 	req, err := http.NewRequestWithContext(ctx, method, l.server+path, body)
 	if err != nil {
@@ -220,7 +220,7 @@ func (l *load) as(ctx context.Context, c *http.Client, user, group, method, path
 	return resp.StatusCode
 }
 
-// storming is the storm itself, in a process of its own.
+// storming is the storm in a separate process.
 func (l *load) storming() {
 	ctx, stop := context.WithTimeout(context.Background(), storm)
 	defer stop()
@@ -232,7 +232,7 @@ func (l *load) storming() {
 		go func() {
 			defer wg.Done()
 			c := l.newClient()
-			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // a connection each
+			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // one connection per client
 			defer c.CloseIdleConnections()
 			for ctx.Err() == nil {
 				code := l.as(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
@@ -243,10 +243,10 @@ func (l *load) storming() {
 		}()
 	}
 	wg.Wait()
-	fmt.Printf("%d lists answered, %d refused\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
+	fmt.Printf("%d lists answered, %d rejected\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
 }
 
-// spinning takes every processor as long as a storm takes, in a process of its own.
+// spinning uses all CPUs for the duration of a storm, in a separate process.
 func spinning() {
 	end := time.Now().Add(storm)
 	var wg sync.WaitGroup
@@ -259,7 +259,7 @@ func spinning() {
 	wg.Wait()
 }
 
-// split tells what was asked during the storm from the rest.
+// split separates the responses during the storm from the others.
 func split(all []answer) (quiet, during []answer) {
 	for _, a := range all {
 		if a.At > calm && a.At < calm+storm {
@@ -271,7 +271,7 @@ func split(all []answer) (quiet, during []answer) {
 	return quiet, during
 }
 
-func waitsOf(all []answer) string {
+func latenciesOf(all []answer) string {
 	if len(all) == 0 {
 		return "none"
 	}

@@ -9,8 +9,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// drawStorm draws how long each answer was waited for, in the order in which they were
-// asked for.
+// drawStorm draws the latency of each response over the time of the request.
 func drawStorm(file, title string, answers map[string][]answer) error {
 	p := plot.New()
 	p.Title.Text = "From 5 s to 25 s: " + title
@@ -18,7 +17,7 @@ func drawStorm(file, title string, answers map[string][]answer) error {
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Y.Min, p.Y.Max = 0.5, 10000
 	p.Legend.Top = true
-	for i, b := range bystanders {
+	for i, b := range probeClients {
 		var points, refused plotter.XYs
 		for _, a := range answers[b.name] {
 			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.Waited.Microseconds())/1000, p.Y.Min)}

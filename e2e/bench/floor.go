@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// floor is a bare HTTPS server that sends the bytes of another server's answers
-// from memory: what net/http costs when the server does nothing else. A PATCH is
-// told to all watchers as the recorded event, with the patch's stamp in it.
+// floor is a bare HTTPS server that sends the responses of another server from memory. It shows the
+// cost of net/http without other work. It delivers a PATCH to all watchers as the recorded event
+// with the patch's timestamp.
 type floor struct {
 	upstream string
 	client   *http.Client
@@ -23,7 +23,7 @@ type floor struct {
 	answers map[string]recorded
 
 	watching sync.Mutex
-	watchers map[string]map[chan []byte]bool // by the field that each selects; "" is all
+	watchers map[string]map[chan []byte]bool // by the selected field; "" selects all
 }
 
 type recorded struct {
@@ -33,7 +33,7 @@ type recorded struct {
 
 func serveFloor(args []string) error {
 	fs := flag.NewFlagSet("floor", flag.ExitOnError)
-	upstream := fs.String("upstream", "", "the server whose answers are sent")
+	upstream := fs.String("upstream", "", "URL of the server whose responses are sent")
 	cert, key := fs.String("cert", "", "client certificate for it"), fs.String("key", "", "its key")
 	servingCert, servingKey := fs.String("tls-cert-file", "", ""), fs.String("tls-private-key-file", "", "")
 	bind, port := fs.String("bind-address", "127.0.0.1", ""), fs.Int("secure-port", 0, "")
@@ -76,7 +76,7 @@ func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *floor) answer(r *http.Request) (recorded, error) {
 	id := r.URL.RequestURI() + " " + r.Header.Get("Accept")
 	if strings.Contains(r.URL.Path, "/pods/") {
-		id = "a pod " + r.Header.Get("Accept") // one answer will do for all of them
+		id = "a pod " + r.Header.Get("Accept") // one recorded response serves for all pods
 	}
 	f.mu.RLock()
 	a, ok := f.answers[id]
@@ -104,7 +104,7 @@ func (f *floor) answer(r *http.Request) (recorded, error) {
 	return a, nil
 }
 
-// patch tells all watchers of a pod, with the stamp that the body carries.
+// patch delivers a change of a pod to all watchers, with the timestamp in the body.
 func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -130,7 +130,7 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 		for c := range f.watchers[selected] {
 			select {
 			case c <- frame:
-			default: // a bare server has nothing better for who is slow
+			default: // drops the event of a slow watcher
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body)
 }
 
-// nodeOf is the node of a pod that the bench made.
+// nodeOf returns the node of a pod of the bench.
 func nodeOf(pod string) string {
 	var k int
 	_, _ = fmt.Sscanf(pod, "pod-%d", &k)

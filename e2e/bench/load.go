@@ -15,24 +15,24 @@ import (
 	"time"
 )
 
-// The shape of what is seeded.
+// The distribution of the seeded objects.
 const (
 	namespaces = 10
 	nodes      = 100
 )
 
-// load is one server under load, and how it is loaded.
+// load is a server and the load on it.
 type load struct {
 	server                           string
 	caFile, certFile, keyFile, token string
-	pids                             string // name=pid of the processes to account, with commas
+	pids                             string // comma-separated name=pid of the processes to account
 	n, conc, watchers, streams       int
 	dur                              time.Duration
 	rate                             float64
 	label, accept                    string
 	seedN                            int64
 	results                          []map[string]any
-	replicas                         []string // watchers are shared by these, if there are any
+	replicas                         []string // over which watchers are distributed, if there are any
 }
 
 func (l *load) newClient() *http.Client {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// narrow measures watchers by node, of which a write is told to one in a hundred, and
-// the floor of that. A profile of the server goes to a file, unless that is "".
+// narrow measures watchers by node, of which each write matches one in a hundred, and the floor. A
+// profile of the server is written to a file unless that is "".
 func narrow(l *load, bin, profile string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -35,7 +35,7 @@ func narrow(l *load, bin, profile string) error {
 	return <-profiled
 }
 
-// profile writes where the server spends its time from now on.
+// profile writes a CPU profile of the server from now on.
 func (l *load) profile(file string) error {
 	if file == "" {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// idlePolicies match nothing that is created, activePolicies do, with three validations
-// each.
+// idlePolicies match no created object. activePolicies match, with three validations each.
 const (
 	idlePolicies   = 1000
 	activePolicies = 10
@@ -23,8 +22,8 @@ const (
 	bindingsPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 )
 
-// policed measures creating pods of some 6 KB without policies, beside those that do not
-// match, and with some that do; and what a policy takes that does not match.
+// policed measures creates of pods of about 6 KB without policies, with policies that do not match,
+// and with some that match. It also measures the memory of a policy that does not match.
 func policed(like *load, bin string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -81,7 +80,7 @@ func policed(like *load, bin string) error {
 	return nil
 }
 
-// largePod is a pod of some 6 KB.
+// largePod returns a pod of about 6 KB.
 func (l *load) largePod(name string, i int) string {
 	var env strings.Builder
 	for e := range 40 {
@@ -91,7 +90,7 @@ func (l *load) largePod(name string, i int) string {
 	return strings.Replace(body, `"env":[`, `"env":[`+env.String(), 1)
 }
 
-// policy makes one with its binding.
+// policy creates a policy and its binding.
 func (l *load) policy(c *http.Client, name, group, resource, validations string) error {
 	if err := l.made(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
@@ -100,21 +99,21 @@ func (l *load) policy(c *http.Client, name, group, resource, validations string)
 	return l.made(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
 }
 
-// typesChecked waits until the statuses of all policies are there.
+// typesChecked waits until all policies have a status.
 func (l *load) typesChecked(c *http.Client, all int) error {
 	for range 3000 {
 		_, body, err := l.do(c, http.MethodGet, policiesPath, "", nil, "application/json")
 		if err != nil || bytes.Count(body, []byte(`"observedGeneration":`)) == all {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond) // there is nothing else to wait for
+		time.Sleep(20 * time.Millisecond) // polling interval
 	}
-	return errors.New("the types of policies are not checked")
+	return errors.New("policies have no status of type checking")
 }
 
 var heapBytes = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (.*)$`)
 
-// heap of the server after a collection, in bytes.
+// heap returns the size of the server's heap in bytes after a garbage collection.
 func (l *load) heap(c *http.Client) (float64, error) {
 	if _, _, err := l.do(c, http.MethodGet, "/debug/pprof/heap?gc=1", "", nil, "*/*"); err != nil {
 		return 0, err
@@ -125,7 +124,7 @@ func (l *load) heap(c *http.Client) (float64, error) {
 	}
 	m := heapBytes.FindSubmatch(body)
 	if m == nil {
-		return 0, errors.New("the metrics do not tell of the heap")
+		return 0, errors.New("no metric of the heap size")
 	}
 	return strconv.ParseFloat(string(m[1]), 64)
 }

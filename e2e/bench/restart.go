@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// restarts is how often a server is started on the same data.
+// restarts is the number of starts on the same data.
 const restarts = 2
 
-// forms are all that a list is asked for in.
+// forms are the media types of lists.
 var forms = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
 
-// restarted starts a server again and again on copies of the same data, l.n pods, and
-// prints what that costs until it is ready, and what is resident then and after lists
-// of all in all forms. Data that a folder has already are used, so that two programs
-// can be compared; else it is filled.
+// restarted starts a server repeatedly on copies of the same data with l.n pods. It prints the cost
+// until the server is ready, and the resident memory then and after lists of all pods in all forms.
+// Existing data in the folder is reused, so that two programs can be compared.
 func restarted(l *load, bin, data string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -38,7 +37,7 @@ func restarted(l *load, bin, data string) error {
 	return nil
 }
 
-// filled makes the data.
+// filled creates the data.
 func (b *bench) filled(like *load, data string) error {
 	socket := filepath.Join(b.dir, "etcd.sock")
 	l, api, err := b.ours(like, "filled", "--embedded-etcd-listen-client-url=unix://"+socket)
@@ -59,14 +58,14 @@ func (b *bench) filled(like *load, data string) error {
 	return copied(filepath.Join(b.dir, "filled"), data)
 }
 
-// A start reads all files that etcd's log has, of which it removes what it no longer needs
-// half a minute after a snapshot, and looks twice a minute.
+// A start reads all files of etcd's log. etcd removes old files half a minute after a snapshot and
+// checks twice a minute.
 const (
 	logFiles  = 3
 	purgeTime = 2 * time.Minute
 )
 
-// purged waits until etcd's log is as short as it is in a server that has run for a while.
+// purged waits until etcd's log is as short as that of a server that has run for a while.
 func purged(dir string) error {
 	fmt.Fprintln(os.Stderr, "waiting until etcd has purged its log")
 	tick := time.NewTicker(time.Second)
@@ -104,7 +103,7 @@ func (b *bench) restart(like *load, data string) error {
 	}
 	defer api.stop()
 	ready := l.measure()
-	time.Sleep(5 * time.Second) // what is done after readiness, and what is free goes back
+	time.Sleep(5 * time.Second) // work after readiness ends, and the runtime returns free memory
 	later := l.measure()
 	c := l.newClient()
 	for _, accept := range forms {

@@ -15,21 +15,21 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// sampleEvery is how often a soak looks, reportEvery how often it tells.
+// sampleEvery is the interval of samples, reportEvery that of printed rows.
 const (
 	sampleEvery = 15 * time.Second
 	reportEvery = 5 * time.Minute
 )
 
-// sample is what a server holds at a time.
+// sample is the memory of a server at a time.
 type sample struct {
 	at                        time.Duration
 	resident, anonymous, heap float64 // MiB
 	goroutines                float64
 }
 
-// soak has watchers by node (-w, -streams) told of writes (-rate) for a long time (-d), and
-// looks whether what the server holds grows. The curve goes to soak.svg in plots.
+// soak runs watchers by node (-w, -streams) and writes (-rate) for a long time (-d) and reports
+// whether the server's memory grows. The curve is written to soak.svg in plots.
 func soak(l *load, bin, plots string) error {
 	b, err := newBench(bin)
 	if err != nil {
@@ -55,7 +55,7 @@ func soak(l *load, bin, plots string) error {
 	return drawSoak(filepath.Join(plots, "soak.svg"), fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
 }
 
-// samples looks until ctx ends.
+// samples takes samples until ctx ends.
 func (l *load) samples(ctx context.Context) (out []sample) {
 	c := l.newClient()
 	fmt.Print("| min | resident MiB | anonymous | heap in use | goroutines |\n|---|---|---|---|---|\n")
@@ -70,7 +70,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 		}
 		s, err := l.sample(c)
 		if err != nil {
-			fmt.Println("not sampled:", err)
+			fmt.Println("sample failed:", err)
 			continue
 		}
 		s.at = time.Since(begin)
@@ -104,7 +104,7 @@ func (l *load) sample(c *http.Client) (s sample, err error) {
 	return s, nil
 }
 
-// drawSoak draws what the server held, by the minute.
+// drawSoak draws the memory of the server by minute.
 func drawSoak(file, title string, samples []sample) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "min", "MiB"

@@ -22,11 +22,11 @@ type process struct {
 }
 
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // shells let background processes ignore SIGINT
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // shells make background processes ignore SIGINT
 	_ = p.cmd.Wait()
 }
 
-// readyWithin is for a server that has much to load, on a machine that does much else.
+// readyWithin bounds the start of a server with much data on a busy machine.
 const readyWithin = 5 * time.Minute
 
 func freePort() (int, error) {
@@ -38,9 +38,9 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// listens waits until somebody accepts connections.
+// listens waits until a port accepts connections.
 func listens(port int) error {
-	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling is all that there is
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling interval
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			return c.Close()
@@ -51,8 +51,8 @@ func listens(port int) error {
 	}
 }
 
-// start runs a server until it tells a client, who has a certificate or is nobody,
-// that it is ready.
+// start runs a server and waits until /readyz succeeds for a client, which is anonymous if cert is
+// empty.
 func start(log, path, cert, key string, args ...string) (*process, error) {
 	client := &tls.Config{InsecureSkipVerify: true}
 	if cert != "" {
@@ -89,13 +89,13 @@ func start(log, path, cert, key string, args ...string) (*process, error) {
 				return p, nil
 			}
 		}
-		time.Sleep(2 * time.Millisecond) // polling is all that readiness offers
+		time.Sleep(2 * time.Millisecond) // polling interval
 	}
 	p.stop()
 	return nil, fmt.Errorf("%s is not ready after %s; see %s", path, readyWithin, log)
 }
 
-// scenarios of the comparison, in their order, and what the floor can do.
+// scenarios are the scenarios of the comparison in order, and whether the floor supports them.
 var scenarios = []struct {
 	name  string
 	floor bool
@@ -136,7 +136,7 @@ func compare(l *load, binary string) error {
 	c := l.newClient()
 	l.run(c, "idle")
 	l.run(c, "seed")
-	time.Sleep(3 * time.Second) // the cache keeps up; memory settles
+	time.Sleep(3 * time.Second) // the cache catches up and memory settles
 	l.run(c, "idle")
 
 	self, err := os.Executable()

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// usage is CPU seconds and resident/peak memory of the named processes; anon is what is
-// resident without pages of files.
+// usage is CPU seconds and resident and peak memory of the named processes. anon is the resident
+// memory without file pages.
 type usage struct{ cpu, rss, hwm, anon map[string]float64 }
 
 func (l *load) measure() usage {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// objects are what is watched and patched: where they are listed, and where the k-th
-// stands.
+// objects describe the watched and patched objects: the path of their list and of the k-th object.
 type objects struct {
 	list string
 	at   func(k int) string
@@ -24,7 +23,7 @@ func pods() objects {
 	return objects{"/api/v1/pods", func(k int) string { return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k) }}
 }
 
-// watched is the server of a connection for watches.
+// watched returns the server of a watch connection.
 func (l *load) watched(connection int) string {
 	if len(l.replicas) == 0 {
 		return l.server
@@ -46,13 +45,14 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 	}
 	check(json.Unmarshal(body, &list))
 	idle := l.measure()
-	// Servers end watches by themselves after half an hour to an hour.
+	// Servers end watches after half an hour to an hour by default.
 	lasting := fmt.Sprintf("&timeoutSeconds=%.0f", (l.dur + 10*time.Minute).Seconds())
 	var cl *http.Client
 	for w := 0; w < l.watchers; w++ {
 		if w%l.streams == 0 {
 			cl = l.newClient()
-			// Else all of them begin with a handshake, and one connection is used.
+			// Without this request all watches would begin with a handshake, and only one
+			// connection would be used.
 			if resp, err := cl.Get(l.watched(w/l.streams) + "/readyz"); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()

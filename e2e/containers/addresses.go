@@ -8,28 +8,27 @@ import (
 	"time"
 )
 
-// lookPause is how long an answer counts that there is no address.
-const lookPause = 250 * time.Millisecond
+// retryPause is how long a failed lookup is cached.
+const retryPause = 250 * time.Millisecond
 
-// addresses are those of containers, as the engine tells them. Its client is a process, and
-// many wait for an address at a time: one asks for all of them, and whoever is no longer
-// interested does not end that.
+// addresses caches the addresses of containers. A lookup runs a docker process. Concurrent callers
+// share one lookup, and a caller that gives up does not cancel it.
 type addresses struct {
-	mu    sync.Mutex // a leaf
-	known map[string]*look
+	mu    sync.Mutex // never held while another lock is acquired
+	known map[string]*lookup
 }
 
-// look is what is asked of the engine, or was answered.
-type look struct {
+// lookup is a running or finished lookup.
+type lookup struct {
 	done  chan struct{}
 	ip    string
 	err   error
-	until time.Time // when a failure is no longer believed
+	until time.Time // when a failure expires
 }
 
-// find is the address that ask tells, or told.
-func (a *addresses) find(ctx context.Context, key string, ask func() (string, error)) (string, error) {
-	l := a.look(key, ask)
+// find returns the address for key from the cache, or from query.
+func (a *addresses) find(ctx context.Context, key string, query func() (string, error)) (string, error) {
+	l := a.lookup(key, query)
 	select {
 	case <-l.done:
 		return l.ip, l.err
@@ -38,26 +37,26 @@ func (a *addresses) find(ctx context.Context, key string, ask func() (string, er
 	}
 }
 
-func (a *addresses) look(key string, ask func() (string, error)) *look {
+func (a *addresses) lookup(key string, query func() (string, error)) *lookup {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l := a.known[key]; l != nil && !l.outdated() {
 		return l
 	}
-	l := &look{done: make(chan struct{})}
+	l := &lookup{done: make(chan struct{})}
 	if a.known == nil {
-		a.known = map[string]*look{}
+		a.known = map[string]*lookup{}
 	}
 	a.known[key] = l
 	go func() {
 		defer close(l.done)
-		l.ip, l.err = ask()
-		l.until = time.Now().Add(lookPause)
+		l.ip, l.err = query()
+		l.until = time.Now().Add(retryPause)
 	}()
 	return l
 }
 
-func (l *look) outdated() bool {
+func (l *lookup) outdated() bool {
 	select {
 	case <-l.done:
 		return l.err != nil && time.Now().After(l.until)
@@ -66,14 +65,15 @@ func (l *look) outdated() bool {
 	}
 }
 
-// forget what is known, as all may be others now. Who waits is told what was asked before.
+// forget clears the cache because addresses may have changed. Callers that wait for a running
+// lookup still get its result.
 func (a *addresses) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.known)
 }
 
-// mistaken forgets an address that nobody answered at.
+// mistaken removes an address that could not be reached.
 func (a *addresses) mistaken(key, ip string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,11 +86,11 @@ func (a *addresses) mistaken(key, ip string) {
 		if l.ip == ip {
 			delete(a.known, key)
 		}
-	default: // is being asked for
+	default: // a lookup is running
 	}
 }
 
-// address is that of a service on one of the networks.
+// address returns the address of a service on a network.
 func (c *composition) address(ctx context.Context, service, network string) (string, error) {
 	return c.addresses.find(ctx, network+"/"+service, func() (string, error) {
 		id, err := c.container(service)
@@ -103,7 +103,7 @@ func (c *composition) address(ctx context.Context, service, network string) (str
 		}
 		ip := strings.TrimSpace(out)
 		if ip == "" {
-			return "", fmt.Errorf("%s has no address on %s", service, network)
+			return "", fmt.Errorf("%s has no address on network %s", service, network)
 		}
 		return ip, nil
 	})

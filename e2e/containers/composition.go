@@ -15,15 +15,15 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// formEnv names the form of the tests, of which brief has no name.
+// formEnv selects the form of the tests. It is unset for the brief form.
 const formEnv = "BINNACLE_CONTAINERS"
 
-// services are the suite's programs, and what carries them.
+// services returns the names of all images: the suite's services, the balancer, etcd and NATS.
 func services() []string {
 	return append(suite(), "balancer", "etcd", "nats-server")
 }
 
-// suite are the suite's services. The console is made in longer forms alone.
+// suite returns the suite's services. The brief form leaves out the console.
 func suite() []string {
 	out := []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers"}
 	if os.Getenv(formEnv) != "" {
@@ -39,12 +39,12 @@ type composition struct {
 	state   string // folder of certificates and data
 	file    string // compose file
 	port    int
-	changes []string // pairs of what is replaced in the compose file
+	changes []string // pairs of old and new texts in the compose file
 
 	addresses addresses
 }
 
-// images are made once for all tests of this process.
+// images builds the images once for all tests of this process.
 var (
 	images     = sync.OnceValue(func() error { imagesMade.Store(true); return makeImages(tag(), "") })
 	imagesMade atomic.Bool
@@ -54,8 +54,8 @@ func tag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
 
 func imageOf(service string) string { return imagesPrefix + "/" + service + ":" + tag() }
 
-// makeImages builds all programs and makes images of them: the suite's services of
-// another checkout, when one is given.
+// makeImages builds all programs and their images. If checkout is not empty, the suite's services
+// come from it.
 func makeImages(tag, checkout string) error {
 	self, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
@@ -92,8 +92,8 @@ func makeImages(tag, checkout string) error {
 	)
 }
 
-// start brings a composition up and waits until it is ready. changes are pairs of
-// texts to replace in the compose file.
+// start starts a composition and waits until it is ready. changes are pairs of old and new texts in
+// the compose file.
 func start(t *testing.T, name string, changes ...string) *composition {
 	t.Helper()
 	needDocker(t)
@@ -101,11 +101,11 @@ func start(t *testing.T, name string, changes ...string) *composition {
 	return startAt(t, name, tag(), changes...)
 }
 
-// startAt is start with images that are there.
+// startAt is start with existing images.
 func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 	t.Helper()
 	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t)}
-	// The engine's containers run as somebody else, who must get at what is his.
+	// Containers run as another user, who must be able to read the state folder.
 	if err := os.Chmod(c.state, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -115,12 +115,12 @@ func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 		}
 		remove(t, c.project)
 	})
-	c.changes = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the truth is read from the beginning
-		// Containers die here, not the machine, and its disk is shared with other tests.
+	c.changes = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the recorder reads from the first revision
+		// Only containers are killed, not the machine, and other tests share its disk.
 		"    - --initial-cluster-token=binnacle\n", "    - --initial-cluster-token=binnacle\n    - --unsafe-no-fsync\n")
 	c.write()
 	for err := c.tryCompose("up", "--tag="+tag); err != nil; err = c.tryCompose("up", "--tag="+tag) {
-		// Another test may take the port before the engine does.
+		// Another process may take the port before the engine does.
 		if !strings.Contains(err.Error(), "already allocated") && !strings.Contains(err.Error(), "already in use") {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 	return c
 }
 
-// write makes the compose file.
+// write writes the compose file.
 func (c *composition) write() {
 	c.t.Helper()
 	folder := filepath.Join(harness.Project(c.t), "deploy", "compose")
@@ -137,7 +137,8 @@ func (c *composition) write() {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The file's own folder is what its paths begin at. What comes first counts.
+	// Relative paths in the file start at its folder. The first match is replaced, so c.changes
+	// take precedence.
 	replace := slices.Concat(c.changes, []string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
 	c.file = filepath.Join(c.state, "compose.yaml")
 	if err := os.WriteFile(c.file, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
@@ -145,7 +146,7 @@ func (c *composition) write() {
 	}
 }
 
-// compose runs our command of deploy/compose.
+// compose runs a command of deploy/compose.
 func (c *composition) compose(command string, more ...string) {
 	c.t.Helper()
 	if err := c.tryCompose(command, more...); err != nil {
@@ -157,7 +158,7 @@ func (c *composition) tryCompose(command string, more ...string) error {
 	c.t.Helper()
 	defer c.addresses.forget()
 	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.file, "--images=" + imagesPrefix,
-		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * patience).String()}, more...)
+		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * waitTimeout).String()}, more...)
 	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
 	cmd.Dir = harness.Project(c.t)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -166,7 +167,7 @@ func (c *composition) tryCompose(command string, more ...string) error {
 	return nil
 }
 
-// container is the id of that of a service, running or not.
+// container returns the ID of the container of a service, running or not.
 func (c *composition) container(service string) (string, error) {
 	out, err := docker("ps", "--all", "--quiet", "--filter=label="+projectLabel+"="+c.project, "--filter=label="+serviceLabel+"="+service)
 	if err != nil {
@@ -174,7 +175,7 @@ func (c *composition) container(service string) (string, error) {
 	}
 	ids := strings.Fields(out)
 	if len(ids) != 1 {
-		return "", fmt.Errorf("%d containers of %s", len(ids), service)
+		return "", fmt.Errorf("got %d containers of %s, want 1", len(ids), service)
 	}
 	return ids[0], nil
 }
@@ -190,19 +191,19 @@ func (c *composition) mustContainer(service string) string {
 
 func (c *composition) network(name string) string { return c.project + "_" + name }
 
-// shownWidth is how much is shown of a line of a log.
+// shownWidth bounds the length of a log line in the output.
 const shownWidth = 400
 
-// showLogs tells what the machine and the containers are at, and the last lines of each, those
-// of the API servers at the end.
+// showLogs logs the load of the machine and the containers, and the last lines of all containers.
+// The API servers come last.
 func (c *composition) showLogs() {
 	for _, file := range []string{"/proc/loadavg", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"} {
-		if text, err := os.ReadFile(file); err == nil { // who has none says nothing
+		if text, err := os.ReadFile(file); err == nil { // the kernel may lack pressure information
 			c.t.Logf("%s: %s", file, text)
 		}
 	}
 	usage, err := docker("stats", "--no-stream", "--format={{.Name}} {{.CPUPerc}} {{.MemUsage}} {{.PIDs}}")
-	c.t.Logf("what containers take (%v):\n%s", err, usage)
+	c.t.Logf("resource use of containers (%v):\n%s", err, usage)
 	out, err := docker("ps", "--all", "--format={{.Names}}", "--filter=label="+projectLabel+"="+c.project)
 	if err != nil {
 		c.t.Log(err)
@@ -220,6 +221,6 @@ func (c *composition) showLogs() {
 				shown.WriteString(" ...\n")
 			}
 		}
-		c.t.Logf("log of %s, its last part (%v):\n%s", name, err, shown.String())
+		c.t.Logf("end of the log of %s (%v):\n%s", name, err, shown.String())
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// checkConsole starts the console beside what runs: it shows every replica to who may
-// read metrics, and nobody else anything.
+// checkConsole starts the console. It must show every replica to clients that may read metrics, and
+// nothing to others.
 func checkConsole(t *testing.T, c *composition) {
 	needForm(t, more)
 	c.compose("up", "--console", fmt.Sprintf("--console-port=%d", harness.FreePort(t)))
@@ -38,10 +38,10 @@ func checkConsole(t *testing.T, c *composition) {
 	}
 	for pair, want := range map[string]int{"admin/admin": 200, "monitoring/monitoring": 200, "": 401, "tokencleaner/tokencleaner-client": 403, "etcd/etcd": 401} {
 		if code, body := state(pair); code != want {
-			t.Errorf("%q is answered %d, not %d: %s", pair, code, want, body)
+			t.Errorf("pair %q: got %d, want %d: %s", pair, code, want, body)
 		}
 	}
-	harness.Eventually(t, patience, "all replicas are shown", func() error {
+	harness.Eventually(t, waitTimeout, "the console to show all replicas", func() error {
 		code, body := state("admin/admin")
 		var shown struct {
 			Replicas []struct {
@@ -60,7 +60,7 @@ func checkConsole(t *testing.T, c *composition) {
 		}
 		for _, s := range suite() {
 			if s != consoleService && ready[s] != 2 {
-				return fmt.Errorf("%v are ready", ready)
+				return fmt.Errorf("ready replicas: %v, want 2 of each service", ready)
 			}
 		}
 		return nil

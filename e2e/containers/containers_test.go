@@ -19,11 +19,11 @@ import (
 const seedEnv = "BINNACLE_ROBUSTNESS_SEED"
 
 func TestMain(m *testing.M) {
-	// client-go tells of every connection that is lost.
+	// client-go logs every lost connection.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	flag.Parse()
-	// Connections to what is cut off are found out soon.
+	// Detect broken connections within seconds.
 	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
 		if err := os.Setenv(name, "1"); err != nil {
 			panic(err)
@@ -39,9 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The forms of the tests: brief, which takes three minutes, is for every change; more
-// has faults of every kind and parts that are swapped; long has every fault of every
-// container, and an upgrade.
+// The forms of the tests. brief takes three minutes and is for every change. more adds faults of
+// every kind and swapped parts. long adds every fault of every container, and an upgrade.
 const (
 	brief = iota
 	more
@@ -58,16 +57,16 @@ func form(t *testing.T) int {
 	case "long":
 		return long
 	default:
-		t.Fatalf("%s=%s is neither more nor long", formEnv, s)
+		t.Fatalf("%s=%q: want more or long", formEnv, s)
 		return brief
 	}
 }
 
-// needForm skips a test in forms before this one.
+// needForm skips a test in shorter forms.
 func needForm(t *testing.T, least int) {
 	t.Helper()
 	if form(t) < least {
-		t.Skipf("%s=%q leaves it out", formEnv, os.Getenv(formEnv))
+		t.Skipf("not part of %s=%q", formEnv, os.Getenv(formEnv))
 	}
 }
 
@@ -84,26 +83,26 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// TestComposition looks at what runs, and then breaks it.
+// TestComposition checks a running suite and then injects faults.
 func TestComposition(t *testing.T) {
 	c := start(t, "suite")
-	t.Run("kubectl", func(t *testing.T) { usable(t, c) })
+	t.Run("kubectl", func(t *testing.T) { checkAccess(t, c) })
 	t.Run("images", func(t *testing.T) { checkImages(t) })
 	t.Run("containers", func(t *testing.T) { checkContainers(t, c) })
 	t.Run("secrets", func(t *testing.T) { checkSecrets(t, c) })
 	t.Run("networks", func(t *testing.T) { checkNetworks(t, c) })
 	t.Run("console", func(t *testing.T) { checkConsole(t, c) })
 	t.Run("faults", func(t *testing.T) {
-		faults, held := briefly(), 2*time.Second
+		faults, held := briefFaults(), 2*time.Second
 		switch form(t) {
 		case more:
-			faults = ofEveryKind()
+			faults = moreFaults()
 		case long:
-			faults, held = thoroughly(), 5*time.Second
+			faults, held = longFaults(), 5*time.Second
 		}
 		l := c.startLoad(t, seed(t))
 		for _, f := range faults {
-			l.suffer(f, held)
+			l.inject(f, held)
 		}
 		l.finish()
 	})
@@ -111,7 +110,7 @@ func TestComposition(t *testing.T) {
 
 // usable uses the kubeconfig that was written, through the balancer, and each
 // authority behind it.
-func usable(t *testing.T, c *composition) {
+func checkAccess(t *testing.T, c *composition) {
 	cli := harness.CLIOf(t, c.state+"/kubeconfig")
 	if out := cli.Run(t, "get", "namespaces", "-o", "name"); !strings.Contains(out, "namespace/kube-system") {
 		t.Errorf("namespaces %s", out)
@@ -123,11 +122,11 @@ func usable(t *testing.T, c *composition) {
 		return cli.Try(t, "", append([]string{"--kubeconfig=" + os.DevNull, "--server=https://127.0.0.1:" + strconv.Itoa(c.port),
 			"--certificate-authority=" + c.certificate("ca", "serving-ca.crt"), "--token=" + token, "-n", "default"}, args...)...)
 	}
-	harness.Eventually(t, patience, "a service account reads", func() error {
+	harness.Eventually(t, waitTimeout, "a service account to read pods", func() error {
 		return as("get", "pods").Err
 	})
 	if r := as("get", "secrets"); r.Err == nil || !strings.Contains(r.Stderr, "Forbidden") {
-		t.Errorf("a service account reads secrets: %v %s", r.Err, r.Stderr)
+		t.Errorf("service account read secrets: got %v %s, want Forbidden", r.Err, r.Stderr)
 	}
 }
 

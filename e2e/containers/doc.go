@@ -1,15 +1,13 @@
-// Package containers runs the suite as deploy/compose has it, in containers on real
-// networks, and finds out whether it keeps its promises there: images hold what they
-// must and nothing else, containers may do nothing that they need not, and what was
-// acknowledged is kept, no event lost or doubled, and nobody let in, while containers
-// are killed, paused and cut off from each other under load.
+// Package containers tests the suite as deploy/compose runs it, in containers on real networks. It
+// checks the contents of images and the privileges of containers. It then kills, pauses and
+// disconnects containers under load and checks that acknowledged writes persist, that no event is
+// lost or duplicated and that no unauthorized client gets access.
 //
-// It skips where no Docker Engine answers or none that makes and runs images here, and
-// with -short. Images are made of the code as it is, under a tag of this process; no
-// registry is asked. Everything carries the name of a project, binnacle-e2e-PID, and is
-// removed at the end, and at the next start if this one is killed.
+// Its tests are skipped with -short, and where no Docker Engine answers that can build and run
+// images on this machine. Images are built from this checkout under a tag of this process. No
+// registry is used. All resources carry the project name binnacle-e2e-PID. They are removed at the
+// end, or at the next start if the process is killed.
 //
-// BINNACLE_CONTAINERS=more adds faults of every kind, the console and parts that are
-// swapped; long adds every fault of every container, and an upgrade from and a way back
-// to an older commit.
+// BINNACLE_CONTAINERS=more adds faults of every kind, the console and swapped parts. long adds
+// every fault of every container, and an upgrade from and a rollback to an older commit.
 package containers

@@ -21,9 +21,9 @@ const (
 	projectLabel   = "com.docker.compose.project"
 	serviceLabel   = "com.docker.compose.service"
 	dockerTimeout  = 4 * time.Minute
-	// askTimeout is how long an engine that works takes at most to say so.
-	askTimeout = 20 * time.Second
-	// The engine lets go of what a container used a moment after the container.
+	// probeTimeout bounds the wait for a response of a working engine.
+	probeTimeout = 20 * time.Second
+	// The engine releases the resources of a container shortly after its removal.
 	removeTries = 20
 	removePause = 500 * time.Millisecond
 )
@@ -32,24 +32,24 @@ const (
 func needDocker(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("it takes minutes")
+		t.Skip("takes minutes")
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("networks of containers cannot be reached from here")
+		t.Skip("container networks are reachable on Linux only")
 	}
-	if err := answers("docker", "info", "--format={{.ServerVersion}}"); err != nil {
-		t.Skipf("no Docker Engine answers here, so nothing is run in containers: %v", err)
+	if err := available("docker", "info", "--format={{.ServerVersion}}"); err != nil {
+		t.Skipf("no Docker Engine: %v", err)
 	}
-	if err := answers("docker", "compose", "version"); err != nil {
-		if older := answers("docker-compose", "version"); older != nil {
-			t.Skipf("neither docker compose nor docker-compose is here, so nothing is run in containers: %v; %v", err, older)
+	if err := available("docker", "compose", "version"); err != nil {
+		if older := available("docker-compose", "version"); older != nil {
+			t.Skipf("neither docker compose nor docker-compose is available: %v; %v", err, older)
 		}
 	}
 	removeLeftovers(t)
 }
 
-func answers(name string, args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+func available(name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", name, errors.Join(err, ctx.Err()), strings.TrimSpace(string(out)))
@@ -57,7 +57,7 @@ func answers(name string, args ...string) error {
 	return nil
 }
 
-// docker runs a command of the client.
+// docker runs a docker command and returns its output.
 func docker(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dockerTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func mustDocker(t testing.TB, args ...string) string {
 	return out
 }
 
-// removeLeftovers removes what processes left that have been killed.
+// removeLeftovers removes the resources of killed test processes.
 func removeLeftovers(t testing.TB) {
 	t.Helper()
 	projects := map[string]bool{}
@@ -105,7 +105,7 @@ func removeLeftovers(t testing.TB) {
 	}
 }
 
-// remove removes containers, networks and images of a project.
+// remove removes the containers, networks, volumes and images of a project.
 func remove(t testing.TB, project string) {
 	t.Helper()
 	filter := "--filter=label=" + projectLabel + "=" + project
@@ -115,15 +115,15 @@ func remove(t testing.TB, project string) {
 		{[]string{"volume", "ls", "--quiet", filter}, []string{"volume", "rm"}},
 		{[]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + project + "*"}, []string{"image", "rm", "--force"}},
 	} {
-		// What the engine keeps says nothing of what was tested, and goes with the next run.
+		// A failed removal does not affect the result. The next run removes the rest.
 		if err := removeAll(step.list, step.remove); err != nil {
 			t.Logf("clean up: %v", err)
 		}
 	}
 }
 
-// free disconnects what networks still list. The engine keeps the place of a container
-// that is gone when it was connected again while it ended.
+// free disconnects the containers that networks still list. The engine keeps the endpoint of a
+// container that was reconnected while it ended.
 func free(networks []string) {
 	for _, n := range networks {
 		out, err := docker("network", "inspect", "--format={{range .Containers}}{{.Name}} {{end}}", n)
@@ -131,12 +131,12 @@ func free(networks []string) {
 			continue
 		}
 		for name := range strings.FieldsSeq(out) {
-			_, _ = docker("network", "disconnect", "--force", n, name) // what still holds says the removal
+			_, _ = docker("network", "disconnect", "--force", n, name) // the removal of the network reports what is left
 		}
 	}
 }
 
-// removeAll removes what a command lists until it lists nothing.
+// removeAll removes the listed resources until the list is empty.
 func removeAll(list, remove []string) (err error) {
 	for range removeTries {
 		var out string

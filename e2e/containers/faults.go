@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// fault is damage and its repair.
+// fault is a failure and its repair.
 type fault struct {
 	name   string
 	damage func(*composition)
@@ -34,7 +34,7 @@ func pause(service string) fault {
 	}
 }
 
-// cut takes services off one of their networks.
+// cut disconnects services from a network.
 func cut(network string, services ...string) fault {
 	return fault{
 		fmt.Sprintf("%s cut from the network %s", strings.Join(services, " and "), network),
@@ -55,7 +55,7 @@ func cut(network string, services ...string) fault {
 	}
 }
 
-// aliases are the names of a service on its networks.
+// aliases returns the names of a service on its networks.
 func aliases(service string) []string {
 	if service == "balancer" {
 		return []string{service, "apiserver", "authn-webhook", "authz-webhook"}
@@ -63,7 +63,7 @@ func aliases(service string) []string {
 	return []string{service}
 }
 
-// networksOf are those that a service is on.
+// networksOf returns the networks of a service.
 func networksOf(service string) []string {
 	switch strings.TrimRight(service, "-0123456789") {
 	case "etcd", "nats":
@@ -74,7 +74,7 @@ func networksOf(service string) []string {
 	return []string{"suite"}
 }
 
-// instances are all containers.
+// instances returns the names of all containers.
 func instances() (out []string) {
 	for i := range 3 {
 		out = append(out, fmt.Sprintf("etcd-%d", i), fmt.Sprintf("nats-%d", i))
@@ -87,8 +87,8 @@ func instances() (out []string) {
 	return append(out, "balancer")
 }
 
-// briefly is one fault of each kind.
-func briefly() []fault {
+// briefFaults returns one fault of each kind.
+func briefFaults() []fault {
 	return []fault{
 		kill("apiserver-1"),
 		pause("etcd-0"),
@@ -96,8 +96,8 @@ func briefly() []fault {
 	}
 }
 
-// ofEveryKind are faults of each kind of container, and the partitions that matter.
-func ofEveryKind() []fault {
+// moreFaults returns faults of each kind of container, and the relevant partitions.
+func moreFaults() []fault {
 	return []fault{
 		kill("apiserver-1"),
 		cut("nats", "apiserver-1", "apiserver-2"),
@@ -108,8 +108,8 @@ func ofEveryKind() []fault {
 	}
 }
 
-// thoroughly is every fault of every container.
-func thoroughly() (out []fault) {
+// longFaults returns every fault of every container.
+func longFaults() (out []fault) {
 	for _, s := range instances() {
 		out = append(out, kill(s), pause(s))
 		for _, n := range networksOf(s) {

@@ -9,14 +9,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// maxImage is what an image may weigh, unpacked, and maxServer that of the API server,
-// which has etcd and NATS in it.
+// maxImage is the maximum unpacked size of an image. maxServer is that of the API server, which
+// contains etcd and NATS.
 const (
 	maxImage  = 60 << 20
 	maxServer = 100 << 20
 )
 
-// checkImages looks at sizes, users and files.
+// checkImages checks the sizes, users and environments of images.
 func checkImages(t *testing.T) {
 	for _, s := range services() {
 		var found []struct {
@@ -28,12 +28,12 @@ func checkImages(t *testing.T) {
 			}
 		}
 		if err := json.Unmarshal([]byte(mustDocker(t, "image", "inspect", imageOf(s))), &found); err != nil || len(found) != 1 {
-			t.Fatalf("%s: %d images, %v", s, len(found), err)
+			t.Fatalf("%s: got %d images, %v, want 1", s, len(found), err)
 		}
 		image := found[0]
 		t.Logf("%s: %.1f MB", s, float64(image.Size)/(1<<20))
 		if limit := map[bool]int64{false: maxImage, true: maxServer}[s == "apiserver"]; image.Size > limit {
-			t.Errorf("%s weighs %d bytes", s, image.Size)
+			t.Errorf("%s: got %d bytes, want at most %d", s, image.Size, limit)
 		}
 		if image.Config.User != "65532:65532" || len(image.Config.Entrypoint) != 1 {
 			t.Errorf("%s: %+v", s, image.Config)
@@ -42,18 +42,17 @@ func checkImages(t *testing.T) {
 	}
 }
 
-// checkEnvironment: nothing is configured by variables, so that nothing secret can
-// be.
-func checkEnvironment(t *testing.T, who string, env []string) {
+// checkEnvironment checks that no variable but PATH is set, so that none can contain a secret.
+func checkEnvironment(t *testing.T, name string, env []string) {
 	t.Helper()
 	for _, v := range env {
 		if !strings.HasPrefix(v, "PATH=") {
-			t.Errorf("%s has the variable %s", who, v)
+			t.Errorf("%s has the variable %s", name, v)
 		}
 	}
 }
 
-// checkContainers looks at what each may do.
+// checkContainers checks the user, privileges and mounts of each container.
 func checkContainers(t *testing.T, c *composition) {
 	for _, s := range instances() {
 		var found []struct {
@@ -78,7 +77,7 @@ func checkContainers(t *testing.T, c *composition) {
 		}
 		h := f.HostConfig
 		if !h.ReadonlyRootfs || h.Privileged || !slices.Equal(h.CapDrop, []string{"ALL"}) || len(h.CapAdd) > 0 || !slices.Contains(h.SecurityOpt, "no-new-privileges:true") {
-			t.Errorf("%s may do more than it needs: %+v", s, h)
+			t.Errorf("%s has more privileges than necessary: %+v", s, h)
 		}
 		checkEnvironment(t, s, f.Config.Env)
 		program := strings.TrimRight(s, "-0123456789")
@@ -90,7 +89,7 @@ func checkContainers(t *testing.T, c *composition) {
 	}
 }
 
-// checkNetworks: who has no business with etcd and NATS does not get there.
+// checkNetworks checks that the balancer cannot reach etcd and NATS.
 func checkNetworks(t *testing.T, c *composition) {
 	balancer := c.mustContainer("balancer")
 	for _, network := range []string{"etcd", "nats"} {
@@ -100,16 +99,15 @@ func checkNetworks(t *testing.T, c *composition) {
 		}
 		port := map[string]string{"etcd": "2379", "nats": "4222"}[network]
 		for _, target := range []string{address + ":" + port, network + "-0:" + port} {
-			// Whoever is reached has a certificate that is not believed here, or says what
-			// is no TLS.
+			// A reachable server would present an untrusted certificate or not use TLS.
 			out, err := docker("exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt", target)
 			if err == nil || !strings.Contains(out, target) || strings.Contains(out, "tls: ") || strings.Contains(out, "x509: ") {
-				t.Errorf("from the network suite, %s answers: %s", target, out)
+				t.Errorf("%s is reachable from the network suite: %s", target, out)
 			}
 		}
 	}
-	// Where it may go the same question is answered.
-	harness.Eventually(t, patience, "an answer", func() error {
+	// The same request succeeds on an allowed network.
+	harness.Eventually(t, waitTimeout, "an answer", func() error {
 		_, err := docker("exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt", "apiserver-1:6443")
 		return err
 	})

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// needImages makes the images. It skips a test where the engine makes none, or does not
-// run them so that they can be tested: as a service elsewhere, which sees no file of
-// this machine, or in a machine of its own, whose networks cannot be reached.
+// needImages builds the images. It skips a test if the engine cannot build images, cannot mount
+// files of this machine (a remote engine) or has networks that are unreachable from here (an engine
+// in a virtual machine).
 func needImages(t *testing.T) {
 	t.Helper()
 	if err := makes(); err != nil {
-		t.Skipf("the Docker Engine here makes no images, so nothing is run in containers: %v", err)
+		t.Skipf("the Docker Engine cannot build images: %v", err)
 	}
 	if err := images(); err != nil {
 		t.Fatal(err)
 	}
 	if err := runs(); err != nil {
-		t.Skipf("the Docker Engine here cannot be tested with: %v", err)
+		t.Skipf("the Docker Engine is not usable for tests: %v", err)
 	}
 }
 
-// makes tells whether an image can be made at all.
+// makes returns why no image can be built, or nil.
 var makes = sync.OnceValue(func() error {
 	dir, err := os.MkdirTemp("", "binnacle-containers-*")
 	if err != nil {
@@ -47,8 +47,8 @@ var makes = sync.OnceValue(func() error {
 	return err
 })
 
-// runs tells whether containers do what the tests need: run, on a network of their own
-// that is reached from here, with a file of this machine. A NATS server shows all.
+// runs returns why containers cannot run as the tests need them, or nil: on a reachable network of
+// their own and with a file of this machine. It uses a NATS server.
 var runs = sync.OnceValue(func() (err error) {
 	project := tag() + "-probe"
 	label := "--label=" + projectLabel + "=" + project
@@ -78,7 +78,7 @@ var runs = sync.OnceValue(func() (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	for {
 		if err = reached(ctx, net.JoinHostPort(strings.TrimSpace(address), "4333")); err == nil {
@@ -87,7 +87,7 @@ var runs = sync.OnceValue(func() (err error) {
 		select {
 		case <-ctx.Done():
 			log, logErr := docker("logs", project)
-			return fmt.Errorf("a container is not reached: %w (%s, %v)", err, log, logErr)
+			return fmt.Errorf("container not reachable: %w (%s, %v)", err, log, logErr)
 		case <-time.After(removePause):
 		}
 	}

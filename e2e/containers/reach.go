@@ -21,7 +21,7 @@ import (
 
 const dialTimeout = 2 * time.Second
 
-// dial connects to a container by the name of its service, on one of the networks.
+// dial returns a function that connects to a container by the name of its service on a network.
 func (c *composition) dial(network string) func(ctx context.Context, kind, address string) (net.Conn, error) {
 	return func(ctx context.Context, kind, address string) (net.Conn, error) {
 		service, port, err := net.SplitHostPort(address)
@@ -45,8 +45,8 @@ func (c *composition) certificate(parts ...string) string {
 	return filepath.Join(append([]string{c.state, "certs"}, parts...)...)
 }
 
-// config is a client's of one API server, with a pair of the certificates' folder,
-// or without any.
+// config returns a client configuration for an API server, with a certificate pair from the state
+// folder unless pair is empty.
 func (c *composition) config(service, pair string) *rest.Config {
 	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dial("suite"), QPS: -1}
 	r.CAFile = c.certificate("ca", "serving-ca.crt")
@@ -61,7 +61,7 @@ func (c *composition) admin(service string) *kubernetes.Clientset {
 	return harness.ClientFor(c.t, c.config(service, "admin/admin"))
 }
 
-// replica is an API server for traffic.
+// replica returns the clients of an API server for traffic.
 func (c *composition) replica(service string) traffic.Replica {
 	c.t.Helper()
 	config := c.config(service, "admin/admin")
@@ -72,7 +72,7 @@ func (c *composition) replica(service string) traffic.Replica {
 	return traffic.Replica{JSON: harness.ClientFor(c.t, config), Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)), Metadata: m}
 }
 
-// etcd is a client as the API servers are.
+// etcd returns a client with the API servers' certificate.
 func (c *composition) etcd() *clientv3.Client {
 	c.t.Helper()
 	pem, err := os.ReadFile(c.certificate("ca", "etcd-ca.crt"))

@@ -17,24 +17,23 @@ import (
 )
 
 const (
-	// patience bounds every wait for something that must come, on machines that have much
-	// else to do.
-	patience = 4 * time.Minute
-	writers  = 4
-	pace     = 80 * time.Millisecond
-	// warm is how many changes there are before the first fault.
-	warm = 20
+	// waitTimeout bounds every wait for an expected condition, also on busy machines.
+	waitTimeout = 4 * time.Minute
+	writers     = 4
+	pace        = 80 * time.Millisecond
+	// warmUpChanges is the number of changes before the first fault.
+	warmUpChanges = 20
 )
 
-// load is clients at work on a composition, what etcd itself tells of the changes,
-// and intruders.
+// load is clients that use a composition, the recorder of all changes in etcd, and unauthorized
+// clients.
 type load struct {
 	*composition
-	t         *testing.T
-	recorder  *traffic.Recorder
-	traffic   *traffic.Traffic
-	intruders *intruders
-	faults    []history.Fault
+	t                   *testing.T
+	recorder            *traffic.Recorder
+	traffic             *traffic.Traffic
+	unauthorizedClients *unauthorizedClients
+	faults              []history.Fault
 }
 
 func (c *composition) startLoad(t *testing.T, seed uint64) *load {
@@ -55,19 +54,19 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 		}
 		namespaces = append(namespaces, name)
 	}
-	l.intruders = c.startIntruders(t.Context())
+	l.unauthorizedClients = c.startUnauthorizedClients(t.Context())
 	l.traffic = traffic.Start(t.Context(), traffic.Config{
 		Namespaces: namespaces, Seed: seed, Writers: writers, Pace: pace,
 		Replicas: []traffic.Replica{c.replica("apiserver-1"), c.replica("apiserver-2")},
 	})
-	t.Cleanup(func() { // before what they ask is gone
+	t.Cleanup(func() { // before the API servers stop
 		l.traffic.Stop()
-		_, _ = l.intruders.end()
+		_, _ = l.unauthorizedClients.end()
 	})
-	l.recovered("traffic")
-	harness.Eventually(t, patience, "writes", func() error {
-		if n := len(l.truth().Changes); n < warm {
-			return fmt.Errorf("there are %d", n)
+	l.awaitRecovery("traffic")
+	harness.Eventually(t, waitTimeout, "writes", func() error {
+		if n := len(l.truth().Changes); n < warmUpChanges {
+			return fmt.Errorf("got %d changes, want %d", n, warmUpChanges)
 		}
 		return nil
 	})
@@ -76,21 +75,21 @@ func (c *composition) startLoad(t *testing.T, seed uint64) *load {
 
 func (l *load) truth() *history.Truth { return l.recorder.Truth(l.traffic.Started()) }
 
-// recovered waits until every client has been told of what there is now.
-func (l *load) recovered(what string) (revision int64) {
+// awaitRecovery waits until every client has received all changes up to now.
+func (l *load) awaitRecovery(what string) (revision int64) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), waitTimeout)
 	defer cancel()
 	revision, err := l.recorder.Barrier(ctx)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	harness.Eventually(l.t, patience, what, func() error { return l.traffic.Behind(l.truth(), revision) })
+	harness.Eventually(l.t, waitTimeout, what, func() error { return l.traffic.Behind(l.truth(), revision) })
 	return revision
 }
 
-// suffer lets a fault happen, last and pass, and waits until all is well.
-func (l *load) suffer(f fault, d time.Duration) {
+// inject causes a fault, holds it, repairs it and waits until all clients have recovered.
+func (l *load) inject(f fault, d time.Duration) {
 	l.t.Helper()
 	begun := l.traffic.Elapsed()
 	f.damage(l.composition)
@@ -100,25 +99,25 @@ func (l *load) suffer(f fault, d time.Duration) {
 	f.repair(l.composition)
 	repaired := l.traffic.Elapsed()
 	l.faults = append(l.faults, history.Fault{Name: f.name, Begun: begun, Ended: repaired})
-	l.recovered("recovery from: " + f.name)
+	l.awaitRecovery("recovery from: " + f.name)
 	l.t.Logf("%s for %s; all clients were up to date %s after the repair", f.name,
 		(repaired - begun).Round(time.Millisecond), (l.traffic.Elapsed() - repaired).Round(time.Millisecond))
 }
 
-// finish ends the load and checks what was seen.
+// finish ends the load and checks the history.
 func (l *load) finish() {
 	l.t.Helper()
 	l.traffic.StopWrites()
-	settled := l.recovered("the end")
+	settled := l.awaitRecovery("delivery of the last changes")
 	l.traffic.Stop()
-	l.recovered("the truth")
-	refused, err := l.intruders.end()
+	l.awaitRecovery("the last recorded changes")
+	rejected, err := l.unauthorizedClients.end()
 	if err != nil {
-		l.t.Errorf("somebody came in who may not: %v", err)
+		l.t.Errorf("unauthorized access: %v", err)
 	}
 	h, err := l.traffic.History()
 	if err != nil {
-		l.t.Errorf("unusable answers: %v", err)
+		l.t.Errorf("invalid responses: %v", err)
 	}
 	h.Truth, h.Settled, h.Faults = l.truth(), settled, l.faults
 	for _, v := range check.All(h) {
@@ -128,5 +127,5 @@ func (l *load) finish() {
 	for _, op := range h.Operations {
 		outcomes[op.Outcome]++
 	}
-	l.t.Logf("%d operations %v, %d reads, %d intruders refused", len(h.Operations), outcomes, len(h.Reads), refused)
+	l.t.Logf("%d operations %v, %d reads, %d unauthorized requests rejected", len(h.Operations), outcomes, len(h.Reads), rejected)
 }

@@ -15,18 +15,17 @@ import (
 	"testing"
 )
 
-// checkSecrets looks for every private key of the suite, as text and as bytes, in
-// the layers and configurations of images, in what the engine tells of containers,
-// and in their logs.
+// checkSecrets searches for every private key of the suite, as text and as bytes, in the layers and
+// configurations of images, in the configurations of containers and in their logs.
 func checkSecrets(t *testing.T, c *composition) {
 	secrets := keys(t, c.certificate())
 	if len(secrets) < 20 {
-		t.Fatalf("only %d keys to look for", len(secrets))
+		t.Fatalf("got %d keys to search for, want at least 20", len(secrets))
 	}
 	find := newFinder(secrets)
 	look := func(where string, data []byte) {
 		for _, name := range find.in(data) {
-			t.Errorf("%s has the key %s", where, name)
+			t.Errorf("%s contains the key %s", where, name)
 		}
 	}
 	planted, err := os.ReadFile(c.certificate("apiserver", "sa.key"))
@@ -34,21 +33,20 @@ func checkSecrets(t *testing.T, c *composition) {
 		t.Fatal(err)
 	}
 	if !slices.Contains(find.in(planted), "apiserver/sa.key") || !slices.Contains(find.in(slices.Concat(planted[:3], secrets["apiserver/sa.key"][1])), "apiserver/sa.key") {
-		t.Fatal("a key that is there is not found")
+		t.Fatal("the finder misses a planted key")
 	}
 	for _, s := range services() {
-		look("the image of "+s+", as told", []byte(mustDocker(t, "image", "inspect", imageOf(s))))
-		eachLayerFile(t, imageOf(s), func(name string, data []byte) { look("the image of "+s+", "+name, data) })
+		look("the configuration of image "+s, []byte(mustDocker(t, "image", "inspect", imageOf(s))))
+		eachLayerFile(t, imageOf(s), func(name string, data []byte) { look("file "+name+" of image "+s, data) })
 	}
 	for _, s := range instances() {
 		id := c.mustContainer(s)
-		look(s+", as told", []byte(mustDocker(t, "inspect", id)))
+		look("the configuration of container "+s, []byte(mustDocker(t, "inspect", id)))
 		look("the log of "+s, []byte(mustDocker(t, "logs", id)))
 	}
 }
 
-// keys are the private keys below a folder, each as the first line of its text and
-// as its bytes.
+// keys returns the private keys below a folder, each as a part of its base64 text and as bytes.
 func keys(t *testing.T, dir string) map[string][][]byte {
 	t.Helper()
 	out := map[string][][]byte{}
@@ -62,10 +60,10 @@ func keys(t *testing.T, dir string) map[string][][]byte {
 		}
 		block, _ := pem.Decode(data)
 		if block == nil {
-			return errors.New(path + " is no PEM")
+			return errors.New(path + " is not PEM")
 		}
 		name, err := filepath.Rel(dir, path)
-		// The first bytes of a key say what it is, and are those of many.
+		// The first bytes of a key identify its type and are common to many keys.
 		text := base64.StdEncoding.EncodeToString(block.Bytes)[64:96]
 		out[name] = [][]byte{[]byte(text), block.Bytes[40:]}
 		return err
@@ -76,7 +74,7 @@ func keys(t *testing.T, dir string) map[string][][]byte {
 	return out
 }
 
-// finder looks for many texts at once: images are large, and keys many.
+// finder searches for many texts in one pass, because images are large.
 type finder struct {
 	first [1 << 16]bool      // whether a text begins with these two bytes
 	texts map[string][]named // by their first bytes
@@ -87,7 +85,7 @@ type named struct {
 	text []byte
 }
 
-// wordSize is how much of a text is looked up.
+// wordSize is the length of the prefix by which texts are looked up.
 const wordSize = 16
 
 func newFinder(secrets map[string][][]byte) *finder {
@@ -102,7 +100,7 @@ func newFinder(secrets map[string][][]byte) *finder {
 	return f
 }
 
-// in returns the names of those that data holds.
+// in returns the names of the texts that data contains.
 func (f *finder) in(data []byte) (names []string) {
 	for i := 0; i+wordSize <= len(data); i++ {
 		if f.first[uint16(data[i])<<8|uint16(data[i+1])] {
@@ -116,7 +114,7 @@ func (f *finder) in(data []byte) (names []string) {
 	return names
 }
 
-// eachLayerFile reads the files of all layers of an image.
+// eachLayerFile calls each with the files of all layers of an image.
 func eachLayerFile(t *testing.T, image string, each func(name string, data []byte)) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "docker", "save", image)
@@ -147,7 +145,7 @@ func eachLayerFile(t *testing.T, image string, each func(name string, data []byt
 		if err != nil {
 			return err
 		}
-		if !bytes.Contains(data[:min(len(data), 512)], []byte("ustar")) { // no layer
+		if !bytes.Contains(data[:min(len(data), 512)], []byte("ustar")) { // not a layer
 			each(h.Name, data)
 			return nil
 		}

@@ -17,19 +17,18 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestSwappedParts exchanges parts of a running composition by configuration alone.
-func TestSwappedParts(t *testing.T) {
+// TestPartsAreSwappedByConfiguration replaces parts of a running composition by configuration only.
+func TestPartsAreSwappedByConfiguration(t *testing.T) {
 	needForm(t, more)
 	c := start(t, "swap")
 	t.Run("identities", func(t *testing.T) { otherIdentities(t, c) })
 	t.Run("controllers", func(t *testing.T) { controllersElsewhere(t, c) })
 }
 
-// run runs a container of the composition beside those of the file, hardened as
-// they are.
+// run runs a container beside those of the compose file, with the same restrictions.
 func (c *composition) run(t *testing.T, name, program string, mounts []string, args ...string) {
 	t.Helper()
-	// They are removed with the others.
+	// The labels let them be removed with the others.
 	all := []string{
 		"run", "--detach", "--name=" + c.project + "-" + name, "--network=" + c.network("suite"), "--network-alias=" + name,
 		"--label=" + projectLabel + "=" + c.project, "--label=" + serviceLabel + "=" + name,
@@ -41,14 +40,14 @@ func (c *composition) run(t *testing.T, name, program string, mounts []string, a
 	mustDocker(t, append(append(all, imageOf(program)), args...)...)
 }
 
-// user is who the composition's containers run as.
+// user returns the user of the composition's containers.
 func (c *composition) user(t *testing.T) string {
 	t.Helper()
 	return strings.TrimSpace(mustDocker(t, "inspect", "--format={{.Config.User}}", c.mustContainer("apiserver-1")))
 }
 
-// give writes a file that containers can read.
-func (c *composition) give(t *testing.T, name, content string) string {
+// writeFile writes a file that containers can read and returns its path.
+func (c *composition) writeFile(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(c.state, name)
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
@@ -57,10 +56,10 @@ func (c *composition) give(t *testing.T, name, content string) string {
 	return path
 }
 
-// kubeconfigFor is one of a service that shows a pair of its own folder.
+// kubeconfigFor writes a kubeconfig for a service that uses a certificate pair of its own folder.
 func (c *composition) kubeconfigFor(t *testing.T, name, server, pair string) string {
 	t.Helper()
-	return c.give(t, name, fmt.Sprintf(`apiVersion: v1
+	return c.writeFile(t, name, fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
 - name: c
@@ -75,12 +74,12 @@ current-context: x
 `, server, pair, pair))
 }
 
-// otherIdentities points the API servers at another token webhook: its users come
-// in, and tokens that the former one knew mean nothing any more.
+// otherIdentities points the API servers at another token webhook. Its tokens are accepted, and
+// tokens of the former webhook are rejected.
 func otherIdentities(t *testing.T, c *composition) {
 	admin := c.admin("apiserver-1")
 	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil { // no controller makes the account of a namespace
+	if err != nil { // no controller creates the default account
 		if _, err = admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err == nil {
 			token, err = admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		}
@@ -89,7 +88,7 @@ func otherIdentities(t *testing.T, c *composition) {
 		t.Fatal(err)
 	}
 	const ada = "adas-token-0123456789"
-	who := func(server, bearer string) (string, error) {
+	username := func(server, bearer string) (string, error) {
 		config := c.config(server, "")
 		config.BearerToken = bearer
 		client, err := kubernetes.NewForConfig(config)
@@ -104,8 +103,8 @@ func otherIdentities(t *testing.T, c *composition) {
 	}
 	becomes := func(server, bearer, want string) {
 		t.Helper()
-		harness.Eventually(t, patience, "who is who at "+server, func() error {
-			got, err := who(server, bearer)
+		harness.Eventually(t, waitTimeout, "the identity at "+server, func() error {
+			got, err := username(server, bearer)
 			if want == "" && err != nil && strings.Contains(err.Error(), "Unauthorized") {
 				return nil
 			}
@@ -118,9 +117,9 @@ func otherIdentities(t *testing.T, c *composition) {
 	const account = "system:serviceaccount:default:default"
 	becomes("apiserver-1", token.Status.Token, account)
 	becomes("apiserver-1", ada, "")
-	// The same program, under another configuration: a file of tokens, and no
-	// service accounts. Its certificate has the name authn-webhook-0.
-	tokens := c.give(t, "tokens.csv", ada+",ada,uid-1,\"crew\"\n")
+	// The same program with another configuration: a token file and no service accounts. Its
+	// certificate has the name authn-webhook-0.
+	tokens := c.writeFile(t, "tokens.csv", ada+",ada,uid-1,\"crew\"\n")
 	c.run(t, "authn-webhook-0", "authn-webhook", []string{c.certificate("authn-webhook") + ":/certs:ro", tokens + ":/tokens.csv:ro",
 		c.kubeconfigFor(t, "other-authn.kubeconfig", "https://apiserver:6443", "authn-webhook-client") + ":/kubeconfig:ro"},
 		"--secure-port=6444", "--tls-cert-file=/certs/authn-webhook.crt", "--tls-private-key-file=/certs/authn-webhook.key", "--client-ca-file=/certs/client-ca.crt",
@@ -136,11 +135,10 @@ func otherIdentities(t *testing.T, c *composition) {
 	}
 }
 
-// controllersElsewhere runs the two controllers alone, with an API server that
-// nothing else belongs to.
+// controllersElsewhere runs the two controllers with a separate API server.
 func controllersElsewhere(t *testing.T, c *composition) {
 	pair := []string{"--tls-private-key-file=/certs/apiserver.key", "--tls-cert-file=/certs/apiserver.crt", "--client-ca-file=/certs/client-ca.crt"}
-	// It has one of the names of the certificate.
+	// The name apiserver-0 is in the certificate.
 	data := filepath.Join(c.state, "other-data")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		t.Fatal(err)
@@ -150,7 +148,7 @@ func controllersElsewhere(t *testing.T, c *composition) {
 		append(pair, "--data-dir=/data", "--authorization-mode=RBAC", "--service-cluster-ip-range=10.97.0.0/16",
 			"--service-account-issuer=https://other", "--service-account-signing-key-file=/certs/sa.key")...)
 	admin := c.admin("apiserver-0")
-	harness.Eventually(t, patience, "the other API server", func() error {
+	harness.Eventually(t, waitTimeout, "the other API server", func() error {
 		_, err := admin.CoreV1().Namespaces().Get(t.Context(), "kube-public", metav1.GetOptions{})
 		return err
 	})
@@ -177,26 +175,26 @@ func controllersElsewhere(t *testing.T, c *composition) {
 		c.run(t, s+"-0", s, []string{c.certificate(s) + ":/certs:ro", kubeconfig + ":/kubeconfig:ro"}, "--secure-port="+port,
 			"--tls-cert-file=/certs/"+s+".crt", "--tls-private-key-file=/certs/"+s+".key", "--client-ca-file=/certs/client-ca.crt", "--kubeconfig=/kubeconfig")
 	}
-	harness.Eventually(t, patience, "an expired token vanishes", func() error {
+	harness.Eventually(t, waitTimeout, "removal of the expired token", func() error {
 		_, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
 		if err == nil {
-			return errors.New("it is there")
+			return errors.New("the token still exists")
 		}
 		return nil
 	})
-	harness.Eventually(t, patience, "a signature", func() error {
+	harness.Eventually(t, waitTimeout, "a signature", func() error {
 		found, err := admin.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 		if err == nil && found.Data["jws-kubeconfig-aaaaaa"] == "" {
-			err = errors.New("none yet")
+			err = errors.New("not signed yet")
 		}
 		return err
 	})
 	if _, err := admin.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-aaaaaa", metav1.GetOptions{}); err != nil {
-		t.Errorf("a token that has not expired: %v", err)
+		t.Errorf("get a valid token: %v", err)
 	}
 }
 
-// chown gives a folder to whom containers run as.
+// chown changes the owner of a folder to the user of the containers.
 func chown(t *testing.T, path, user string) {
 	t.Helper()
 	var uid, gid int

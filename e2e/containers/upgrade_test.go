@@ -10,19 +10,18 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// agoEnv names the commit that an upgrade begins at.
-const agoEnv = "BINNACLE_CONTAINERS_FROM"
+// fromEnv names the commit at which an upgrade begins.
+const fromEnv = "BINNACLE_CONTAINERS_FROM"
 
-// TestUpgrade goes from older images to those of today and back, one container at a
-// time, under load. The services of the older ones are those of an older commit, as
-// far as the checkout has one; else the same programs under another tag, which the
-// log says.
-func TestUpgrade(t *testing.T) {
+// TestUpgradeAndRollback replaces older images by current ones and back, one container at a time,
+// under load. The older services come from an older commit. If the repository has none, the same
+// programs run under another tag, which the log says.
+func TestUpgradeAndRollback(t *testing.T) {
 	needForm(t, long)
 	needDocker(t)
 	needImages(t)
 	former := tag() + "-former"
-	from := os.Getenv(agoEnv)
+	from := os.Getenv(fromEnv)
 	if from == "" {
 		from = "HEAD~20"
 	}
@@ -32,7 +31,7 @@ func TestUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else {
-		t.Log("the checkout has no older commit: the same programs, under another tag")
+		t.Log("the repository has no older commit: using the same programs under another tag")
 		for _, s := range services() {
 			mustDocker(t, "image", "tag", imageOf(s), imagesPrefix+"/"+s+":"+former)
 		}
@@ -42,14 +41,13 @@ func TestUpgrade(t *testing.T) {
 	for _, to := range []string{tag(), former} {
 		begun := time.Now()
 		c.roll(to)
-		l.recovered("everything runs " + to)
-		t.Logf("everything runs %s after %s", to, time.Since(begun).Round(time.Second))
+		l.awaitRecovery("recovery with " + to)
+		t.Logf("all containers run %s after %s", to, time.Since(begun).Round(time.Second))
 	}
 	l.finish()
 }
 
-// roll replaces the containers by those of other images, each when the one before
-// is ready.
+// roll replaces the containers by those of other images, each after the previous one is ready.
 func (c *composition) roll(tag string) {
 	c.t.Helper()
 	client := c.etcd()
@@ -58,7 +56,7 @@ func (c *composition) roll(tag string) {
 		if !strings.HasPrefix(s, "etcd") {
 			continue
 		}
-		harness.Eventually(c.t, patience, s+" is a member again", func() error {
+		harness.Eventually(c.t, waitTimeout, s+" to be a member again", func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 			defer cancel()
 			_, err := client.Status(ctx, "https://"+s+":2379")

@@ -13,17 +13,16 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Case is one conversation. Every case runs in a namespace of its own, {ns},
-// created with a service account "default" before the first step and deleted
-// (without waiting) after the last. Names of cluster-scoped objects begin with
-// {ns}, so that cases can run side by side.
+// Case is one conversation. Every case runs in its own namespace, {ns}. The namespace is created
+// with a service account "default" before the first step and deleted without waiting after the
+// last. Names of cluster-scoped objects begin with {ns}, so that cases can run concurrently.
 type Case struct {
 	Name  string `yaml:"name"`
-	Area  string `yaml:"area"` // what it is counted under
+	Area  string `yaml:"area"` // the area of the tally
 	Steps []Step `yaml:"steps"`
 
 	File string   `yaml:"-"` // base name without suffix
-	Want []Answer `yaml:"-"` // one for each step
+	Want []Answer `yaml:"-"` // one answer per step
 	path string
 }
 
@@ -40,36 +39,36 @@ type Step struct {
 	JSON    any               `yaml:"json"`    // body given as YAML, sent as JSON
 	Save    map[string]string `yaml:"save"`    // variable: dotted path in the JSON answer
 	Watch   *Watch            `yaml:"watch"`   // read a stream instead of one answer
-	Retry   string            `yaml:"retry"`   // repeat until the wanted status comes, at most this long
+	Retry   string            `yaml:"retry"`   // repeat until the wanted status is returned, for at most this duration
 	Until   int               `yaml:"until"`   // the status to wait for while recording with retry
 	Ignore  []string          `yaml:"ignore"`  // dotted paths dropped before comparing; * matches any key or index
-	Only    []string          `yaml:"only"`    // compare these dotted paths alone
-	NoBody  bool              `yaml:"nobody"`  // compare status and headers alone
-	Show    []string          `yaml:"show"`    // further answer headers to compare
+	Only    []string          `yaml:"only"`    // compare only these dotted paths
+	NoBody  bool              `yaml:"nobody"`  // compare only status and headers
+	Show    []string          `yaml:"show"`    // further response headers to compare
 	Sleep   string            `yaml:"sleep"`   // wait before the request
 }
 
-// User is whom a step impersonates.
+// User is the impersonated user of a step.
 type User struct {
 	User   string   `yaml:"user"`
 	Groups []string `yaml:"groups"`
 }
 
-// Watch says how long a stream is read.
+// Watch limits how long a stream is read.
 type Watch struct {
 	Events int    `yaml:"events"` // stop after this many events
-	For    string `yaml:"for"`    // or after this long
+	For    string `yaml:"for"`    // or after this duration
 }
 
-// Answer is what is recorded and compared.
+// Answer is the recorded part of a response.
 type Answer struct {
 	Status  int                 `json:"status"`
 	Headers map[string][]string `json:"headers,omitempty"`
 	Body    any                 `json:"body,omitempty"`
 }
 
-// Load reads the cases among paths, each a case's file or a folder of such, whose
-// file name matches. Wanted answers are not read when recording.
+// Load reads the cases in paths whose file names match. Each path is a case file or a folder.
+// Wanted answers are not read when recording.
 func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error) {
 	var files []string
 	for _, p := range paths {
@@ -124,7 +123,7 @@ func load(file string, recording bool) (*Case, error) {
 		return nil, err
 	}
 	if len(c.Want) != len(c.Steps) {
-		return nil, fmt.Errorf("%d wanted answers for %d steps", len(c.Want), len(c.Steps))
+		return nil, fmt.Errorf("got %d wanted answers for %d steps", len(c.Want), len(c.Steps))
 	}
 	return c, nil
 }

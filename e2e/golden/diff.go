@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// wording matches a difference in the text of a message, for people alone.
+// wording matches a difference in the text of a message.
 var wording = regexp.MustCompile(`^\S*\.message: want ".*, got "`)
 
 func onlyWording(differences []string) bool {
 	return !slices.ContainsFunc(differences, func(line string) bool { return !wording.MatchString(line) })
 }
 
-// diff says where got differs from want, leaving out fields named skip.
+// diff returns the differences between got and want. It ignores fields named skip.
 func diff(want, got Answer, skip string) (out []string) {
 	if want.Status == http.StatusInternalServerError && got.Status >= http.StatusBadRequest && got.Status < http.StatusInternalServerError && lookup(want.Body, []string{"reason"}) == nil {
-		return nil // the reference answers a client's mistake with 500 and no reason: any 4xx is better
+		return nil // kube-apiserver answers a client error with 500 and no reason: any 4xx is correct
 	}
 	if want.Status != got.Status {
 		return []string{fmt.Sprintf("status: want %d, got %d: %.300s", want.Status, got.Status, text(got.Body))}
@@ -40,7 +40,7 @@ func diff(want, got Answer, skip string) (out []string) {
 	return out
 }
 
-// generic brings recorded and fresh bodies to the same types.
+// generic converts recorded and fresh bodies to the same types.
 func generic(v any) (out any) {
 	if err := json.Unmarshal([]byte(text(v)), &out); err != nil {
 		return err.Error()
@@ -62,7 +62,7 @@ func compare(at string, want, got any, skip string, out *[]string) {
 		}
 	}
 	if w, ok := want.(string); ok && skip != "" && at == "" {
-		// A body that is no JSON may be YAML.
+		// A body that is not JSON may be YAML.
 		if g, ok := got.(string); ok && withoutYAMLField(w, skip) == withoutYAMLField(g, skip) {
 			return
 		}
@@ -72,21 +72,20 @@ func compare(at string, want, got any, skip string, out *[]string) {
 	}
 }
 
-// young is the age of an object that was made by the conversation, which a busy machine may draw out.
+// young matches the age of an object that the case created. A slow machine may increase it.
 var young = regexp.MustCompile(`^\d{1,2}s$`)
 
-// sameAge tells whether two cells of a table are ages that differ by how fast the machine was.
+// sameAge reports whether two cells of a table are both young ages.
 func sameAge(at string, want, got any) bool {
 	w, isText := want.(string)
 	g, too := got.(string)
 	return isText && too && strings.Contains(at, ".cells[") && young.MatchString(w) && young.MatchString(g)
 }
 
-// withoutYAMLField cuts the block of a field out of a YAML text, wherever it
-// stands.
+// withoutYAMLField removes all blocks of a field from a YAML text.
 func withoutYAMLField(doc, field string) string {
 	var kept []string
-	inside := -1 // the indentation of the field that is being cut
+	inside := -1 // indentation of the removed field
 	for line := range strings.SplitSeq(doc, "\n") {
 		bare := strings.TrimLeft(line, " ")
 		indent := len(line) - len(bare)

@@ -10,19 +10,19 @@ import (
 	"binnacle/e2e/harness"
 )
 
-const sideBySide = 4
+const concurrency = 4
 
-// TestGolden plays all cases against a fresh server and holds them against
-// known-differences.yaml, from both sides.
+// TestGolden replays all cases against a fresh server. A difference must be listed in
+// known-differences.yaml, and a listed one must exist.
 func TestGolden(t *testing.T) { playFolder(t, "cases", nil) }
 
-// TestGoldenAlpha plays the cases of what is off by default.
+// TestGoldenAlpha replays the cases for features that are disabled by default.
 func TestGoldenAlpha(t *testing.T) {
 	playFolder(t, "cases-alpha", nil, "--feature-gates=MutatingAdmissionPolicy=true,DynamicResourceAllocation=true,DRADeviceTaints=true",
 		"--runtime-config=admissionregistration.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true")
 }
 
-// TestGoldenOnMemoryStore plays the cases that write most.
+// TestGoldenOnMemoryStore replays the cases with most writes.
 func TestGoldenOnMemoryStore(t *testing.T) {
 	playFolder(t, "cases", regexp.MustCompile("^(apply|crud|patch)"), "--storage-backend=memory")
 }
@@ -39,13 +39,13 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 	}
 	if folder == "cases" && match == nil {
 		for _, stray := range known.Unknown(cases) {
-			t.Errorf("known-differences.yaml: there is no %s", stray)
+			t.Errorf("known-differences.yaml: unknown step %s", stray)
 		}
 	}
-	// Beside the reference there was no kube-controller-manager, which writes statuses.
+	// The recording ran without kube-controller-manager, which writes statuses.
 	flags = append(flags, "--enable-bootstrap-token-auth", "--check-admission-policy-types=false")
 	server := harness.StartServer(t, harness.WithServiceAccounts(), harness.WithFlags(flags...))
-	// A version of before the start is too old, as it was for the reference.
+	// After a restart, resource versions from before it are too old, as in the recording.
 	server.Restart()
 	cert, err := tls.X509KeyPair(server.Admin.Cert, server.Admin.Key)
 	if err != nil {
@@ -70,7 +70,7 @@ func playFolder(t *testing.T, folder string, match *regexp.Regexp, flags ...stri
 	t.Log("\n" + report.String())
 }
 
-// play runs the cases side by side and returns their results by file.
+// play runs the cases concurrently and returns their results by file.
 func play(t *testing.T, runner *golden.Runner, cases []*golden.Case) map[string][]golden.Result {
 	t.Helper()
 	type played struct {
@@ -79,7 +79,7 @@ func play(t *testing.T, runner *golden.Runner, cases []*golden.Case) map[string]
 		err     error
 	}
 	waiting, done := make(chan *golden.Case), make(chan played)
-	for range sideBySide {
+	for range concurrency {
 		go func() {
 			for c := range waiting {
 				results, err := runner.Run(c)

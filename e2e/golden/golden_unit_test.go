@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDiff(t *testing.T) {
+func TestDiffReportsDifferences(t *testing.T) {
 	object := func(fields string) Answer {
 		return Answer{Status: 200, Body: map[string]any{"a": fields, "managedFields": []any{fields}}}
 	}
@@ -38,13 +38,13 @@ func TestDiff(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			lines := diff(tc.want, tc.got, tc.skip)
 			if len(lines) != tc.wantLines || onlyWording(lines) != tc.substance {
-				t.Errorf("want %d lines, in substance equal: %v; got %q", tc.wantLines, tc.substance, lines)
+				t.Errorf("got %q, want %d lines, equal in substance: %v", lines, tc.wantLines, tc.substance)
 			}
 		})
 	}
 }
 
-func TestNormal(t *testing.T) {
+func TestNormalReplacesVolatileValues(t *testing.T) {
 	vars := map[string]string{"ns": "g-case-1"}
 	got := normal(map[string]any{
 		"uid": "2cfd0c7e-76a7-4b7c-a5a9-5a2c5bd9bd10", "resourceVersion": "12", "continue": "abc", "generateName": "p-", "name": "p-x7",
@@ -52,11 +52,11 @@ func TestNormal(t *testing.T) {
 	}, vars)
 	want := `{"continue":"<continue>","generateName":"p-","list":["at <time> in {ns}","<cluster-ip>","too old resource version: 5 (1234)"],"name":"p-<random>","resourceVersion":"<rv>","uid":"<uid>"}`
 	if plain := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">").Replace(text(got)); plain != want {
-		t.Errorf("want %s\ngot  %s", want, plain)
+		t.Errorf("got  %s\nwant %s", plain, want)
 	}
 }
 
-func TestKnownDifferences(t *testing.T) {
+func TestKnownDifferencesAreChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "known.yaml")
 	write := func(s string) {
 		if err := os.WriteFile(file, []byte(s), 0o600); err != nil {
@@ -70,7 +70,7 @@ func TestKnownDifferences(t *testing.T) {
 	} {
 		write(bad)
 		if _, err := LoadKnown(file); err == nil {
-			t.Errorf("%q: no error", bad)
+			t.Errorf("%q: got no error", bad)
 		}
 	}
 	write("- {case: a, step: 1, reason: x}\n- {case: b, step: 3, reason: y}")
@@ -87,10 +87,10 @@ func TestKnownDifferences(t *testing.T) {
 		{1, false, false}, {1, true, true}, {2, true, false}, {2, false, true},
 	} {
 		if err := known.Check(Result{Case: c, Step: tc.step, Substance: tc.substance}); (err != nil) != tc.wantErr {
-			t.Errorf("step %d, agrees %v: %v", tc.step, tc.substance, err)
+			t.Errorf("step %d, agrees %v: got %v", tc.step, tc.substance, err)
 		}
 	}
 	if strays := known.Unknown([]*Case{c}); len(strays) != 1 || strays[0] != "b step 3" {
-		t.Errorf("want b step 3 alone, got %q", strays)
+		t.Errorf("got %q, want b step 3", strays)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// KnownDifference is a step that is known to differ from the reference, and why.
+// KnownDifference is a step with an accepted difference, and the reason.
 type KnownDifference struct {
-	Case   string `yaml:"case"` // its file's name without suffix
+	Case   string `yaml:"case"` // file name without suffix
 	Step   int    `yaml:"step"` // from 1
 	Reason string `yaml:"reason"`
 }
@@ -22,7 +22,7 @@ type stepID struct {
 	step int
 }
 
-// KnownDifferences are the steps of a list, for checking results against.
+// KnownDifferences maps steps to the reasons of their differences.
 type KnownDifferences map[stepID]string
 
 // LoadKnown reads a YAML list of known differences.
@@ -41,15 +41,15 @@ func LoadKnown(file string) (KnownDifferences, error) {
 	for _, d := range list {
 		id := stepID{d.Case, d.Step}
 		if _, twice := known[id]; twice || d.Reason == "" {
-			return nil, fmt.Errorf("%s: %s step %d stands there twice or without a reason", file, d.Case, d.Step)
+			return nil, fmt.Errorf("%s: %s step %d is a duplicate or has no reason", file, d.Case, d.Step)
 		}
 		known[id] = d.Reason
 	}
 	return known, nil
 }
 
-// Check holds a result against the list from both sides: a step that differs
-// must be listed, and a listed one must differ.
+// Check returns an error for a step that differs and is not listed, and for a listed step that does
+// not differ.
 func (k KnownDifferences) Check(r Result) error {
 	reason, listed := k[stepID{r.Case.File, r.Step}]
 	switch {
@@ -61,7 +61,7 @@ func (k KnownDifferences) Check(r Result) error {
 	return nil
 }
 
-// Unknown returns those of the list that are no step of any of the cases.
+// Unknown returns the listed steps that none of the cases has.
 func (k KnownDifferences) Unknown(cases []*Case) (strays []string) {
 	steps := map[string]int{}
 	for _, c := range cases {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// answer is what of a response is compared.
+// answer returns the compared parts of a response.
 func answer(s Step, resp *http.Response, raw []byte, vars map[string]string) Answer {
 	a := Answer{Status: resp.StatusCode, Headers: map[string][]string{}}
 	for _, k := range append([]string{"Content-Type", "Warning"}, s.Show...) {
@@ -47,7 +47,7 @@ var (
 	ip10   = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 )
 
-// scrub replaces what differs from run to run within a text.
+// scrub replaces parts of a text that differ between runs.
 func scrub(s string, vars map[string]string) string {
 	s = uuid.ReplaceAllString(s, "<uid>")
 	s = stamp.ReplaceAllString(s, "<time>")
@@ -61,7 +61,7 @@ func scrub(s string, vars map[string]string) string {
 	return s
 }
 
-// normal replaces what differs from run to run by a placeholder.
+// normal replaces values that differ between runs by placeholders.
 func normal(v any, vars map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:
@@ -103,14 +103,14 @@ func text(v any) string {
 	return string(b)
 }
 
-// lookup returns what stands at a path, or nil.
+// lookup returns the value at a path, or nil.
 func lookup(v any, p []string) any {
 	if len(p) == 0 {
 		return v
 	}
 	switch t := v.(type) {
 	case map[string]any:
-		// A key may itself hold dots: try the longest join first.
+		// A key may contain dots: try the longest join first.
 		for n := len(p); n > 0; n-- {
 			if x, ok := t[strings.Join(p[:n], ".")]; ok {
 				return lookup(x, p[n:])
@@ -132,7 +132,7 @@ func lookup(v any, p []string) any {
 	return nil
 }
 
-// drop removes what stands at a path; * is any key or index.
+// drop removes the value at a path; * matches any key or index.
 func drop(v any, p []string) {
 	if len(p) == 0 {
 		return

@@ -18,21 +18,21 @@ const (
 	maxNamespace   = 60
 )
 
-// Runner sends the requests of cases to one server. It may run several cases at
-// once; cases with fixed bootstrap token ids must not run twice at once.
+// Runner sends the requests of cases to a server. It may run several cases concurrently, except
+// cases with the same fixed bootstrap token IDs.
 type Runner struct {
 	// Server is the base URL. Its certificate is not verified.
 	Server string
-	// Skip is a field name left out of the comparison wherever it stands.
+	// Skip is a field name to ignore in all comparisons.
 	Skip string
 
-	admin, nobody *http.Client
+	admin, anonymous *http.Client
 }
 
-// NewRunner returns a runner whose requests carry a client certificate of a user
-// in system:masters: it makes a namespace per case and impersonates users.
+// NewRunner returns a runner with a client certificate of a user in system:masters, which it needs
+// to create namespaces and impersonate users.
 func NewRunner(server string, admin tls.Certificate) *Runner {
-	return &Runner{Server: server, admin: client(admin), nobody: client()}
+	return &Runner{Server: server, admin: client(admin), anonymous: client()}
 }
 
 func client(certs ...tls.Certificate) *http.Client {
@@ -42,22 +42,21 @@ func client(certs ...tls.Certificate) *http.Client {
 	}}
 }
 
-// Result is how one step went.
+// Result is the result of one step.
 type Result struct {
 	Case *Case
 	Step int // from 1
 	Got  Answer
-	// Differences is empty when the step agrees to the letter.
+	// Differences is empty if the step agrees to the letter.
 	Differences []string
-	// Substance says that at most the wording of messages differs.
+	// Substance reports whether at most the wording of messages differs.
 	Substance bool
 }
 
-// Request is the step's request as written.
+// Request returns the step's request as written.
 func (r Result) Request() string { return r.Case.Steps[r.Step-1].Request }
 
-// Run plays a case and compares each answer with the wanted one, if there are
-// wanted ones.
+// Run replays a case and compares each answer with the wanted one, if it exists.
 func (r *Runner) Run(c *Case) ([]Result, error) {
 	vars := map[string]string{"ns": namespaceFor(c)}
 	if err := r.prepare(vars["ns"]); err != nil {
@@ -114,8 +113,7 @@ func (r *Runner) create(path, object string) error {
 	return err
 }
 
-// remove deletes a case's namespace. Without a namespace controller it stays,
-// terminating.
+// remove deletes a case's namespace. Without a namespace controller it stays in phase Terminating.
 func (r *Runner) remove(ns string) {
 	_, _, _ = r.send(r.admin, http.MethodDelete, "/api/v1/namespaces/"+ns, nil, "")
 }
@@ -127,7 +125,7 @@ func expand(s string, vars map[string]string) string {
 	return s
 }
 
-// message is a step's request with everything filled in.
+// message is a step's request after substitution.
 type message struct {
 	client       *http.Client
 	method, path string
@@ -160,7 +158,7 @@ func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 		}
 	}
 	if s.Anon || s.Token != "" {
-		m.client = r.nobody
+		m.client = r.anonymous
 	}
 	if s.Token != "" {
 		m.header["Authorization"] = "Bearer " + expand(s.Token, vars)
@@ -169,7 +167,7 @@ func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 }
 
 func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, error) {
-	// A step may say that its meaning depends on time passing.
+	// The meaning of a step may depend on the passage of time.
 	if d, err := time.ParseDuration(s.Sleep); err == nil {
 		<-time.After(d)
 	}
@@ -183,7 +181,7 @@ func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, 
 		wanted = want.Status
 	}
 	for start := time.Now(); ; <-time.After(retryInterval) {
-		a, raw, err := r.ask(m, s, vars)
+		a, raw, err := r.exchange(m, s, vars)
 		again := time.Since(start) < limit
 		if again && (err != nil || a.Status != wanted) {
 			continue
@@ -195,7 +193,7 @@ func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, 
 	}
 }
 
-func (r *Runner) ask(m message, s Step, vars map[string]string) (Answer, []byte, error) {
+func (r *Runner) exchange(m message, s Step, vars map[string]string) (Answer, []byte, error) {
 	if s.Watch != nil {
 		a, err := r.stream(m, s, vars)
 		return a, nil, err
@@ -267,7 +265,7 @@ func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, erro
 	for s.Watch.Events == 0 || len(events) < s.Watch.Events {
 		var e any
 		if dec.Decode(&e) != nil {
-			break // the end of the stream, or of the time for it
+			break // end of the stream or of the time limit
 		}
 		events = append(events, e)
 	}

@@ -12,8 +12,8 @@ const shownDifferences = 6
 // Tally counts steps that agree, by area.
 type Tally map[string]*Count
 
-// Count is what a tally says about one area: Letter agrees in everything,
-// Substance in everything but the wording of messages.
+// Count is the tally of one area. Letter counts steps without differences, and Substance those in
+// which at most the wording of messages differs.
 type Count struct{ Steps, Letter, Substance int }
 
 // Add counts results.
@@ -34,7 +34,7 @@ func (t Tally) Add(results []Result) {
 	}
 }
 
-// Total is the count over all areas.
+// Total returns the count over all areas.
 func (t Tally) Total() Count {
 	var all Count
 	for _, c := range t {
@@ -59,7 +59,7 @@ func (t Tally) Write(w io.Writer) error {
 	return line("all", t.Total())
 }
 
-// Describe says how a step differs, in a few lines or, with full, all of them.
+// Describe returns the differences of a step: all if full is true, otherwise the first few.
 func (r Result) Describe(full bool) string {
 	word := "DIFF"
 	if r.Substance {

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// suiteGroup is the group of the suite's own services, and suiteUser how
-	// their names begin.
+	// suiteGroup is the group of the suite's services, and suiteUser the prefix of their user
+	// names.
 	suiteGroup = "system:binnacle"
 	suiteUser  = "system:binnacle:"
 )
 
-// Authority is a service that an API server asks, in a process of its own.
+// Authority is a webhook service that an API server calls, in its own process.
 type Authority struct {
 	*Process
 	Addr   string // where it listens, host:port
@@ -30,8 +30,7 @@ type Authority struct {
 	args   []string
 }
 
-// NewAuthority prepares a service that follows a server, and answers that server
-// alone.
+// NewAuthority prepares a service that uses s and accepts only s as a client.
 func NewAuthority(t testing.TB, s *Server, p Program, flags ...string) *Authority {
 	t.Helper()
 	port, serving := FreePort(t), s.PKI.Serving(string(p))
@@ -50,15 +49,15 @@ func NewAuthority(t testing.TB, s *Server, p Program, flags ...string) *Authorit
 	return a
 }
 
-// Start runs the service, again if it ran before, until it is ready.
+// Start starts or restarts the service and waits until it is ready.
 func (a *Authority) Start() {
 	a.t.Helper()
 	a.Process.Start(a.args...)
 	a.waitUntil("ready", func() error { return expectOK(a.client, "https://"+a.Addr+"/readyz") })
 }
 
-// WithAuthorizationConfig lets the server decide by an AuthorizationConfiguration
-// in which KUBECONFIG stands for a file by which it reaches the service at addr.
+// WithAuthorizationConfig makes the server use an AuthorizationConfiguration. KUBECONFIG in its
+// content stands for the path of a kubeconfig for the service at addr.
 func WithAuthorizationConfig(addr, content string) Option {
 	return func(s *Server) {
 		file := filepath.Join(s.t.TempDir(), "authorization.yaml")
@@ -70,7 +69,7 @@ func WithAuthorizationConfig(addr, content string) Option {
 	}
 }
 
-// WithAccessWebhook lets the server ask the service at addr alone who may do what.
+// WithAccessWebhook makes the server authorize requests only with the service at addr.
 func WithAccessWebhook(addr string) Option {
 	return func(s *Server) {
 		s.drop("--authorization-mode")
@@ -78,18 +77,19 @@ func WithAccessWebhook(addr string) Option {
 	}
 }
 
-// drop takes a flag away.
+// drop removes a flag.
 func (s *Server) drop(flag string) {
 	s.args = slices.DeleteFunc(s.args, func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") })
 }
 
-// webhookKubeconfig is how the server reaches a service that it asks.
+// webhookKubeconfig writes the server's kubeconfig for the webhook service at addr and returns its
+// path.
 func (s *Server) webhookKubeconfig(addr string) string {
 	s.t.Helper()
-	who := s.PKI.Client(suiteUser+"apiserver", suiteGroup)
+	client := s.PKI.Client(suiteUser+"apiserver", suiteGroup)
 	c := clientcmdapi.NewConfig()
 	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: "https://" + addr, CertificateAuthority: s.PKI.CA}
-	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificate: who.CertFile, ClientKey: who.KeyFile}
+	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificate: client.CertFile, ClientKey: client.KeyFile}
 	c.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	c.CurrentContext = "e2e"
 	path := filepath.Join(s.t.TempDir(), "webhook.kubeconfig")
@@ -99,8 +99,7 @@ func (s *Server) webhookKubeconfig(addr string) string {
 	return path
 }
 
-// Trust lets the service, before it starts, be asked by a server that it does not
-// follow.
+// Trust makes the service accept calls of s although it uses another server. Call it before Start.
 func (a *Authority) Trust(s *Server) {
 	a.t.Helper()
 	serving := s.PKI.Serving(a.name)

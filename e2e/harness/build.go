@@ -11,17 +11,16 @@ import (
 	"testing"
 )
 
-// BinDirEnv names a folder of finished binaries, which are then used instead of
-// building them.
+// BinDirEnv names a folder of binaries to use instead of building them.
 const BinDirEnv = "BINNACLE_BIN_DIR"
 
-// kubectlVersion is what kubectl says about itself; the linker sets it.
+// kubectlVersion is the version that kubectl reports. The linker sets it.
 const kubectlVersion = "v1.33.13"
 
-// A Program is something that the harness can build and run.
+// A Program is a binary that the harness can build and run.
 type Program string
 
-// The programs under test, and the stock ones that they are tested with.
+// The programs under test and the stock programs that they are tested with.
 const (
 	APIServer       Program = "apiserver"
 	AuthnWebhook    Program = "authn-webhook"
@@ -30,28 +29,27 @@ const (
 	BootstrapSigner Program = "bootstrapsigner"
 	Controllers     Program = "controllers"
 	Console         Program = "console"
-	Everything      Program = "binnacle" // all services in one
-	Supervisor      Program = "local"    // of the whole suite on one machine
-	Certificates    Program = "certs"    // makes those of a suite
+	Everything      Program = "binnacle" // all services in one binary
+	Supervisor      Program = "local"    // runs the whole suite on one machine
+	Certificates    Program = "certs"    // creates the certificates of a suite
 	Images          Program = "images"
 	Compose         Program = "compose"        // runs the suite in containers
-	Balancer        Program = "balancer"       // spreads connections over instances there
+	Balancer        Program = "balancer"       // spreads connections over instances in containers
 	Helm            Program = "helm"           // renders charts
-	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
-	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
-	KubeletServer   Program = "kubelet"        // its containers are processes
+	AccessExample   Program = "access-webhook" // replaces authz-webhook
+	TokenWebhook    Program = "token-webhook"  // replaces authn-webhook
+	KubeletServer   Program = "kubelet"        // runs containers as processes
 	EtcdServer      Program = "etcd"
 	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
-	H2Spec          Program = "h2spec"          // conformance of HTTP/2
-	Extension       Program = "extension"       // server of aggregated APIs
-	SampleServer    Program = "sampleapiserver" // Kubernetes' example of one
+	H2Spec          Program = "h2spec"          // HTTP/2 conformance
+	Extension       Program = "extension"       // extension API server
+	SampleServer    Program = "sampleapiserver" // Kubernetes' example of an extension API server
 )
 
 var built sync.Map // Program → func() (string, error)
 
-// Binary returns the path of a program, which it builds first if it is not up
-// to date.
+// Binary returns the path of a program. It builds the program first if it is not up to date.
 func Binary(t testing.TB, p Program) string {
 	t.Helper()
 	build, _ := built.LoadOrStore(p, sync.OnceValues(func() (string, error) { return locate(p) }))
@@ -79,7 +77,7 @@ func locate(p Program) (string, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return "", err
 	}
-	// The test packages run side by side, in a process each.
+	// The test packages run concurrently in separate processes.
 	unlock, err := lockFile(filepath.Join(out, "."+string(p)+".lock"))
 	if err != nil {
 		return "", err
@@ -87,7 +85,7 @@ func locate(p Program) (string, error) {
 	defer unlock()
 	path := filepath.Join(out, string(p))
 	dir, source := project, "./services/"+string(p)
-	flags := "-s -w" // as they are released, which images are weighed by
+	flags := "-s -w" // as in releases; the tests of image sizes need this
 	switch p {
 	case Everything:
 		source = "./cmd/binnacle"
@@ -112,17 +110,17 @@ func locate(p Program) (string, error) {
 	case EtcdServer, NATSServer, H2Spec:
 		dir, source = module, "./cmd/"+string(p)
 	}
-	// The go command leaves a file alone that is up to date.
+	// The go command does not rewrite a file that is up to date.
 	cmd := exec.Command("go", "build", "-o", path, "-ldflags="+flags, source)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in releases
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", source, err, output)
 	}
 	return path, nil
 }
 
-// Project is the folder of the project.
+// Project returns the root folder of the project.
 func Project(t testing.TB) string {
 	t.Helper()
 	module, err := moduleDir()
@@ -145,7 +143,7 @@ func moduleDir() (string, error) {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("the working directory is not in the e2e module")
+			return "", errors.New("working directory is not in the e2e module")
 		}
 		dir = parent
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Checkout is a worktree of a commit, which goes with the test; it is "" where this
-// checkout has no such commit.
+// Checkout creates a worktree of a revision, which is removed with the test. It returns "" if the
+// repository has no such commit.
 func Checkout(t testing.TB, revision string) (dir, commit string) {
 	t.Helper()
 	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")
@@ -39,17 +39,17 @@ func git(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// former guards what is built of other commits, by name.
+// former guards the binaries of other commits.
 var former sync.Mutex
 
-// BinaryOf is a service as it was at a commit, which is built once.
+// BinaryOf returns the path of a service as of a commit. Each is built once.
 func BinaryOf(t testing.TB, revision string, p Program) string {
 	t.Helper()
 	former.Lock()
 	defer former.Unlock()
 	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")
 	if err != nil {
-		t.Fatalf("the checkout has no commit %s", revision)
+		t.Fatalf("the repository has no commit %s", revision)
 	}
 	path := filepath.Join(Project(t), "bin", "e2e", fmt.Sprintf("%s-%.12s", p, commit))
 	if _, err := os.Stat(path); err == nil {

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// A clock is wrong in one process alone: its program is built with a package time that
-// adds to the wall clock what a file says, which is memory of the program. What measures
-// how long things take, the monotonic clock, is right. Nothing outside the programs could
-// lie to them, which ask a page of the kernel's for the time and not the kernel.
+// A process can have a wrong clock. Its program is built with a package time that adds an offset
+// from a memory-mapped file to the wall clock. The monotonic clock stays correct. The programs read
+// the time from a page of the kernel without a system call, so the clock cannot be changed from
+// outside.
 
-// clockEnv names the file, to programs that WithClock runs.
+// clockEnv names the file for programs that WithClock runs.
 const clockEnv = "BINNACLE_CLOCK"
 
-// Clock is the wall clock of processes.
+// Clock is the wall clock of some processes.
 type Clock struct {
 	t    testing.TB
 	path string
 }
 
-// NewClock makes a clock that is right.
+// NewClock returns a clock without an offset.
 func NewClock(t testing.TB) *Clock {
 	t.Helper()
 	c := &Clock{t: t, path: filepath.Join(t.TempDir(), "clock")}
@@ -36,7 +36,7 @@ func NewClock(t testing.TB) *Clock {
 	return c
 }
 
-// Set lets the clock jump so that it is ahead by whole seconds, or behind.
+// Set makes the clock jump to an offset in whole seconds, positive or negative.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
 	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -50,7 +50,7 @@ func (c *Clock) Set(ahead time.Duration) {
 	}
 }
 
-// WithClock runs the server by a clock of its own.
+// WithClock runs the server with a clock of its own.
 func WithClock(c *Clock) Option {
 	return func(s *Server) {
 		s.path = shiftable(s.t, APIServer)
@@ -61,17 +61,17 @@ func WithClock(c *Clock) Option {
 //go:embed testdata/shift.go.txt
 var shiftSource []byte
 
-// What time.Now asks, and what it asks then.
+// The statement of time.Now that reads the clock, and its replacement.
 const (
-	asksSystem = "\tsec, nsec, mono := runtimeNow()\n"
-	asksShift  = asksSystem + "\tsec += wrongBy()\n"
+	readClock        = "\tsec, nsec, mono := runtimeNow()\n"
+	readShiftedClock = readClock + "\tsec += wrongBy()\n"
 )
 
-// building guards what is built with another package time.
+// building serializes builds with another package time.
 var building sync.Mutex
 
-// shiftable is a service whose clock can be wrong. Everything in it is compiled for that,
-// as everything may hold parts of package time; the go command keeps what it compiled.
+// shiftable returns the path of a service whose clock can be shifted. All its packages are
+// recompiled because package time may be inlined anywhere. The go command caches the result.
 func shiftable(t testing.TB, p Program) string {
 	t.Helper()
 	building.Lock()
@@ -103,8 +103,8 @@ func goCommand(project string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// shiftOverlay writes into dir what the go command is to read in place of package time,
-// and returns the name of its list.
+// shiftOverlay writes the replacements for files of package time into dir and returns the name of
+// the overlay file.
 func shiftOverlay(project, dir string) (string, error) {
 	root, err := goCommand(project, "env", "GOROOT").Output()
 	if err != nil {
@@ -115,12 +115,12 @@ func shiftOverlay(project, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if strings.Count(string(original), asksSystem) != 1 {
-		return "", fmt.Errorf("%s asks the system for the time in another way than %q", folder, asksSystem)
+	if strings.Count(string(original), readClock) != 1 {
+		return "", fmt.Errorf("%s does not contain %q exactly once", folder, readClock)
 	}
 	list := struct{ Replace map[string]string }{map[string]string{}}
 	for name, source := range map[string][]byte{
-		"time.go":  []byte(strings.Replace(string(original), asksSystem, asksShift, 1)),
+		"time.go":  []byte(strings.Replace(string(original), readClock, readShiftedClock, 1)),
 		"shift.go": shiftSource,
 	} {
 		file := filepath.Join(dir, name)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// EverythingFor is the program that holds all services, built for an architecture.
+// EverythingFor returns the path of the binary with all services, built for an architecture.
 func EverythingFor(t testing.TB, arch string) string {
 	t.Helper()
 	dir := filepath.Join(Project(t), "bin", "e2e")
@@ -22,7 +22,7 @@ func EverythingFor(t testing.TB, arch string) string {
 	defer unlock()
 	path := filepath.Join(dir, name)
 	cmd := exec.Command("go", "build", "-o", path, "-ldflags=-s -w", "./cmd/binnacle")
-	cmd.Dir, cmd.Env = Project(t), append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0") // as it is released
+	cmd.Dir, cmd.Env = Project(t), append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0") // as in releases
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build binnacle for %s: %v\n%s", arch, err, out)
 	}

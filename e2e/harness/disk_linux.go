@@ -12,8 +12,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// StartDisk mounts a disk, which goes with the test, or returns why none can be mounted
-// here. Start what writes to it afterwards, so that it ends before.
+// StartDisk mounts a disk, which is unmounted with the test, or returns why none can be mounted
+// here. Start the processes that write to it afterwards, so that they end before the disk.
 func StartDisk(t testing.TB) (*Disk, error) {
 	t.Helper()
 	d := &Disk{Dir: t.TempDir()}
@@ -25,7 +25,7 @@ func StartDisk(t testing.TB) (*Disk, error) {
 	root.RootNode = node
 	server, err := fs.Mount(d.Dir, node, &fs.Options{MountOptions: fuse.MountOptions{FsName: "binnacle-e2e", DirectMount: syscall.Geteuid() == 0}})
 	if err != nil {
-		return nil, fmt.Errorf("no disk that can fail can be mounted here: %w", err)
+		return nil, fmt.Errorf("cannot mount a FUSE file system: %w", err)
 	}
 	t.Cleanup(func() {
 		d.Slow(0)
@@ -36,19 +36,18 @@ func StartDisk(t testing.TB) (*Disk, error) {
 	return d, nil
 }
 
-// Disk is a folder on a disk that becomes slow, or full, when a test says so. A full
-// one takes no write, not even to blocks that a file has already, as where blocks are
-// given when they are written (thin volumes, copy on write).
+// Disk is a folder on a disk that a test can make slow or full. A full disk rejects every write,
+// even to blocks that a file already has, as on thin volumes and copy-on-write file systems.
 type Disk struct {
 	Dir   string
 	delay atomic.Int64
 	full  atomic.Bool
 }
 
-// Slow lets each flush take so long, 0 as long as it takes.
+// Slow delays each flush by delay; 0 removes the delay.
 func (d *Disk) Slow(delay time.Duration) { d.delay.Store(int64(delay)) }
 
-// Fill makes the disk full, or gives it space again.
+// Fill makes the disk full, or frees it.
 func (d *Disk) Fill(full bool) { d.full.Store(full) }
 
 func (d *Disk) space() syscall.Errno {
@@ -92,7 +91,7 @@ type diskFile struct {
 	disk *Disk
 }
 
-// PassthroughFd implements fs.FilePassthroughFder: the kernel passes nothing by.
+// PassthroughFd implements fs.FilePassthroughFder. It keeps the kernel from bypassing Write.
 func (f *diskFile) PassthroughFd() (int, bool) { return 0, false }
 
 // Write implements fs.FileWriter.

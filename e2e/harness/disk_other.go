@@ -10,10 +10,10 @@ import (
 
 // StartDisk returns why no disk can be mounted here.
 func StartDisk(testing.TB) (*Disk, error) {
-	return nil, errors.New("disks that fail are mounted on Linux alone")
+	return nil, errors.New("fault-injecting disks need Linux")
 }
 
-// Disk is a folder on a disk that becomes slow, or full, when a test says so.
+// Disk is a folder on a disk that a test can make slow or full.
 type Disk struct{ Dir string }
 
 // Slow does nothing here.

@@ -10,7 +10,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-func TestDisk(t *testing.T) {
+func TestFullDiskRejectsWrites(t *testing.T) {
 	d, err := harness.StartDisk(t)
 	if err != nil {
 		t.Skip(err)
@@ -24,7 +24,7 @@ func TestDisk(t *testing.T) {
 	write := func(want error) {
 		t.Helper()
 		if _, err := f.WriteString("text"); !errors.Is(err, want) {
-			t.Errorf("write: %v, not %v", err, want)
+			t.Errorf("write: got %v, want %v", err, want)
 		}
 		if err := f.Sync(); err != nil {
 			t.Errorf("sync: %v", err)
@@ -34,11 +34,11 @@ func TestDisk(t *testing.T) {
 	d.Fill(true)
 	write(syscall.ENOSPC)
 	if _, err := os.Create(path + "2"); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("create: %v", err)
+		t.Errorf("create: got %v, want ENOSPC", err)
 	}
 	d.Fill(false)
 	write(nil)
 	if content, err := os.ReadFile(path); err != nil || string(content) != "texttext" {
-		t.Errorf("%q, %v", content, err)
+		t.Errorf("read: got %q, %v, want texttext", content, err)
 	}
 }

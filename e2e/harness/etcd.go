@@ -14,18 +14,18 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Etcd is an etcd server in a process of its own.
+// Etcd is an etcd server in its own process.
 type Etcd struct {
 	*Process
 	Endpoint string
 	name     string
 	peer     string
-	health   string // what says whether it is healthy
+	health   string // base URL of the health endpoint
 	tls      *tls.Config
 	args     []string
 }
 
-// StartEtcd starts an etcd, with further flags, and waits until it is healthy.
+// StartEtcd starts an etcd with further flags and waits until it is healthy.
 func StartEtcd(t testing.TB, flags ...string) *Etcd {
 	t.Helper()
 	e := newEtcd(t, "e2e")
@@ -35,8 +35,8 @@ func StartEtcd(t testing.TB, flags ...string) *Etcd {
 	return e
 }
 
-// StartSecureEtcd starts an etcd that clients reach by TLS, with certificates of an
-// authority on both sides, and waits until it is healthy. Serving is what it shows.
+// StartSecureEtcd starts an etcd with mutual TLS and waits until it is healthy. Both sides have
+// certificates of pki. It returns the serving certificate.
 func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
 	t.Helper()
 	e, serving = newEtcd(t, "e2e"), pki.Serving("etcd")
@@ -47,7 +47,7 @@ func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
 	}
 	e.health = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
 	e.Endpoint = strings.Replace(e.Endpoint, "http:", "https:", 1)
-	// A test's certificates end, not those of the test.
+	// A test may let the serving certificate expire; the test's own client still connects.
 	e.tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
 	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peer, "--listen-metrics-urls="+e.health,
 		"--listen-client-urls="+e.Endpoint, "--advertise-client-urls="+e.Endpoint,
@@ -56,8 +56,8 @@ func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
 	return e, serving
 }
 
-// StartEtcdCluster starts a cluster of n members, whose data are in the given folders
-// as far as there are any, and waits until they are healthy.
+// StartEtcdCluster starts a cluster of n members and waits until they are healthy. Member i keeps
+// its data in folders[i], if there is one.
 func StartEtcdCluster(t testing.TB, n int, folders ...string) []*Etcd {
 	t.Helper()
 	var members []*Etcd
@@ -76,7 +76,7 @@ func StartEtcdCluster(t testing.TB, n int, folders ...string) []*Etcd {
 	return members
 }
 
-// StartTogether starts members none of which is healthy without others.
+// StartTogether starts members that become healthy only together.
 func StartTogether(members []*Etcd) {
 	for _, e := range members {
 		e.t.Helper()
@@ -87,8 +87,8 @@ func StartTogether(members []*Etcd) {
 	}
 }
 
-// Join adds a member to a cluster, as a learner that is given a voice once it has
-// learned what the others know. Flags come besides.
+// Join adds a member with further flags to a cluster. The member starts as a learner and is
+// promoted when it has caught up.
 func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	t.Helper()
 	client := EtcdClient(t, members)
@@ -96,7 +96,7 @@ func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	var added *clientv3.MemberAddResponse
-	// Members are not trusted with a change before they have been connected for seconds.
+	// etcd rejects membership changes until the members have been connected for seconds.
 	Eventually(t, startTimeout, "a learner", func() (err error) {
 		added, err = client.MemberAddAsLearner(ctx, []string{e.peer})
 		return err
@@ -120,20 +120,20 @@ func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
 	return e
 }
 
-// Leave removes a member from a cluster and ends it. The others are asked to, as it
-// stops with its removal.
+// Leave removes a member from a cluster and ends it. The request goes to the other members because
+// the member stops when it is removed.
 func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	status, err := leaving.Client().Status(ctx, leaving.Endpoint)
 	if err != nil {
-		t.Fatalf("ask a member of etcd who it is: %v", err)
+		t.Fatalf("status of an etcd member: %v", err)
 	}
 	client := EtcdClient(t, others)
 	Eventually(t, startTimeout, "a member of etcd removed", func() error {
 		_, err := client.MemberRemove(ctx, status.Header.MemberId)
-		if errors.Is(err, rpctypes.ErrMemberNotFound) { // an attempt before was not answered
+		if errors.Is(err, rpctypes.ErrMemberNotFound) { // an earlier attempt succeeded without a response
 			return nil
 		}
 		return err
@@ -141,7 +141,7 @@ func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
 	leaving.Kill()
 }
 
-// newEtcd describes a member with ports and a folder of its own.
+// newEtcd describes a member with its own ports and folder.
 func newEtcd(t testing.TB, name string) *Etcd {
 	t.Helper()
 	e := &Etcd{
@@ -159,7 +159,7 @@ func newEtcd(t testing.TB, name string) *Etcd {
 	return e
 }
 
-// Start runs it, again if it ran before, on the same data.
+// Start starts or restarts the member on the same data.
 func (e *Etcd) Start() {
 	e.t.Helper()
 	StartTogether([]*Etcd{e})
@@ -171,10 +171,10 @@ func (e *Etcd) waitUntilHealthy() {
 	e.waitUntil("healthy", func() error { return expectOK(client, e.health+"/health") })
 }
 
-// StartOn runs it on other data, at the same address.
+// StartOn restarts the member on other data at the same address.
 func (e *Etcd) StartOn(dir string) {
 	e.t.Helper()
-	e.args = append(e.args, "--data-dir="+dir) // the last one counts
+	e.args = append(e.args, "--data-dir="+dir) // the last value takes effect
 	e.Start()
 }
 
@@ -184,8 +184,8 @@ func (e *Etcd) Client() *clientv3.Client {
 	return EtcdClient(e.t, []*Etcd{e})
 }
 
-// EtcdClient is a client of a cluster, which is closed with the test. It leaves a
-// member soon that does not answer.
+// EtcdClient returns a client of a cluster, which is closed with the test. It fails over from an
+// unresponsive member within seconds.
 func EtcdClient(t testing.TB, members []*Etcd) *clientv3.Client {
 	t.Helper()
 	var endpoints []string

@@ -12,45 +12,45 @@ import (
 
 const kubectlTimeout = 60 * time.Second
 
-// CLI runs kubectl against a server. It may be used by several goroutines.
+// CLI runs kubectl against a server. It is safe for concurrent use.
 type CLI struct {
 	path, kubeconfig, home, namespace string
 	env                               []string
 }
 
-// Result is what one run of kubectl said.
+// Result is the output of one run of kubectl.
 type Result struct {
 	Stdout, Stderr string
-	Err            error // the exit code, if it was not 0
+	Err            error // the exit error, if the exit code was not 0
 }
 
-// NewCLI returns a kubectl of the server's administrator.
+// NewCLI returns a kubectl with the server's administrator as its user.
 func NewCLI(t testing.TB, s *Server) *CLI {
 	t.Helper()
 	return CLIOf(t, s.Kubeconfig(s.Admin))
 }
 
-// CLIOf returns a kubectl with a client configuration of its own.
+// CLIOf returns a kubectl with the given kubeconfig.
 func CLIOf(t testing.TB, kubeconfig string) *CLI {
 	t.Helper()
 	return &CLI{path: Binary(t, Kubectl), kubeconfig: kubeconfig, home: t.TempDir()}
 }
 
-// In returns the same kubectl for a namespace.
+// In returns a copy that uses a namespace.
 func (c *CLI) In(namespace string) *CLI {
 	d := *c
 	d.namespace = namespace
 	return &d
 }
 
-// WithEnv returns the same kubectl with further environment variables.
+// WithEnv returns a copy with further environment variables.
 func (c *CLI) WithEnv(env ...string) *CLI {
 	d := *c
 	d.env = append(append([]string(nil), c.env...), env...)
 	return &d
 }
 
-// Command prepares a run, for those who want to do more than wait for its end.
+// Command prepares a run for callers that need more than its result.
 func (c *CLI) Command(ctx context.Context, stdin string, args ...string) *exec.Cmd {
 	if c.namespace != "" {
 		args = append([]string{"--namespace=" + c.namespace}, args...)
@@ -62,7 +62,7 @@ func (c *CLI) Command(ctx context.Context, stdin string, args ...string) *exec.C
 	return cmd
 }
 
-// Try runs kubectl with stdin and returns what it said.
+// Try runs kubectl with stdin and returns its output and error.
 func (c *CLI) Try(t testing.TB, stdin string, args ...string) Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), kubectlTimeout)
@@ -80,7 +80,7 @@ func (c *CLI) Run(t testing.TB, args ...string) string {
 	return c.RunWith(t, "", args...)
 }
 
-// RunWith is Run with something to read.
+// RunWith is Run with standard input.
 func (c *CLI) RunWith(t testing.TB, stdin string, args ...string) string {
 	t.Helper()
 	r := c.Try(t, stdin, args...)

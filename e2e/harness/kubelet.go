@@ -9,17 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kubelet is a small kubelet: the containers of its pods are processes of this
-// machine, which run as long as a command does. It serves those who show a
-// certificate of the server's authority.
+// Kubelet is a minimal kubelet. The containers of its pods are local processes, which run as long
+// as a command does. It serves clients with a certificate of the server's CA.
 type Kubelet struct {
 	*Process
 	Address string
 	Port    int
 }
 
-// StartKubelet starts a kubelet that trusts, and has its certificate from, a
-// server's authority.
+// StartKubelet starts a kubelet with a serving certificate of pki that trusts clients of pki.
 func StartKubelet(t testing.TB, pki *PKI) *Kubelet {
 	t.Helper()
 	serving := pki.Serving("kubelet")
@@ -36,7 +34,7 @@ func StartKubelet(t testing.TB, pki *PKI) *Kubelet {
 	return k
 }
 
-// Node is the node that the kubelet is on.
+// Node returns the Node object of the kubelet.
 func (k *Kubelet) Node(name string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: k.Address}}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lockFile waits for the lock on a file, which other processes may hold.
+// lockFile locks a file against other processes and blocks until it holds the lock.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -20,7 +20,7 @@ func lockFile(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// tryLockFile is lockFile, but says false instead of waiting.
+// tryLockFile is lockFile, but returns false instead of blocking.
 func tryLockFile(path string) (unlock func(), ok bool, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// NATS is a NATS server in a process of its own.
+// NATS is a NATS server in its own process.
 type NATS struct {
 	*Process
-	Addr    string // of clients, host:port
+	Addr    string // for clients, host:port
 	monitor string
 	args    []string
-	routes  []*Proxy // to and from the other servers of its cluster
+	routes  []*Proxy // links with the other servers of its cluster
 }
 
-// StartNATS starts n NATS servers with further flags, a cluster when n is more than one, and waits
-// until they are healthy. Clients are not told of the other servers of the
-// cluster: they know those that they were given, which may be proxies. Neither are
-// servers: each knows the others by proxies, so that the cluster can be split.
+// StartNATS starts n NATS servers with further flags, as a cluster if n is more than one, and waits
+// until they are healthy. Servers do not advertise the cluster: clients know only the addresses
+// that they were configured with, which may be proxies. Servers reach each other through proxies,
+// so that a test can partition the cluster.
 func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 	t.Helper()
 	path := Binary(t, NATSServer)
@@ -64,10 +64,10 @@ func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 	return servers
 }
 
-// Routes are the links between the server and the others of its cluster.
+// Routes returns the links between the server and the others of its cluster.
 func (s *NATS) Routes() []*Proxy { return s.routes }
 
-// Start runs the server, again if it ran before.
+// Start starts or restarts the server.
 func (s *NATS) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)

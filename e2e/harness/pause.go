@@ -2,14 +2,13 @@ package harness
 
 import "syscall"
 
-// Pause stops the process from running, as a machine that stalls would:
-// connections stay, and nothing answers.
+// Pause stops the process without closing its connections, like a machine that stalls.
 func (p *Process) Pause() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (p *Process) Resume() {
 	p.t.Helper()
 	p.signal(syscall.SIGCONT)
@@ -18,7 +17,7 @@ func (p *Process) Resume() {
 func (p *Process) signal(s syscall.Signal) {
 	p.t.Helper()
 	if !p.Running() {
-		p.t.Fatalf("%s is sent %v and does not run", p.name, s)
+		p.t.Fatalf("cannot send %[2]v: %[1]s is not running", p.name, s)
 	}
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("send %v to %s: %v", s, p.name, err)

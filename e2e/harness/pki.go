@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Certificates are good for a day from half a day ago: clocks may be wrong.
+// Certificates are valid from half a day ago until half a day from now, because tests shift clocks.
 const (
 	certificateLifetime = 24 * time.Hour
 	backdated           = certificateLifetime / 2
 )
 
-// PKI is a certificate authority in a folder of the test.
+// PKI is a certificate authority whose files are in a folder of the test.
 type PKI struct {
 	t    testing.TB
 	Dir  string
-	CA   string // file of its certificate
+	CA   string // file of the CA certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
@@ -37,7 +37,7 @@ type Pair struct {
 	CertFile, KeyFile string
 }
 
-// NewPKI makes an authority.
+// NewPKI creates a certificate authority.
 func NewPKI(t testing.TB) *PKI {
 	t.Helper()
 	p := &PKI{t: t, Dir: t.TempDir()}
@@ -58,7 +58,7 @@ func NewPKI(t testing.TB) *PKI {
 	return p
 }
 
-// Client makes a client certificate of a user.
+// Client issues a client certificate for a user.
 func (p *PKI) Client(user string, groups ...string) Pair {
 	p.t.Helper()
 	return p.issue("client-"+user, &x509.Certificate{
@@ -67,7 +67,7 @@ func (p *PKI) Client(user string, groups ...string) Pair {
 	})
 }
 
-// Serving makes a serving certificate for the loopback interface.
+// Serving issues a serving certificate for the loopback interface.
 func (p *PKI) Serving(name string) Pair {
 	p.t.Helper()
 	return p.issue("serving-"+name, &x509.Certificate{
@@ -78,7 +78,7 @@ func (p *PKI) Serving(name string) Pair {
 	})
 }
 
-// ServingFor makes a serving certificate for names alone.
+// ServingFor issues a serving certificate for DNS names only.
 func (p *PKI) ServingFor(file string, names ...string) Pair {
 	p.t.Helper()
 	return p.issue("serving-"+file, &x509.Certificate{
@@ -86,19 +86,20 @@ func (p *PKI) ServingFor(file string, names ...string) Pair {
 	})
 }
 
-// Signer makes a certificate whose key signs service account tokens.
+// Signer issues a certificate whose key signs service account tokens.
 func (p *PKI) Signer(name string) Pair {
 	p.t.Helper()
 	return p.issue("signer-"+name, &x509.Certificate{Subject: pkix.Name{CommonName: name}})
 }
 
-// Reissue makes the certificate of a pair anew, in its file, so that it ends then.
+// Reissue replaces the certificate of a pair, in its file, by one that expires at end.
 func (p *PKI) Reissue(pair Pair, end time.Time) Pair {
 	p.t.Helper()
 	return p.reissue(pair, func(c *x509.Certificate) { c.NotAfter = end })
 }
 
-// Postpone makes the certificate of a pair anew, in its file, so that it begins after a time.
+// Postpone replaces the certificate of a pair, in its file, by one that becomes valid after a
+// duration.
 func (p *PKI) Postpone(pair Pair, by time.Duration) Pair {
 	p.t.Helper()
 	return p.reissue(pair, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(by) })
@@ -117,7 +118,7 @@ func (p *PKI) reissue(pair Pair, change func(*x509.Certificate)) Pair {
 		p.t.Fatal(err)
 	}
 	pair.Cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	// Whoever reads it finds the one or the other.
+	// The rename is atomic, so that a reader finds the old or the new certificate.
 	next := pair.CertFile + ".next"
 	if err := os.WriteFile(next, pair.Cert, 0o644); err != nil {
 		p.t.Fatal(err)

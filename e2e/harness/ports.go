@@ -10,22 +10,22 @@ import (
 	"testing"
 )
 
-// Ports are taken below the range that systems give to outgoing connections, so
-// that none of those takes one while a server restarts.
+// Ports are below the range of ephemeral ports, so that no outgoing connection takes one while a
+// server restarts.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 	portTries = 200
 )
 
-// FreePort reserves a port of the loopback interface, against all processes
-// that use this package, until the test ends.
+// FreePort reserves a port of the loopback interface until the test ends. Other processes that use
+// this package do not get it.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	return FreePorts(t, 1)
 }
 
-// FreePorts is FreePort for n ports in a row, and returns the first.
+// FreePorts reserves n consecutive ports and returns the first.
 func FreePorts(t testing.TB, n int) int {
 	t.Helper()
 	for range portTries {
@@ -47,7 +47,7 @@ func FreePorts(t testing.TB, n int) int {
 		}
 		releaseAll(releases)
 	}
-	t.Fatalf("no %d free ports between %d and %d", n, firstPort, lastPort)
+	t.Fatalf("no %d consecutive free ports between %d and %d", n, firstPort, lastPort)
 	return 0
 }
 
@@ -57,7 +57,7 @@ func releaseAll(releases []func()) {
 	}
 }
 
-// reserve returns nil when the port is in use.
+// reserve returns a nil release if the port is in use.
 func reserve(port int) (release func(), err error) {
 	dir := filepath.Join(os.TempDir(), "binnacle-e2e-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -20,8 +20,7 @@ const (
 	shownLog     = 16 << 10
 )
 
-// Process is one run after the other of a program. It is not for use by several
-// goroutines at a time.
+// Process is a program that can be started repeatedly. It is not safe for concurrent use.
 type Process struct {
 	t    testing.TB
 	name string
@@ -34,15 +33,15 @@ type Process struct {
 	err  error         // how it ended; read after done
 }
 
-// NewProcess describes a process; Start runs it. Whatever still runs at the end
-// of the test is killed.
+// NewProcess describes a process; Start runs it. It is killed at the end of the test if it still
+// runs.
 func NewProcess(t testing.TB, name, path string) *Process {
 	t.Helper()
 	p := &Process{t: t, name: name, path: path, log: filepath.Join(t.TempDir(), name+".log")}
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("log of %s, its last part:\n%s", name, p.logTail())
+			t.Logf("end of the log of %s:\n%s", name, p.logTail())
 		}
 	})
 	return p
@@ -52,7 +51,7 @@ func NewProcess(t testing.TB, name, path string) *Process {
 func (p *Process) Start(args ...string) {
 	p.t.Helper()
 	if p.Running() {
-		p.t.Fatalf("%s runs already", p.name)
+		p.t.Fatalf("%s is already running", p.name)
 	}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -74,7 +73,7 @@ func (p *Process) Start(args ...string) {
 	}()
 }
 
-// Running says whether the process has been started and not ended.
+// Running reports whether the process has been started and has not ended.
 func (p *Process) Running() bool {
 	if p.cmd == nil {
 		return false
@@ -87,10 +86,10 @@ func (p *Process) Running() bool {
 	}
 }
 
-// PID is the id of the running process.
+// PID returns the process ID of the running process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends the process at once, as a crash would, and waits for its end.
+// Kill ends the process with SIGKILL and waits for its end.
 func (p *Process) Kill() {
 	if !p.Running() {
 		return
@@ -99,7 +98,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Stop asks the process to end, waits for that, and returns how it ended.
+// Stop ends the process with SIGTERM, waits for its end and returns its error.
 func (p *Process) Stop() error {
 	p.t.Helper()
 	if !p.Running() {
@@ -117,8 +116,8 @@ func (p *Process) Stop() error {
 	}
 }
 
-// waitUntil polls ready until it returns nil. It fails the test when the
-// process ends or takes too long.
+// waitUntil polls ready until it returns nil. It fails the test if the process ends or the start
+// timeout expires.
 func (p *Process) waitUntil(what string, ready func() error) {
 	p.t.Helper()
 	deadline := time.NewTimer(startTimeout)
@@ -157,8 +156,7 @@ func (p *Process) logTail() string {
 	return s
 }
 
-// Eventually polls check until it returns nil, and fails the test when that
-// does not happen in time.
+// Eventually polls check until it returns nil. It fails the test if that takes longer than within.
 func Eventually(t testing.TB, within time.Duration, what string, check func() error) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -178,7 +176,7 @@ func Eventually(t testing.TB, within time.Duration, what string, check func() er
 	}
 }
 
-// Buffer is a bytes.Buffer that a process may write while a test reads.
+// Buffer is a bytes.Buffer that is safe for concurrent use.
 type Buffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -191,7 +189,7 @@ func (b *Buffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-// String returns what has been written so far.
+// String returns the content so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,7 +2,7 @@ package harness
 
 import "syscall"
 
-// childAttributes make a child end with the test, however that ends.
+// childAttributes makes a child end when the test process ends for any reason.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,5 +4,6 @@ package harness
 
 import "syscall"
 
-// childAttributes keep a signal for the test's group from its children.
+// childAttributes puts a child into its own process group, so that it does not receive signals for
+// the test's group.
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -12,43 +12,41 @@ import (
 // Traffic is what a Proxy does with connections.
 type Traffic int
 
-// A Proxy passes all on, or cuts: it closes connections and refuses new ones;
-// or stalls: connections stay and what is sent is kept back, in both
-// directions or in the one of the answers, so that requests take effect and
-// nobody is told; or loses: some of what is sent comes as late as what TCP has to
-// send again, and what was sent later on other connections comes before.
+// Pass forwards everything. Cut closes connections and refuses new ones. Stall keeps connections
+// open and holds data back in both directions. StallResponses holds back only the data from the
+// server, so that requests take effect and clients see no response. Lose delays some data as if TCP
+// had to retransmit it, so that later data on other connections overtakes it.
 const (
 	Pass Traffic = iota
 	Cut
 	Stall
-	StallAnswers
+	StallResponses
 	Lose
 )
 
-// Of what is sent over a link that loses, one part in lossOdds is sent again after
-// resendDelay, and after twice as long each time it is lost again.
+// With Lose, one of lossOdds chunks is delayed by resendDelay, and by twice the last delay each
+// time it is lost again.
 const (
 	lossOdds    = 8
-	resendDelay = 200 * time.Millisecond // TCP's own on Linux, at least
+	resendDelay = 200 * time.Millisecond // the minimum of TCP on Linux
 	maxResends  = 4
 )
 
-// Proxy is a TCP proxy in front of a server, or of several in turns, whose
-// connections can be cut and stalled.
+// Proxy is a TCP proxy in front of one or more servers. Its connections can be cut and stalled.
 type Proxy struct {
 	Addr string // where it listens, host:port
 
-	mu      sync.Mutex // a leaf
+	mu      sync.Mutex // never held while another lock is acquired
 	targets []string
-	turn    int
+	next    int
 	traffic Traffic
 	changed chan struct{} // closed when traffic changes
 	conns   map[net.Conn]struct{}
 	closed  bool
 }
 
-// StartProxy starts a proxy of targets, host:port, which ends with the test. A
-// connection goes to the next target that takes it.
+// StartProxy starts a proxy of targets (host:port), which ends with the test. A connection goes to
+// the next target that accepts it.
 func StartProxy(t testing.TB, targets ...string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -66,7 +64,7 @@ func StartProxy(t testing.TB, targets ...string) *Proxy {
 	return p
 }
 
-// Set changes what happens to the traffic, of connections that exist as well.
+// Set changes the handling of traffic, also on existing connections.
 func (p *Proxy) Set(traffic Traffic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +76,7 @@ func (p *Proxy) Set(traffic Traffic) {
 	}
 }
 
-// Reset closes the connections that exist; new ones are treated as before.
+// Reset closes the existing connections. New ones are handled as before.
 func (p *Proxy) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,26 +110,26 @@ func (p *Proxy) accept(l net.Listener, running *sync.WaitGroup) {
 }
 
 func (p *Proxy) serve(client net.Conn) {
-	if !p.keep(client) {
+	if !p.add(client) {
 		return
 	}
-	defer p.forget(client)
+	defer p.remove(client)
 	server, err := p.dial()
-	if err != nil || !p.keep(server) {
+	if err != nil || !p.add(server) {
 		return
 	}
-	defer p.forget(server)
-	var answers sync.WaitGroup
-	answers.Go(func() {
-		p.copy(client, server, Stall, StallAnswers)
+	defer p.remove(server)
+	var responses sync.WaitGroup
+	responses.Go(func() {
+		p.copy(client, server, Stall, StallResponses)
 		_ = client.Close()
 	})
 	p.copy(server, client, Stall, Stall)
 	_ = server.Close()
-	answers.Wait()
+	responses.Wait()
 }
 
-// To changes the targets, of connections that come.
+// To changes the targets of new connections.
 func (p *Proxy) To(targets ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,12 +141,12 @@ var errNoTarget = errors.New("no target")
 func (p *Proxy) dial() (net.Conn, error) {
 	p.mu.Lock()
 	targets := p.targets
-	p.turn++
-	turn := p.turn
+	p.next++
+	next := p.next
 	p.mu.Unlock()
 	err := errNoTarget
 	for i := range targets {
-		c, dialErr := net.Dial("tcp", targets[(turn+i)%len(targets)])
+		c, dialErr := net.Dial("tcp", targets[(next+i)%len(targets)])
 		if dialErr == nil {
 			return c, nil
 		}
@@ -157,8 +155,9 @@ func (p *Proxy) dial() (net.Conn, error) {
 	return nil, err
 }
 
-// keep makes a connection one that can be cut, unless all are cut.
-func (p *Proxy) keep(c net.Conn) bool {
+// add registers a connection so that it can be cut. It reports false and closes the connection if
+// all are cut.
+func (p *Proxy) add(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.traffic == Cut {
@@ -169,15 +168,15 @@ func (p *Proxy) keep(c net.Conn) bool {
 	return true
 }
 
-func (p *Proxy) forget(c net.Conn) {
+func (p *Proxy) remove(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, c)
 	_ = c.Close()
 }
 
-// copy passes on what from says, except while the traffic is one of the two
-// that hold it back.
+// copy forwards data from one connection to the other. It holds data back while the traffic is one
+// of the two given kinds.
 func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -195,7 +194,7 @@ func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 	}
 }
 
-// resend takes as long as what was lost takes to come, as far as it is lost.
+// resend delays lost data as long as its retransmission takes.
 func (p *Proxy) resend() {
 	for i := range maxResends {
 		p.mu.Lock()
@@ -213,7 +212,7 @@ func (p *Proxy) resend() {
 	}
 }
 
-// wait returns when what comes from a connection may pass.
+// wait blocks while data from a connection is held back.
 func (p *Proxy) wait(from net.Conn, one, other Traffic) {
 	for {
 		p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// echo is a server that answers each line with itself, and says so in lines.
+// echo starts a server that returns each line that it receives, and sends it to the channel.
 func echo(t *testing.T) (addr string, lines <-chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -18,7 +18,7 @@ func echo(t *testing.T) (addr string, lines <-chan string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	heard := make(chan string, 16)
+	received := make(chan string, 16)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -32,7 +32,7 @@ func echo(t *testing.T) (addr string, lines <-chan string) {
 					if err != nil {
 						return
 					}
-					heard <- line
+					received <- line
 					if _, err := io.WriteString(c, line); err != nil {
 						return
 					}
@@ -40,7 +40,7 @@ func echo(t *testing.T) (addr string, lines <-chan string) {
 			}()
 		}
 	}()
-	return l.Addr().String(), heard
+	return l.Addr().String(), received
 }
 
 type client struct {
@@ -59,84 +59,84 @@ func dial(t *testing.T, p *Proxy) *client {
 	return &client{c, bufio.NewReader(c), t}
 }
 
-func (c *client) say(line string) {
+func (c *client) send(line string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, line); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-func (c *client) hear(line string) {
+func (c *client) expect(line string) {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		c.t.Fatal(err)
 	}
 	if got, err := c.r.ReadString('\n'); got != line || err != nil {
-		c.t.Fatalf("heard %q, %v", got, err)
+		c.t.Fatalf("got %q, %v, want %q", got, err, line)
 	}
 }
 
-// silent checks that nothing is heard for a moment.
-func (c *client) silent() {
+// expectSilence checks that no data arrives within 50 ms.
+func (c *client) expectSilence() {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		c.t.Fatal(err)
 	}
 	if _, err := c.r.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("heard something, or the end: %v", err)
+		c.t.Fatalf("got data or the end of the connection, want silence: %v", err)
 	}
 }
 
-func (c *client) ended() {
+func (c *client) expectClosed() {
 	c.t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		c.t.Fatal(err)
 	}
 	if _, err := c.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		c.t.Fatalf("the connection has not ended: %v", err)
+		c.t.Fatalf("connection still open: %v", err)
 	}
 }
 
-func TestProxyCuts(t *testing.T) {
+func TestProxyCutClosesConnections(t *testing.T) {
 	addr, _ := echo(t)
 	p := StartProxy(t, addr)
 	c := dial(t, p)
-	c.say("one\n")
-	c.hear("one\n")
+	c.send("one\n")
+	c.expect("one\n")
 	p.Set(Cut)
-	c.ended()
-	dial(t, p).ended()
+	c.expectClosed()
+	dial(t, p).expectClosed()
 	p.Set(Pass)
 	c = dial(t, p)
-	c.say("two\n")
-	c.hear("two\n")
+	c.send("two\n")
+	c.expect("two\n")
 	p.Reset()
-	c.ended()
-	dial(t, p).say("three\n")
+	c.expectClosed()
+	dial(t, p).send("three\n")
 }
 
-func TestProxyStalls(t *testing.T) {
-	for _, how := range []Traffic{Stall, StallAnswers} {
-		addr, heard := echo(t)
+func TestProxyStallHoldsDataBack(t *testing.T) {
+	for _, how := range []Traffic{Stall, StallResponses} {
+		addr, received := echo(t)
 		p := StartProxy(t, addr)
 		c := dial(t, p)
-		c.say("one\n")
-		c.hear("one\n")
-		<-heard
+		c.send("one\n")
+		c.expect("one\n")
+		<-received
 		p.Set(how)
-		c.say("two\n")
-		if how == StallAnswers {
-			<-heard
+		c.send("two\n")
+		if how == StallResponses {
+			<-received
 		}
-		c.silent()
-		if len(heard) > 0 {
-			t.Error("the server heard what was held back")
+		c.expectSilence()
+		if len(received) > 0 {
+			t.Error("the server received data that was held back")
 		}
 		p.Set(Pass)
-		c.hear("two\n")
+		c.expect("two\n")
 		p.Set(how)
-		c.say("three\n")
+		c.send("three\n")
 		p.Reset()
-		c.ended()
+		c.expectClosed()
 	}
 }

@@ -15,18 +15,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ServiceRange is the range of cluster addresses that servers are given.
+// ServiceRange is the service cluster IP range of the servers.
 const ServiceRange = "10.0.0.0/24"
 
-// SystemMasters is the group that may do everything.
+// SystemMasters is the group with all rights.
 const SystemMasters = "system:masters"
 
-// HTTP2Env names the --http2-implementation that servers are started with, instead of their default.
+// HTTP2Env is an environment variable with the value of --http2-implementation for all servers.
 const HTTP2Env = "BINNACLE_HTTP2"
 
 const protobufType = "application/vnd.kubernetes.protobuf"
 
-// Server is an API server in a process of its own.
+// Server is an API server in its own process.
 type Server struct {
 	*Process
 	URL   string
@@ -35,14 +35,14 @@ type Server struct {
 	// Signer is the certificate whose key signs service account tokens.
 	Signer Pair
 	args   []string
-	// accounts tells that pods need a service account.
+	// accounts reports whether pods need a service account.
 	accounts bool
 }
 
-// Option changes how a server is started.
+// Option changes the start of a server.
 type Option func(*Server)
 
-// WithEtcd lets the server use an etcd process instead of the one within.
+// WithEtcd makes the server use an etcd process instead of the embedded etcd.
 func WithEtcd(e *Etcd) Option {
 	return WithFlags("--etcd-servers=" + e.Endpoint)
 }
@@ -55,7 +55,7 @@ func WithFlags(flags ...string) Option {
 // WithBinary runs another binary of the server.
 func WithBinary(path string) Option { return func(s *Server) { s.path = path } }
 
-// Emulated lets an emulator run a program of another architecture that holds the server.
+// Emulated runs the server's program for another architecture in an emulator.
 func Emulated(emulator, program string, args ...string) Option {
 	return func(s *Server) {
 		s.path = emulator
@@ -63,12 +63,11 @@ func Emulated(emulator, program string, args ...string) Option {
 	}
 }
 
-// WithServiceAccounts leaves the admission plugin on that gives pods their service
-// account, which somebody has to make. Without it pods need none, as under envtest.
+// WithServiceAccounts enables the admission plugin that assigns service accounts to pods. The test
+// must create these accounts. Without this option pods need none, as under envtest.
 func WithServiceAccounts() Option { return func(s *Server) { s.accounts = true } }
 
-// ServiceAccountIssuer makes the tokens of service accounts, and is their
-// audience.
+// ServiceAccountIssuer is the issuer and the audience of service account tokens.
 const ServiceAccountIssuer = "https://kubernetes.default.svc"
 
 // StartServer starts an API server and waits until it is ready.
@@ -78,8 +77,8 @@ func StartServer(t testing.TB, options ...Option) *Server {
 	return startServer(t, pki, pki.Client("e2e-admin", SystemMasters), pki.Signer("tokens"), options)
 }
 
-// StartReplica starts another API server that has the certificates and keys of
-// the first. Options say which store the two share.
+// StartReplica starts another API server with the same certificates and keys. Options select the
+// shared store.
 func (s *Server) StartReplica(options ...Option) *Server {
 	s.t.Helper()
 	return startServer(s.t, s.PKI, s.Admin, s.Signer, options)
@@ -117,11 +116,11 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 	return s
 }
 
-// Start runs the server, again if it ran before, on the same port and data.
+// Start starts or restarts the server on the same port and data.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)
-	// An administrator may ask before anybody can say who else may.
+	// An administrator is authorized even before RBAC objects can be read.
 	admin, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
 	if err != nil {
 		s.t.Fatal(err)
@@ -141,11 +140,11 @@ func (s *Server) Restart() {
 	s.Start()
 }
 
-// Config is the configuration of an administrator's client, which speaks JSON
-// and is not held back by a rate limit.
+// Config returns the configuration of an administrator's client, which uses JSON and has no rate
+// limit.
 func (s *Server) Config() *rest.Config { return s.ConfigFor(s.Admin) }
 
-// ConfigFor is Config for a client certificate.
+// ConfigFor returns a client configuration with a client certificate and without a rate limit.
 func (s *Server) ConfigFor(p Pair) *rest.Config {
 	return &rest.Config{
 		Host: s.URL, QPS: -1,
@@ -153,20 +152,20 @@ func (s *Server) ConfigFor(p Pair) *rest.Config {
 	}
 }
 
-// Protobuf changes a configuration to speak protobuf.
+// Protobuf returns a copy of a configuration that uses protobuf.
 func Protobuf(c *rest.Config) *rest.Config {
 	c = rest.CopyConfig(c)
 	c.ContentType, c.AcceptContentTypes = protobufType, protobufType+",application/json"
 	return c
 }
 
-// Client is an administrator's client.
+// Client returns an administrator's client.
 func (s *Server) Client() *kubernetes.Clientset {
 	s.t.Helper()
 	return ClientFor(s.t, s.Config())
 }
 
-// ClientFor makes a client of a configuration.
+// ClientFor returns a client for a configuration.
 func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	k, err := kubernetes.NewForConfig(c)
@@ -176,14 +175,13 @@ func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
 	return k
 }
 
-// Kubeconfig writes a client configuration file for a certificate and returns
-// its path.
+// Kubeconfig writes a kubeconfig for a client certificate and returns its path.
 func (s *Server) Kubeconfig(p Pair) string {
 	s.t.Helper()
 	return s.kubeconfig(s.URL, p)
 }
 
-// kubeconfig is Kubeconfig for another server of the same authority.
+// kubeconfig is Kubeconfig for another server with the same CA.
 func (s *Server) kubeconfig(url string, p Pair) string {
 	s.t.Helper()
 	c := clientcmdapi.NewConfig()
@@ -198,7 +196,7 @@ func (s *Server) kubeconfig(url string, p Pair) string {
 	return path
 }
 
-// WithKubelets lets the server reach kubelets that trust its authority.
+// WithKubelets lets the server connect to kubelets that trust its CA.
 func WithKubelets() Option {
 	return func(s *Server) {
 		client := s.PKI.Client("kubelet-client", SystemMasters)
@@ -208,8 +206,8 @@ func WithKubelets() Option {
 	}
 }
 
-// StartServerWith is StartServer with an authority and administrator of the
-// caller's, and flags; pods need a service account.
+// StartServerWith starts a server with the given PKI, administrator and flags. Pods need a service
+// account.
 func StartServerWith(t testing.TB, pki *PKI, admin Pair, flags ...string) *Server {
 	t.Helper()
 	return startServer(t, pki, admin, pki.Signer("tokens"), []Option{WithServiceAccounts(), WithFlags(flags...)})

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// webhookClient is the API server as a client of the services that it asks.
+// webhookClient is the user name of the API server as a client of the webhook services.
 const webhookClient = "system:binnacle:apiserver"
 
-// WithTokenService lets a token review service at a port of this machine know
-// all bearer tokens, those of service accounts too.
+// WithTokenService makes the server review all bearer tokens, also those of service accounts, with
+// the token review service at a local port.
 func WithTokenService(port int) Option {
 	return func(s *Server) {
 		s.args = slices.DeleteFunc(s.args, func(arg string) bool { return strings.HasPrefix(arg, "--service-account-key-file=") })
@@ -25,19 +25,19 @@ func WithTokenService(port int) Option {
 	}
 }
 
-// TokenService is authn-webhook in a process of its own.
+// TokenService is authn-webhook in its own process.
 type TokenService struct {
 	*Process
 	URL  string
 	args []string
 }
 
-// StartTokenService starts a token review service for a server and waits until
-// it is ready. Several can share a port.
+// StartTokenService starts a token review service for a server and waits until it is ready. Several
+// can share a port.
 func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 	s.t.Helper()
 	const name = string(AuthnWebhook)
-	serving := s.PKI.Serving(name + "-" + rand.Text()) // a file that another replica follows stays as it is
+	serving := s.PKI.Serving(name + "-" + rand.Text()) // a replica that watches its own file keeps it unchanged
 	r := &TokenService{Process: NewProcess(s.t, name, Binary(s.t, AuthnWebhook)), URL: fmt.Sprintf("https://127.0.0.1:%d", port)}
 	r.args = append([]string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
@@ -50,7 +50,7 @@ func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 	return r
 }
 
-// Start runs the service, again if it ran before, on the same port.
+// Start starts or restarts the service on the same port.
 func (r *TokenService) Start() {
 	r.t.Helper()
 	r.Process.Start(r.args...)

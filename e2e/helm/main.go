@@ -1,11 +1,10 @@
-// Command helm checks and renders a chart as `helm lint --strict` and `helm template`
-// do, with Helm's own packages. It is a module of its own, so that nothing else depends
-// on what it is made of.
+// Command helm checks and renders a chart like `helm lint --strict` and `helm template`, with
+// Helm's packages. It is a separate module, so that the project does not depend on Helm.
 //
 //	helm lint CHART NAMESPACE VALUES
 //	helm template CHART NAMESPACE VALUES
 //
-// VALUES is YAML, the text itself.
+// VALUES is a YAML text.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint/support"
 )
 
-// kubeVersion is that of the cluster for which charts are rendered.
+// kubeVersion is the Kubernetes version for which charts are rendered.
 const kubeVersion = "v1.33.0"
 
 func main() {
@@ -56,7 +55,7 @@ func run(args []string, out io.Writer) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// check returns what is wrong, warnings included.
+// check returns the lint errors and warnings of a chart.
 func check(chart, namespace string, values chartutil.Values, version *chartutil.KubeVersion) error {
 	var errs []error
 	for _, m := range lint.AllWithKubeVersion(chart, values, namespace, version).Messages {
@@ -67,7 +66,7 @@ func check(chart, namespace string, values chartutil.Values, version *chartutil.
 	return errors.Join(errs...)
 }
 
-// render writes the objects of a chart, in the order of their files.
+// render writes the objects of a chart in the order of their files.
 func render(dir, namespace string, values chartutil.Values, version *chartutil.KubeVersion, out io.Writer) error {
 	chart, err := loader.Load(dir)
 	if err != nil {

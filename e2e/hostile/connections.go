@@ -13,41 +13,41 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// large is a path whose answer has some megabytes.
-const large = "/api/v1/namespaces/hostile/configmaps"
+// largeList is a path whose response has several megabytes.
+const largeList = "/api/v1/namespaces/hostile/configmaps"
 
-// connections are the attacks that are on connections and streams.
+// connections returns the attacks on connections and streams.
 func connections() []attack {
 	return []attack{
-		{"bodies that never come", 300, func(ctx context.Context, x *target, _ *rand.Rand) {
+		{"bodies that never arrive", 300, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dial(ctx, "http/1.1"); err == nil {
-				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", large)
-				hold(ctx, conn)
+				fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{", largeList)
+				holdOpen(ctx, conn)
 			}
 		}},
-		{"answers never read", 100, func(ctx context.Context, x *target, _ *rand.Rand) {
+		{"responses never read", 100, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dial(ctx, "http/1.1"); err == nil {
-				fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", large)
+				fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", largeList)
 				<-ctx.Done()
 			}
 		}},
 		{"slow handshakes", 300, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dialTCP(ctx); err == nil {
-				_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}) // the beginning of a greeting
-				hold(ctx, conn)
+				_, _ = conn.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}) // the beginning of a ClientHello
+				holdOpen(ctx, conn)
 			}
 		}},
-		{"handshakes without end", 8, func(ctx context.Context, x *target, _ *rand.Rand) {
+		{"endless handshakes", 8, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dial(ctx, "h2"); err == nil {
 				conn.Close()
 			}
 		}},
 		{"idle connections", 2000, func(ctx context.Context, x *target, _ *rand.Rand) {
-			x.dialing <- struct{}{} // they are idle; handshakes are another attack
+			x.dialing <- struct{}{} // these are idle connections; handshakes are another attack
 			conn, err := x.dial(ctx, "http/1.1")
 			<-x.dialing
 			if err == nil {
-				hold(ctx, conn)
+				holdOpen(ctx, conn)
 			}
 		}},
 		{"many headers", 8, func(ctx context.Context, x *target, _ *rand.Rand) {
@@ -63,20 +63,20 @@ func connections() []attack {
 			}
 			conn.Close()
 		}},
-		{"watches that nobody reads", 200, func(ctx context.Context, x *target, _ *rand.Rand) {
+		{"watches never read", 200, func(ctx context.Context, x *target, _ *rand.Rand) {
 			if conn, err := x.dial(ctx, "http/1.1"); err == nil {
-				fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n", large)
+				fmt.Fprintf(conn, "GET %s?watch=1 HTTP/1.1\r\nHost: a\r\n\r\n", largeList)
 				<-ctx.Done()
 			}
 		}},
-		{"windows of nothing", 8, zeroWindows},
+		{"zero windows", 8, zeroWindows},
 		{"resets", 8, resets},
 		{"pings and settings", 4, controlFrames},
-		{"headers without end", 4, continuations},
+		{"endless headers", 4, continuations},
 	}
 }
 
-// rawHTTP2 is a client of HTTP/2 that does as it likes.
+// rawHTTP2 is an HTTP/2 client that may violate the protocol.
 type rawHTTP2 struct {
 	*http2.Framer
 	block bytes.Buffer
@@ -97,7 +97,7 @@ func (x *target) http2(ctx context.Context, window uint32) *rawHTTP2 {
 		conn.Close()
 		return nil
 	}
-	// What the server says is read, so that it is not held up by that.
+	// Frames from the server are read and discarded so that its writes do not block.
 	go func() { _, _ = io.Copy(io.Discard, conn); conn.Close() }()
 	return c
 }
@@ -120,7 +120,7 @@ func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 		return
 	}
 	for id := uint32(1); id < 2*200; id += 2 {
-		if c.get(id, large) != nil {
+		if c.get(id, largeList) != nil {
 			return
 		}
 	}
@@ -133,7 +133,7 @@ func resets(ctx context.Context, x *target, _ *rand.Rand) {
 		return
 	}
 	for id := uint32(1); id < 1<<30; id += 2 {
-		if c.get(id, large) != nil || c.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
+		if c.get(id, largeList) != nil || c.WriteRSTStream(id, http2.ErrCodeCancel) != nil {
 			return
 		}
 	}
@@ -153,7 +153,7 @@ func continuations(ctx context.Context, x *target, _ *rand.Rand) {
 	if c == nil {
 		return
 	}
-	if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(large), EndStream: true}) != nil {
+	if c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.headers(largeList), EndStream: true}) != nil {
 		return
 	}
 	for {
@@ -165,5 +165,5 @@ func continuations(ctx context.Context, x *target, _ *rand.Rand) {
 	}
 }
 
-// mallory's client of her own, without the connections of others.
+// client returns a client with the attacker's certificate and its own connections.
 func (x *target) client() *http.Client { return client(x.mallory) }

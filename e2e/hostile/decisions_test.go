@@ -15,14 +15,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// decider is an authorization webhook that allows everything and counts the questions about
-// the bystander.
+// decider is an authorization webhook that allows everything and counts the reviews of the probe
+// client.
 type decider struct {
 	addr  string
-	asked atomic.Int64
+	calls atomic.Int64
 }
 
-// startDecider starts a decider with a certificate of the authority of a server that asks it.
+// startDecider starts a decider with a serving certificate of the server's CA.
 func startDecider(t *testing.T, pki *harness.PKI) *decider {
 	t.Helper()
 	d := &decider{addr: fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))}
@@ -42,17 +42,18 @@ func (d *decider) decide(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if review.Spec.User == "bystander" {
-		d.asked.Add(1)
+	if review.Spec.User == "probe" {
+		d.calls.Add(1)
 	}
 	review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// TestTenantDoesNotClearDecisionsOfOtherClients: the administrator of a namespace changes an
-// annotation and the subjects of a role binding in a loop. The decisions about a client in
-// another namespace stay cached. It pins the invalidation of the decisions that a change affects.
+// TestTenantDoesNotClearDecisionsOfOtherClients changes an annotation and the subjects of a role
+// binding in a loop, as the administrator of a namespace. The cached decisions about a client in
+// another namespace stay cached. The test pins that a change invalidates only the decisions that it
+// affects.
 func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	var d *decider
 	x := startTenants(t, func(s *harness.Server) {
@@ -60,10 +61,10 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 		harness.WithAccessWebhook(d.addr)(s)
 	})
 	const binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings/administrator"
-	bystander, mallory := client(certificate(t, x.server.PKI.Client("bystander"))), x.client()
+	probe, mallory := client(certificate(t, x.server.PKI.Client("probe"))), x.client()
 	read := func() {
 		for range 20 {
-			if err := x.send(bystander, "GET", "/api/v1/namespaces/bystander/configmaps/mine", "", "").is(http.StatusOK); err != nil {
+			if err := x.send(probe, "GET", "/api/v1/namespaces/probe/configmaps/mine", "", "").is(http.StatusOK); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,7 +76,7 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 	}
 	x.during(t, 0, func(context.Context) {
 		read()
-		before = d.asked.Load()
+		before = d.calls.Load()
 		for i := range changes {
 			body := fmt.Sprintf(`{"metadata":{"annotations":{"n":"%d"}}}`, i)
 			if i%2 == 1 {
@@ -86,10 +87,10 @@ func TestTenantDoesNotClearDecisionsOfOtherClients(t *testing.T) {
 			}
 			read()
 		}
-		after = d.asked.Load()
+		after = d.calls.Load()
 	})
-	// Other requests of the bystander are of few kinds and may expire from the cache meanwhile.
-	if asked := after - before; asked > int64(changes)/2 {
-		t.Errorf("the webhook was asked %d times about the bystander during %d changes in another namespace", asked, changes)
+	// Decisions about other requests of the probe client may expire from the cache meanwhile.
+	if calls := after - before; calls > int64(changes)/2 {
+		t.Errorf("got %d webhook calls for the probe client during %d changes in another namespace, want at most half as many", calls, changes)
 	}
 }

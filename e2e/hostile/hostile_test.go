@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// patience bounds the wait for the heap to be back.
-	patience = 60 * time.Second
-	// spare is what the heap may have grown by besides: caches fill themselves.
-	spare = 96 << 20
+	// waitTimeout bounds the wait for the heap to shrink.
+	waitTimeout = 60 * time.Second
+	// heapTolerance is the heap growth that filled caches may cause.
+	heapTolerance = 96 << 20
 )
 
 func TestMain(m *testing.M) {
-	if where := os.Getenv(bystanderEnv); where != "" {
-		if err := goFirst(); err != nil {
-			fmt.Fprintln(os.Stderr, "the bystander waits for processors too, which shows in what it sees:", err)
+	if where := os.Getenv(probeEnv); where != "" {
+		if err := raisePriority(); err != nil {
+			fmt.Fprintln(os.Stderr, "cannot raise the priority of the probe client; its latencies include latencies for a CPU:", err)
 		}
-		if err := standBy(where); err != nil {
+		if err := runProbe(where); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -39,17 +39,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestHostileClients: see the package's comment.
+// TestHostileClients runs the attacks that need no rights in a namespace.
 func TestHostileClients(t *testing.T) {
-	seed, err := strconv.ParseUint(environment("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
+	seed, err := strconv.ParseUint(envOr("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("BINNACLE_HOSTILE_SEED=%d", seed)
-	long := environment("BINNACLE_HOSTILE", "") == "long"
+	long := envOr("BINNACLE_HOSTILE", "") == "long"
 	whole := 40 * time.Second
 	if long {
-		if whole, err = time.ParseDuration(environment("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
+		if whole, err = time.ParseDuration(envOr("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,20 +57,20 @@ func TestHostileClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacks := slices.Concat(connections(), bombardments(environment("BINNACLE_HOSTILE_BOMBS", "") == "each"), []attack{garbage(), mutated})
+	attacks := slices.Concat(connections(), exhaustionAttacks(envOr("BINNACLE_HOSTILE_EXHAUSTION", "") == "each"), []attack{malformedRequests(), mutated})
 	share := whole / time.Duration(2*(len(attacks)-1))
-	only, err := regexp.Compile(environment("BINNACLE_HOSTILE_ONLY", ""))
+	only, err := regexp.Compile(envOr("BINNACLE_HOSTILE_ONLY", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
 
 	x, b := start(t, rand.New(rand.NewPCG(seed, 0)), long)
-	if err := giveWay(); err != nil {
+	if err := lowerPriority(); err != nil {
 		t.Fatal(err)
 	}
-	quiet := x.during(t, b, share, attack{name: "undisturbed"})
-	busy := x.during(t, b, share, attack{name: "the same, on a busy machine", attackers: runtime.NumCPU(), once: func(ctx context.Context, _ *target, _ *rand.Rand) {
+	quiet := x.during(t, b, share, attack{name: "no attack"})
+	busy := x.during(t, b, share, attack{name: "busy machine", attackers: runtime.NumCPU(), once: func(ctx context.Context, _ *target, _ *rand.Rand) {
 		for ctx.Err() == nil {
 		}
 	}})
@@ -78,7 +78,7 @@ func TestHostileClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var worst waits
+	var worst latencies
 	var by string
 	for _, a := range attacks {
 		d := share
@@ -89,23 +89,23 @@ func TestHostileClients(t *testing.T) {
 			worst, by = w, a.name
 		}
 	}
-	harness.Eventually(t, patience, "memory back to where it was", func() error {
+	harness.Eventually(t, waitTimeout, "the heap to shrink", func() error {
 		after, err := x.heap()
-		if err == nil && after > before+spare {
-			err = fmt.Errorf("the heap has %.0f MiB, %.0f before", after/(1<<20), before/(1<<20))
+		if err == nil && after > before+heapTolerance {
+			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", after/(1<<20), before/(1<<20))
 		}
 		return err
 	})
 	after, _ := x.heap()
 	peak, _ := x.metric("process_resident_memory_bytes", "")
-	t.Logf("99%% of the bystander's requests within %v undisturbed, %v on a busy machine, %v at worst, by %s", quiet.P99, busy.P99, worst.P99, by)
+	t.Logf("probe client p99: %v without attack, %v on a busy machine, %v in the worst attack, %s", quiet.P99, busy.P99, worst.P99, by)
 	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.sent.Load())
 }
 
-// during attacks for some time, and tells how the bystander fared.
-func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) waits {
+// during runs an attack for d and returns the latencies of the probe client.
+func (x *target) during(t *testing.T, b *probeProcess, d time.Duration, a attack) latencies {
 	t.Helper()
-	if _, err := b.take(); err != nil {
+	if _, err := b.collect(); err != nil {
 		t.Errorf("before %s: %v", a.name, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -122,14 +122,14 @@ func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) wai
 		if x.long {
 			n *= 2
 		}
-		crowd(ctx, n, func(ctx context.Context, i int) {
+		runAttackers(ctx, n, func(ctx context.Context, i int) {
 			a.once(ctx, x, rand.New(rand.NewPCG(seed, drawn.Add(1))))
-			rest(ctx)
+			pause(ctx)
 		})
 	}
-	w, err := b.take()
+	w, err := b.collect()
 	if err != nil {
-		t.Errorf("%s hurts others: %v", a.name, err)
+		t.Errorf("%s affects the probe client: %v", a.name, err)
 	}
 	failed, err := x.metric("apiserver_request_total", `code="500"`)
 	if err != nil {
@@ -137,16 +137,16 @@ func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) wai
 	}
 	x.mu.Lock()
 	for _, text := range slices.Sorted(maps.Keys(x.failed)) {
-		t.Errorf("%s: %d times answered with 500: %s", a.name, x.failed[text], text)
+		t.Errorf("%s: %d responses with code 500: %s", a.name, x.failed[text], text)
 	}
 	if n := failed - x.counted; n > 0 && len(x.failed) == 0 {
-		t.Errorf("%s: the server counts %v answers of 500", a.name, n)
+		t.Errorf("%s: the server counts %v responses with code 500", a.name, n)
 	}
 	x.counted = failed
 	clear(x.failed)
 	x.mu.Unlock()
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
-		t.Fatalf("%s: the server has panicked", a.name)
+		t.Fatalf("%s: the server panicked", a.name)
 	}
 	resident, _ := x.metric("process_resident_memory_bytes", "")
 	all, _ := x.metric("process_cpu_seconds_total", "")

@@ -16,13 +16,13 @@ import (
 	"binnacle/e2e/golden"
 )
 
-// request is one of a recorded conversation.
+// request is one request of a recorded conversation.
 type request struct {
 	method, path, media, accept, body string
 }
 
-// recorded reads the requests of all conversations.
-func recorded(project string) ([]request, error) {
+// recordedRequests reads the requests of all golden cases.
+func recordedRequests(project string) ([]request, error) {
 	cases, err := golden.Load([]string{filepath.Join(project, "e2e", "golden", "cases")}, nil, true)
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func recorded(project string) ([]request, error) {
 	return out, nil
 }
 
-// mutator makes of recorded requests what nobody would send.
+// mutator turns recorded requests into malformed ones.
 type mutator struct {
 	*rand.Rand
 	from []request
@@ -120,7 +120,7 @@ func (m mutator) query(p string) string {
 	return path + "?" + q.Encode()
 }
 
-// document changes a body: as JSON, where it is, or as bytes.
+// document changes a body as JSON, if it is JSON, or as bytes.
 func (m mutator) document(body string) string {
 	var v any
 	if m.IntN(8) > 0 && json.Unmarshal([]byte(body), &v) == nil {
@@ -137,7 +137,7 @@ func (m mutator) document(body string) string {
 	return string(b[:len(b)-min(len(b), m.IntN(2)*m.IntN(20))])
 }
 
-// value changes a value somewhere.
+// value changes a value at a random place.
 func (m mutator) value(v any, depth int) any {
 	if m.IntN(12) == 0 && depth > 0 {
 		return pick[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x", strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
@@ -168,9 +168,9 @@ func (m mutator) value(v any, depth int) any {
 	return v
 }
 
-// mutations send mutated conversations.
+// mutations returns the attack that sends mutated conversations.
 func mutations(project string) (attack, error) {
-	from, err := recorded(project)
+	from, err := recordedRequests(project)
 	if err != nil {
 		return attack{}, err
 	}
@@ -181,10 +181,10 @@ func mutations(project string) (attack, error) {
 		for range 200 {
 			q := m.next()
 			if q.method == "DELETE" && !strings.Contains(q.path, "hostile") {
-				continue // the bystander stays
+				continue // the objects of the probe client must stay
 			}
 			if strings.Contains(strings.ToLower(q.path+q.body), "webhook") {
-				continue // those of the conversations do not answer, which is 500 for whoever they are asked about
+				continue // the webhooks of the conversations do not answer, which fails other requests with 500
 			}
 			req, err := http.NewRequest(q.method, x.url+q.path, strings.NewReader(q.body))
 			if err != nil {
@@ -193,7 +193,7 @@ func mutations(project string) (attack, error) {
 			req.Header.Set("Content-Type", q.media)
 			req.Header.Set("Accept", q.accept)
 			one, cancel := context.WithTimeout(ctx, 2*time.Second)
-			x.ask(one, c, req)
+			x.attempt(one, c, req)
 			cancel()
 			if ctx.Err() != nil {
 				return
@@ -202,8 +202,8 @@ func mutations(project string) (attack, error) {
 	}}, nil
 }
 
-// garbage sends what is no HTTP, or hardly.
-func garbage() attack {
+// malformedRequests returns the attack that sends lines that are not valid HTTP.
+func malformedRequests() attack {
 	return attack{"malformed requests", 8, func(ctx context.Context, x *target, r *rand.Rand) {
 		conn, err := x.dial(ctx, "http/1.1")
 		if err != nil {
@@ -221,7 +221,7 @@ func garbage() attack {
 	}}
 }
 
-func environment(name, otherwise string) string {
+func envOr(name, otherwise string) string {
 	if s := os.Getenv(name); s != "" {
 		return s
 	}

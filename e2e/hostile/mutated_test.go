@@ -20,28 +20,28 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// placeholder is the name of samples. Each mutated object has another name of its length.
+// placeholder is the name of samples. The name of each mutated object has the same length.
 const placeholder = "name-of-it"
 
-// sample is an object of a kind in protobuf, whose bytes are mutated.
+// sample is a protobuf-encoded object of one kind, whose bytes are mutated.
 type sample struct {
 	resource   string // group/version/resource
 	collection string
 	namespace  string
 	body       string
-	status     bool // the kind has a subresource status
+	status     bool // the kind has the status subresource
 }
 
-// sampleFiles are the files of valid objects of every kind.
+// sampleFiles matches the files of valid objects of every kind.
 const sampleFiles = "services/apiserver/internal/api/kinds/builtin/testdata/kinds/*.yaml"
 
-// samples returns a sample for each kind that has a form in protobuf, as the server writes it.
-// Namespaced objects of each file have a namespace of their own.
+// samples returns a sample for each kind that has a protobuf form, as the server writes it. Each
+// file's namespaced objects use a separate namespace.
 func (x *tenants) samples(t *testing.T) []sample {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), sampleFiles))
 	if err != nil || len(files) < 50 {
-		t.Fatalf("%d files of kinds: %v", len(files), err)
+		t.Fatalf("got %d files of kinds, want at least 50: %v", len(files), err)
 	}
 	known := x.resources(t)
 	var all []sample
@@ -78,13 +78,12 @@ func (x *tenants) samples(t *testing.T) []sample {
 		}
 	}
 	if len(all) < 70 {
-		t.Fatalf("%d samples of %d files", len(all), len(files))
+		t.Fatalf("got %d samples of %d files, want at least 70", len(all), len(files))
 	}
 	return all
 }
 
-// protobuf returns what the server makes of an object, in protobuf. It returns "" for a kind
-// without such a form.
+// protobuf returns the server's protobuf form of an object, or "" for a kind without such a form.
 func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string {
 	t.Helper()
 	meta, _ := object["metadata"].(map[string]any)
@@ -118,7 +117,7 @@ func (x *tenants) protobuf(t *testing.T, s sample, object map[string]any) string
 
 type servedKind struct{ namespaced, status bool }
 
-// resources returns what the server serves, by group/version/resource.
+// resources returns the served kinds by group/version/resource.
 func (x *tenants) resources(t *testing.T) map[string]servedKind {
 	t.Helper()
 	type list struct {
@@ -167,20 +166,20 @@ func (x *tenants) resources(t *testing.T) map[string]servedKind {
 	return known
 }
 
-// affecting are resources whose objects change what becomes of other requests. They are
-// mutated after all others, one after the other, and each object is deleted at once.
-var affecting = []string{
+// disruptiveResources are resources whose objects change the handling of other requests. They are
+// mutated last, one at a time, and each object is deleted at once.
+var disruptiveResources = []string{
 	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 	"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices", "customresourcedefinitions", "flowschemas",
 	"prioritylevelconfigurations", "priorityclasses", "servicecidrs",
 }
 
-// mutation counts what became of mutated objects.
+// mutation counts mutated objects.
 type mutation struct {
 	sent, stored, shown atomic.Int64
 }
 
-// mutate sends n objects with one byte changed, and shows each that is stored in every form.
+// mutate sends n objects with one byte changed and reads each stored object in every form.
 func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand, s sample, n int, remove bool) {
 	known := s.collection + "/stored-one"
 	r0 := x.send(c, "POST", s.collection, protoMedia, strings.Replace(s.body, placeholder, "stored-one", 1))
@@ -201,7 +200,7 @@ func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand
 		form := forms[i%len(forms)]
 		answer := x.send(c, method, path, protoMedia, strings.Replace(string(b), placeholder, name, 1), "Accept", strings.Replace(form, "MetadataList", "Metadata", 1))
 		if answer.err != nil || answer.code >= http.StatusInternalServerError {
-			t.Errorf("%s of %s with byte %d as %#x, answered as %s: %v", method, s.resource, at, b[at], form, answer.is(http.StatusCreated))
+			t.Errorf("%s of %s with byte %d set to %#x, response form %s: %v", method, s.resource, at, b[at], form, answer.is(http.StatusCreated))
 		}
 		if answer.code/100 != 2 {
 			continue
@@ -209,13 +208,13 @@ func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand
 		m.stored.Add(1)
 		object := s.collection + "/" + name
 		if !strings.Contains(s.body, placeholder) {
-			object = x.only(c, s.collection)
+			object = x.newestObject(c, s.collection)
 		}
 		for _, form := range forms {
 			form = strings.Replace(form, "MetadataList", "Metadata", 1)
 			got := x.send(c, "GET", object, "", "", "Accept", form)
 			if got.code != http.StatusNotFound && got.is(http.StatusOK) != nil { // the mutation may be in the name
-				t.Errorf("%s with byte %d as %#x as %s: %v", s.resource, at, b[at], form, got.is(http.StatusOK))
+				t.Errorf("%s with byte %d set to %#x, read as %s: %v", s.resource, at, b[at], form, got.is(http.StatusOK))
 			}
 			m.shown.Add(1)
 		}
@@ -226,8 +225,8 @@ func (m *mutation) mutate(t *testing.T, x *tenants, c *http.Client, r *rand.Rand
 	x.checkShown(t, s.collection)
 }
 
-// only returns the path of the newest object of a collection whose names are not free.
-func (x *tenants) only(c *http.Client, collection string) string {
+// newestObject returns the path of the sample object of a collection whose names are fixed.
+func (x *tenants) newestObject(c *http.Client, collection string) string {
 	var l struct {
 		Items []struct {
 			Metadata struct {
@@ -248,9 +247,9 @@ func (x *tenants) only(c *http.Client, collection string) string {
 }
 
 // TestMutatedProtobufIsServedInEveryForm creates and updates objects of every kind with one byte
-// changed. Each is rejected with 4xx, or stored and then served in every form.
+// changed. Each request is rejected with 4xx, or the object is stored and served in every form.
 func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
-	seed, err := strconv.ParseUint(environment("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
+	seed, err := strconv.ParseUint(envOr("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +274,7 @@ func TestMutatedProtobufIsServedInEveryForm(t *testing.T) {
 		}
 		var last []int
 		for i, s := range all {
-			if slices.ContainsFunc(affecting, func(resource string) bool { return strings.HasSuffix(s.resource, "/"+resource) }) {
+			if slices.ContainsFunc(disruptiveResources, func(resource string) bool { return strings.HasSuffix(s.resource, "/"+resource) }) {
 				last = append(last, i)
 				continue
 			}

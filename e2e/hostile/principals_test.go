@@ -11,37 +11,37 @@ import (
 	"time"
 )
 
-// TestManyNamesOfOnePrincipalDoNotBlockOtherClients: 126 connections under as many names of
-// service accounts send bodies one byte at a time. It pins the count of limits by principal
-// and the release of seats while a body arrives.
+// TestManyNamesOfOnePrincipalDoNotBlockOtherClients sends bodies one byte at a time on 126
+// connections, each with the name of another service account of one namespace. The test pins that
+// limits count by principal and that seats are released while a body arrives.
 func TestManyNamesOfOnePrincipalDoNotBlockOtherClients(t *testing.T) {
 	x := startTenants(t)
-	// The names have the permission, so that their bodies are read.
+	// The names have the permission, so that the server reads their bodies.
 	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
-	d := 25 * time.Second // beyond what a request waits for room
+	d := 25 * time.Second // longer than a request waits for the byte budget
 	if x.long {
 		d = 70 * time.Second
 	}
 	x.during(t, d, func(ctx context.Context) {
-		crowd(ctx, 126, func(ctx context.Context, i int) {
+		runAttackers(ctx, 126, func(ctx context.Context, i int) {
 			declared := 3 << 20
-			if i >= 30 { // ever smaller ones fill the room that is left
+			if i >= 30 { // ever smaller bodies fill the rest of the byte budget
 				declared = max(4<<10, declared>>((i-30)/9))
 			}
-			conn, err := x.open(ctx, x.mallory, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
+			conn, err := x.openRequest(ctx, x.mallory, http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i), declared)
 			if err != nil {
-				rest(ctx)
+				pause(ctx)
 				return
 			}
 			defer conn.Close()
-			drip(ctx, conn)
+			sendSlowly(ctx, conn)
 		})
 	})
 }
 
-// drip sends a byte now and then until the connection or the context ends.
-func drip(ctx context.Context, conn interface{ Write([]byte) (int, error) }) {
+// sendSlowly sends a byte every few seconds until the connection or the context ends.
+func sendSlowly(ctx context.Context, conn interface{ Write([]byte) (int, error) }) {
 	tick := time.NewTicker(6 * time.Second)
 	defer tick.Stop()
 	for {
@@ -56,9 +56,9 @@ func drip(ctx context.Context, conn interface{ Write([]byte) (int, error) }) {
 	}
 }
 
-// TestUnauthorizedBodiesAreNotRead: a request that is not authorized is answered before its
-// body arrives, and thousands of declared megabytes occupy nothing. It pins the order of
-// filters: authorize, then receive the body.
+// TestUnauthorizedBodiesAreNotRead expects that an unauthorized request is answered before its body
+// arrives, so that declared bodies of many megabytes occupy no memory. The test pins the order of
+// filters: authorize, then read the body.
 func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 	x := startTenants(t)
 	x.during(t, 0, func(ctx context.Context) {
@@ -68,24 +68,24 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 				for _, c := range []struct {
 					method, path, name string
 				}{
-					{http.MethodPost, "/api/v1/namespaces/bystander/configmaps", ""},
-					{http.MethodPut, "/api/v1/namespaces/bystander/configmaps/mine", ""},
-					{http.MethodPatch, "/api/v1/namespaces/bystander/configmaps/mine", ""},
-					{http.MethodDelete, "/api/v1/namespaces/bystander/configmaps", ""},
+					{http.MethodPost, "/api/v1/namespaces/probe/configmaps", ""},
+					{http.MethodPut, "/api/v1/namespaces/probe/configmaps/mine", ""},
+					{http.MethodPatch, "/api/v1/namespaces/probe/configmaps/mine", ""},
+					{http.MethodDelete, "/api/v1/namespaces/probe/configmaps", ""},
 					{http.MethodPost, "/api/v1/namespaces/b/configmaps", fmt.Sprintf("system:serviceaccount:b:a%d", i)}, // has no role
 					{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", ""},
 				} {
 					x.dialing <- struct{}{}
-					conn, err := x.open(ctx, x.mallory, c.method, c.path, c.name, 3<<20-1)
+					conn, err := x.openRequest(ctx, x.mallory, c.method, c.path, c.name, 3<<20-1)
 					<-x.dialing
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					_ = conn.SetReadDeadline(time.Now().Add(answering))
+					_ = conn.SetReadDeadline(time.Now().Add(responseTimeout))
 					resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 					if err != nil {
-						t.Errorf("%s %s as %q: no answer before the body: %v", c.method, c.path, c.name, err)
+						t.Errorf("%s %s as %q: no response before the body: %v", c.method, c.path, c.name, err)
 					} else if resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
 						t.Errorf("%s %s as %q: %s", c.method, c.path, c.name, resp.Status)
 					}
@@ -97,16 +97,16 @@ func TestUnauthorizedBodiesAreNotRead(t *testing.T) {
 	})
 }
 
-// TestWaitingRequestsHoldNoRoom: deletions of a collection that wait for a version in the
-// future have options that take room. It pins the release of room while a request waits, and its
-// return afterwards.
-func TestWaitingRequestsHoldNoRoom(t *testing.T) {
+// TestWaitingRequestsReleaseTheByteBudget sends deletions of a collection that carry options and
+// wait for a resource version in the future. The test pins that a waiting request releases its
+// bytes and acquires them again afterwards.
+func TestWaitingRequestsReleaseTheByteBudget(t *testing.T) {
 	x := startTenants(t)
 	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings",
 		`{"metadata":{"name":"accounts"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:serviceaccounts:b"}]}`)
 	options := `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"],"x":[` + list("1", 32_000) + `]}`
 	const path = "/api/v1/namespaces/b/configmaps?labelSelector=a%3Db&resourceVersion=999999999&resourceVersionMatch=NotOlderThan"
-	// These have room when they begin to wait.
+	// These requests hold bytes when they begin to wait.
 	for what, q := range map[string]struct{ method, path, body string }{
 		"options": {http.MethodDelete, path, strings.Replace(options, "[", "["+list("1", 80_000)+",", 2)},
 		"address": {http.MethodGet, path + "&fieldSelector=" + strings.Repeat("metadata.name!%3Da,", 500) + "metadata.name!%3Da", ""},
@@ -117,7 +117,7 @@ func TestWaitingRequestsHoldNoRoom(t *testing.T) {
 	}
 	attack := func(names int) func(context.Context) {
 		return func(ctx context.Context) {
-			crowd(ctx, names, func(ctx context.Context, i int) {
+			runAttackers(ctx, names, func(ctx context.Context, i int) {
 				c := x.client()
 				defer c.CloseIdleConnections()
 				req, err := http.NewRequest(http.MethodDelete, x.url+path, strings.NewReader(options))
@@ -126,14 +126,14 @@ func TestWaitingRequestsHoldNoRoom(t *testing.T) {
 				}
 				req.Header.Set("Content-Type", jsonMedia)
 				req.Header.Set("Impersonate-User", fmt.Sprintf("system:serviceaccount:b:a%d", i))
-				x.ask(ctx, c, req)
-				rest(ctx)
+				x.attempt(ctx, c, req)
+				pause(ctx)
 			})
 		}
 	}
-	c := client(certificate(t, x.server.PKI.Client("bystander")))
+	c := client(certificate(t, x.server.PKI.Client("probe")))
 	body := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 100_000))
-	if err := x.send(c, http.MethodPost, "/api/v1/namespaces/bystander/configmaps", jsonMedia, body).is(http.StatusCreated); err != nil {
+	if err := x.send(c, http.MethodPost, "/api/v1/namespaces/probe/configmaps", jsonMedia, body).is(http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
 	for _, names := range []int{6, 60} {
@@ -146,19 +146,19 @@ func TestWaitingRequestsHoldNoRoom(t *testing.T) {
 			var ordinary sync.WaitGroup
 			ordinary.Go(func() {
 				for ; ctx.Err() == nil; writes++ {
-					if err := x.send(c, http.MethodPut, "/api/v1/namespaces/bystander/configmaps/large", jsonMedia, body).is(http.StatusOK); err != nil {
-						t.Errorf("a write of 100 KB: %v", err)
+					if err := x.send(c, http.MethodPut, "/api/v1/namespaces/probe/configmaps/large", jsonMedia, body).is(http.StatusOK); err != nil {
+						t.Errorf("write of 100 KB: %v", err)
 					}
-					rest(ctx)
+					pause(ctx)
 				}
 			})
 			attack(names)(ctx)
 			ordinary.Wait()
 		})
-		// A request that waits for a version does so for 3 s. Writes that wait for its room
-		// are a few in all.
+		// A request waits 3 s for a resource version. If writes had to wait for its bytes, only a
+		// few would succeed.
 		if least := int(d / (150 * time.Millisecond)); writes < least {
-			t.Errorf("%d names: %d writes of 100 KB in %v, want %d", names, writes, d, least)
+			t.Errorf("%d names: got %d writes of 100 KB in %v, want at least %d", names, writes, d, least)
 		} else {
 			t.Logf("%d names: %d writes of 100 KB in %v", names, writes, d)
 		}

@@ -13,16 +13,16 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// expansion is a request whose value is short in text and large in meaning.
+// expansion is a request with a value that is short in text and expands when it is processed.
 type expansion struct {
 	name, method, path, media, body string
-	// want is in the answer, which is 4xx; empty where any quick answer but 5xx will do.
+	// want is a part of the 4xx response. If it is empty, any quick response except 5xx passes.
 	want string
 }
 
 const rejectedExponent = "exponent of quantity"
 
-// quantities are requests with a quantity that takes hours to compute.
+// quantities returns requests with a quantity that takes hours to compute.
 func quantities() []expansion {
 	const q = "1e-2147483647"
 	spec := `"spec":{"containers":[{"name":"a","image":"b","resources":{"limits":{"cpu":"` + q + `"}}}]}`
@@ -65,8 +65,8 @@ func quantities() []expansion {
 	}
 }
 
-// growing are values that other functions expand.
-func growing() []expansion {
+// expandingValues returns requests with values that CEL functions, patches or decoders expand.
+func expandingValues() []expansion {
 	const own = "/api/v1/namespaces/b/"
 	data := func(name string, values map[string]string) string {
 		text, _ := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "data": values})
@@ -103,18 +103,19 @@ func growing() []expansion {
 	}
 }
 
-// wire is a field of protobuf, and envelope an object.
+// wire encodes a length-delimited protobuf field.
 func wire(number byte, content string) string {
 	return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 }
 
+// envelope encodes an object in the protobuf form of Kubernetes.
 func envelope(apiVersion, kind, raw string) string {
 	return "k8s\x00" + wire(1, wire(1, apiVersion)+wire(2, kind)) + wire(2, raw)
 }
 
-// expressions make a policy for config maps of the attacker by the name of the object, and a
-// definition with rules, columns and defaults.
-func (x *tenants) expressions(t *testing.T) {
+// createExpressions creates one policy per expression for the attacker's config maps, selected by
+// object name, and a definition with rules, columns and defaults.
+func (x *tenants) createExpressions(t *testing.T) {
 	t.Helper()
 	const policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
 	doubled := []map[string]string{{"name": "v0", "expression": "object.data.a"}}
@@ -157,17 +158,17 @@ func (x *tenants) expressions(t *testing.T) {
 	x.create(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"mine"},"data":{"a":"`+strings.Repeat("x", 100_000)+`"}}`)
 }
 
-// TestValuesThatExpandAreRejectedOrBounded pins the check of quantities before they are parsed,
-// the cost of texts in expressions and the bounds of the decoders.
+// TestValuesThatExpandAreRejectedOrBounded pins the check of quantities before they are parsed, the
+// cost limit of strings in expressions and the limits of the decoders.
 func TestValuesThatExpandAreRejectedOrBounded(t *testing.T) {
 	x := startTenants(t)
-	x.expressions(t)
+	x.createExpressions(t)
 	c := x.client()
-	harness.Eventually(t, patience, "the policies to be in force", func() error {
+	harness.Eventually(t, waitTimeout, "the policies to take effect", func() error {
 		return x.send(c, "POST", "/api/v1/namespaces/b/configmaps?dryRun=All", jsonMedia, `{"metadata":{"name":"quantity"},"data":{"q":"-1"}}`).is(http.StatusUnprocessableEntity)
 	})
 	x.during(t, 0, func(context.Context) {
-		for _, e := range append(quantities(), growing()...) {
+		for _, e := range append(quantities(), expandingValues()...) {
 			r := x.send(c, e.method, e.path, e.media, e.body, "Accept", acceptOf(e))
 			err := r.rejected(e.want)
 			if e.want == "" {
@@ -189,8 +190,8 @@ func acceptOf(e expansion) string {
 	return jsonMedia
 }
 
-// TestReasonsOfDenialsAreBounded: bindings to roles that do not exist have names of 200 KB,
-// and the requests that they concern are denied. It pins the bound of reasons in bytes.
+// TestReasonsOfDenialsAreBounded creates bindings to missing roles with names of 200 KB and sends
+// requests that these bindings concern. The test pins the byte limit of denial reasons.
 func TestReasonsOfDenialsAreBounded(t *testing.T) {
 	x := startTenants(t)
 	name := strings.Repeat("r", 200_000)
@@ -198,13 +199,13 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 		x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"long-%d"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"%d%s"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, i, i, name))
 	}
-	const bound = 16 << 10 // of an answer
+	const bound = 16 << 10 // of a response
 	d := 5 * time.Second
 	if x.long {
 		d = 30 * time.Second
 	}
 	x.during(t, d, func(ctx context.Context) {
-		crowd(ctx, 30, func(ctx context.Context, i int) {
+		runAttackers(ctx, 30, func(ctx context.Context, i int) {
 			c := x.client()
 			defer c.CloseIdleConnections()
 			for _, q := range []struct{ method, path, body string }{
@@ -214,13 +215,13 @@ func TestReasonsOfDenialsAreBounded(t *testing.T) {
 			} {
 				r := x.send(c, q.method, q.path, jsonMedia, q.body)
 				if r.err == nil && len(r.body) > bound && !strings.Contains(q.path, "rules") {
-					t.Errorf("%s %s: an answer of %d bytes", q.method, q.path, len(r.body))
+					t.Errorf("%s %s: got a response of %d bytes, want at most 16 KiB", q.method, q.path, len(r.body))
 				}
 				if r.code >= http.StatusInternalServerError {
 					t.Errorf("%s %s: %v", q.method, q.path, r.is(http.StatusOK))
 				}
 			}
-			rest(ctx)
+			pause(ctx)
 		})
 	})
 }

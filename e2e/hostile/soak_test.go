@@ -16,18 +16,18 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// temporary is an object that is created, used and deleted. In its texts, %[1]d is a number that
-// no other object has, %[2]d and %[3]d a part of an address and a port.
+// temporary is an object that is created, used and deleted. In its texts, %[1]d is a number that is
+// unique to the object, %[2]d is a part of an address and %[3]d a port.
 type temporary struct {
 	collection, name, body string
-	// uses are requests with it, a method and a path each. What they are answered does not matter.
+	// uses are requests that use the object, as method and path. Their responses do not matter.
 	uses [][2]string
-	// end is the path of a request that ends it besides its deletion.
+	// end is the path of a finalize request after the deletion.
 	end string
 }
 
-// temporaries are objects of the kinds that metrics, compiled expressions, clients, documents or
-// queues are made for.
+// temporaries are objects of the kinds for which the server keeps metrics, compiled expressions,
+// clients, documents or queues.
 var temporaries = []temporary{
 	{"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "widgets.g%[1]d.test", `{"metadata":{"name":"widgets.g%[1]d.test"},"spec":{"group":"g%[1]d.test","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.%[2]d:9/c%[1]d"}}},
@@ -83,7 +83,7 @@ func (x *tenants) round(t *testing.T, n int) {
 			switch {
 			case r.err != nil:
 				t.Errorf("%s %s: %v", use[0], path, r.err)
-			case r.code == http.StatusInternalServerError && !strings.Contains(r.body, "conversion webhook"): // which fails as in Kubernetes
+			case r.code == http.StatusInternalServerError && !strings.Contains(r.body, "conversion webhook"): // fails as in Kubernetes
 				t.Errorf("%s %s: %.300s", use[0], path, r.body)
 			}
 		}
@@ -101,7 +101,7 @@ func (x *tenants) round(t *testing.T, n int) {
 	}
 }
 
-// series counts the series of /metrics, by family.
+// series counts the series of /metrics by family.
 func (x *target) series() (n int, by map[string]int, err error) {
 	resp, err := x.admin.Get(x.url + "/metrics")
 	if err != nil {
@@ -120,10 +120,10 @@ func (x *target) series() (n int, by map[string]int, err error) {
 	return n, by, lines.Err()
 }
 
-// TestNothingStaysOfDeletedObjects creates, uses and deletes definitions, policies, webhooks,
-// namespaces, quotas, priority levels and flow schemas, and asks for resources that do not exist.
-// The number of series and the idle memory return to what they were.
-func TestNothingStaysOfDeletedObjects(t *testing.T) {
+// TestDeletedObjectsLeaveNoState creates, uses and deletes definitions, policies, webhooks,
+// namespaces, quotas, priority levels and flow schemas, and requests resources that do not exist.
+// The number of series and the idle memory return to their previous values.
+func TestDeletedObjectsLeaveNoState(t *testing.T) {
 	x := startTenants(t)
 	var n atomic.Int64
 	var all sync.WaitGroup
@@ -143,43 +143,44 @@ func TestNothingStaysOfDeletedObjects(t *testing.T) {
 	d, warm := 15*time.Second, time.Duration(0)
 	if x.long {
 		var err error
-		if d, err = time.ParseDuration(environment("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
+		if d, err = time.ParseDuration(envOr("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
 			t.Fatal(err)
 		}
 		warm = d
 	}
-	run(0) // what stays for good is there
+	run(0) // creates the state that stays for good
 	const (
-		spareSeries = 200 // for requests that nothing asked before
+		spareSeries = 200 // for kinds of requests not sent before
 		spareHeap   = 16 << 20
 	)
 	var series int
 	var known map[string]int
-	harness.Eventually(t, patience, "the first objects to be forgotten", func() error {
+	harness.Eventually(t, waitTimeout, "the series of the first objects to disappear", func() error {
 		now, by, err := x.series()
 		if err != nil {
 			return err
 		}
 		last := series
 		if series, known = now, by; now != last {
-			return fmt.Errorf("%d series, %d before", now, last)
+			return fmt.Errorf("got %d series, had %d before", now, last)
 		}
 		return nil
 	})
-	run(warm) // the logs of etcd and of watches have as many writes as they keep
+	run(warm) // fills the bounded logs of etcd and of watches
 	heap, err := x.heap()
 	if err != nil {
 		t.Fatal(err)
 	}
 	x.during(t, 0, func(context.Context) {
 		run(d)
-		// Each answer of 500 was looked at. The count of those for a definition goes with it.
+		// Each response with code 500 was checked. The count for a definition's resources
+		// disappears with the definition.
 		var err error
 		if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
 			t.Error(err)
 		}
 	})
-	harness.Eventually(t, 2*patience, "series and memory to return", func() error {
+	harness.Eventually(t, 2*waitTimeout, "series and memory to return", func() error {
 		now, by, err := x.series()
 		if err != nil {
 			return err
@@ -192,11 +193,11 @@ func TestNothingStaysOfDeletedObjects(t *testing.T) {
 				}
 			}
 			text, _ := json.Marshal(more)
-			return fmt.Errorf("%d series, %d before: %s", now, series, text)
+			return fmt.Errorf("got %d series, had %d before: %s", now, series, text)
 		}
 		after, err := x.heap()
 		if err == nil && after > heap+spareHeap {
-			err = fmt.Errorf("the heap has %.0f MiB, %.0f before", after/(1<<20), heap/(1<<20))
+			err = fmt.Errorf("heap: got %.0f MiB, had %.0f MiB before", after/(1<<20), heap/(1<<20))
 		}
 		return err
 	})

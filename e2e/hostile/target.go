@@ -21,35 +21,35 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// target is the server that is attacked, with what attackers know.
+// target is the attacked server and the state of the attackers.
 type target struct {
 	url, addr string
 	server    *harness.Server
-	admin     *http.Client // for what the test itself asks
-	mallory   tls.Certificate
+	admin     *http.Client    // for requests of the test itself
+	mallory   tls.Certificate // of the attacker
 	rand      *rand.Rand
 	long      bool
 
 	mu     sync.Mutex
-	failed map[string]int // what was answered with 500, by request
+	failed map[string]int // responses with code 500, by request
 	sent   atomic.Int64
-	// dialing bounds how many connect at a time.
+	// dialing bounds the number of concurrent handshakes.
 	dialing chan struct{}
-	// counted are the answers of 500 that the server counted so far.
+	// counted is the number of responses with code 500 that are accounted for.
 	counted float64
 }
 
-// policy lets users do what they like, but for what only administrators may.
+// policy allows a user all requests except those that only administrators may send.
 const policy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":%q,"namespace":"*","resource":"*","apiGroup":"*"}}
 {"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":%q,"nonResourcePath":"*"}}
 `
 
-// start starts a server, and lets mallory and the bystander do all that they like, so
-// that attacks come as far as they can.
-func start(t *testing.T, r *rand.Rand, long bool) (*target, *witness) {
+// start starts a server on which the attacker and the probe client are allowed everything, so that
+// no attack stops at authorization.
+func start(t *testing.T, r *rand.Rand, long bool) (*target, *probeProcess) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
-	rules := fmt.Sprintf(policy+policy, "mallory", "mallory", "bystander", "bystander")
+	rules := fmt.Sprintf(policy+policy, "mallory", "mallory", "probe", "probe")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -58,18 +58,18 @@ func start(t *testing.T, r *rand.Rand, long bool) (*target, *witness) {
 	x := &target{url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, rand: r, long: long, failed: map[string]int{}, dialing: make(chan struct{}, 8)}
 	x.mallory = certificate(t, s.PKI.Client("mallory"))
 	x.admin = client(certificate(t, s.Admin))
-	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bystander"}}`)
+	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"probe"}}`)
 	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
-	x.create(t, "/api/v1/namespaces/bystander/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
-	for i := range 20 { // so that there is something to read
+	x.create(t, "/api/v1/namespaces/probe/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
+	for i := range 20 { // data to read
 		x.create(t, "/api/v1/namespaces/hostile/configmaps",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 500_000)))
 	}
-	var err error // it was not ready at first, and said so
+	var err error // responses with code 500 before the server was ready
 	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, newWitness(t, x.url, s.PKI.Client("bystander"), ordinary, bystanding)
+	return x, newProbeProcess(t, x.url, s.PKI.Client("probe"), ordinary, probeTimeout)
 }
 
 func certificate(t *testing.T, p harness.Pair) tls.Certificate {
@@ -120,8 +120,8 @@ func (x *target) dialTCP(ctx context.Context) (net.Conn, error) {
 	return conn, err
 }
 
-// ask sends a request, and reads of its answer what comes within the context.
-func (x *target) ask(ctx context.Context, c *http.Client, req *http.Request) (code int) {
+// attempt sends a request and reads as much of the response as arrives before the context ends.
+func (x *target) attempt(ctx context.Context, c *http.Client, req *http.Request) (code int) {
 	x.sent.Add(1)
 	resp, err := c.Do(req.WithContext(ctx))
 	if err != nil {
@@ -129,19 +129,19 @@ func (x *target) ask(ctx context.Context, c *http.Client, req *http.Request) (co
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
-	x.answered(req.Method+" "+req.URL.String(), resp.StatusCode, text)
+	x.recordResponse(req.Method+" "+req.URL.String(), resp.StatusCode, text)
 	return resp.StatusCode
 }
 
-// answered notes an answer that must not be.
-func (x *target) answered(request string, code int, text []byte) {
+// recordResponse records a response with code 500.
+func (x *target) recordResponse(request string, code int, text []byte) {
 	if code != http.StatusInternalServerError {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, known := range []string{"the spec replicas field", "no preferred addresses found"} {
-		if strings.Contains(string(text), known) { // as Kubernetes answers
+		if strings.Contains(string(text), known) { // Kubernetes answers 500, too
 			x.counted++
 			return
 		}
@@ -149,7 +149,7 @@ func (x *target) answered(request string, code int, text []byte) {
 	x.failed[fmt.Sprintf("%.300s: %.300s", request, text)]++
 }
 
-// metric sums the samples of a metric whose labels contain a text.
+// metric returns the sum of the samples of a metric whose labels contain a text.
 func (x *target) metric(name, labels string) (sum float64, err error) {
 	resp, err := x.admin.Get(x.url + "/metrics")
 	if err != nil {
@@ -172,7 +172,7 @@ func (x *target) metric(name, labels string) (sum float64, err error) {
 	return sum, lines.Err()
 }
 
-// heap is what the server holds after it has collected its garbage.
+// heap returns the size of the server's heap after a garbage collection.
 func (x *target) heap() (float64, error) {
 	resp, err := x.admin.Get(x.url + "/debug/pprof/heap?gc=1")
 	if err != nil {
@@ -186,15 +186,15 @@ func (x *target) heap() (float64, error) {
 	return x.metric("go_memstats_heap_alloc_bytes", "")
 }
 
-// profile keeps where the server's time goes, if somebody wants to know; what it returns
-// waits for that.
+// profile writes a profile of the server if BINNACLE_HOSTILE_PROFILES is set. The returned function
+// waits until it is written.
 func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func()) {
-	dir := environment("BINNACLE_HOSTILE_PROFILES", "")
+	dir := envOr("BINNACLE_HOSTILE_PROFILES", "")
 	if dir == "" {
 		return func() {}
 	}
 	done := make(chan error, 1)
-	kind := environment("BINNACLE_HOSTILE_PROFILE", "profile")
+	kind := envOr("BINNACLE_HOSTILE_PROFILE", "profile")
 	go func() {
 		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/%s?seconds=%d", x.url, kind, max(1, int(d.Seconds())-1)))
 		if err != nil {
@@ -218,8 +218,8 @@ func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func(
 	}
 }
 
-// crowd runs n attackers side by side, each again and again until the context ends.
-func crowd(ctx context.Context, n int, attack func(ctx context.Context, i int)) {
+// runAttackers runs n attackers concurrently, each in a loop until the context ends.
+func runAttackers(ctx context.Context, n int, attack func(ctx context.Context, i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
@@ -231,16 +231,16 @@ func crowd(ctx context.Context, n int, attack func(ctx context.Context, i int)) 
 	wg.Wait()
 }
 
-// hold keeps what an attacker has until the context ends, or the server cuts it.
-func hold(ctx context.Context, conn net.Conn) {
+// holdOpen keeps a connection open until the context ends or the server closes it.
+func holdOpen(ctx context.Context, conn net.Conn) {
 	_ = conn.SetReadDeadline(time.Time{})
 	_, _ = io.Copy(io.Discard, conn)
 	conn.Close()
-	rest(ctx)
+	pause(ctx)
 }
 
-// rest keeps an attacker that is refused from using up the machine of the test.
-func rest(ctx context.Context) {
+// pause keeps a rejected attacker from using all CPU time of the test machine.
+func pause(ctx context.Context) {
 	timer := time.NewTimer(5 * time.Millisecond)
 	defer timer.Stop()
 	select {

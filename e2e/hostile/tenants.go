@@ -17,34 +17,35 @@ import (
 // ownNamespace is the namespace that the attacker administers.
 const ownNamespace = "b"
 
-// tenants is a server with an attacker, mallory, with the rights of an administrator of one namespace, and
-// bystanders: one with a namespace of its own, a leader election and an administrator.
+// tenants is a server with an attacker, mallory, who administers one namespace, and three probe
+// clients: one with its own namespace, one that renews the lease of a leader election and an
+// administrator.
 type tenants struct {
 	*target
-	bystanders []*witness
+	probes []*probeProcess
 }
 
-// startTenants starts a server that decides by roles, with further options.
+// startTenants starts a server with RBAC and further options.
 func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	t.Helper()
 	s := harness.StartServer(t, append([]harness.Option{harness.WithFlags("--feature-gates=CBORServingAndStorage=true")}, options...)...)
 	x := &tenants{target: &target{
 		url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, failed: map[string]int{}, dialing: make(chan struct{}, 8),
 		mallory: certificate(t, s.PKI.Client("mallory")), admin: client(certificate(t, s.Admin)),
-		long: environment("BINNACLE_HOSTILE", "") == "long",
+		long: envOr("BINNACLE_HOSTILE", "") == "long",
 	}}
-	for user, namespace := range map[string]string{"mallory": ownNamespace, "bystander": "bystander"} {
+	for user, namespace := range map[string]string{"mallory": ownNamespace, "probe": "probe"} {
 		x.create(t, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":%q}}`, namespace))
 		x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/"+namespace+"/rolebindings", fmt.Sprintf(
 			`{"metadata":{"name":"administrator"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, user))
 	}
-	x.create(t, "/api/v1/namespaces/bystander/configmaps", `{"metadata":{"name":"mine"}}`)
+	x.create(t, "/api/v1/namespaces/probe/configmaps", `{"metadata":{"name":"mine"}}`)
 	x.create(t, "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"administrator"}}`)
 	x.create(t, leaseCollection, lease(time.Now(), ""))
 	for as, p := range map[role]harness.Pair{
-		ordinary: s.PKI.Client("bystander"), leader: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
+		ordinary: s.PKI.Client("probe"), leader: s.PKI.Client("system:kube-controller-manager"), administrator: s.Admin,
 	} {
-		x.bystanders = append(x.bystanders, newWitness(t, x.url, p, as, besideTenant))
+		x.probes = append(x.probes, newProbeProcess(t, x.url, p, as, tenantProbeTimeout))
 	}
 	var err error
 	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
@@ -53,13 +54,13 @@ func startTenants(t *testing.T, options ...harness.Option) *tenants {
 	return x
 }
 
-// during attacks for d, or until the attack returns if d is 0, and checks that no request of
-// a bystander failed, that the server answered nothing with 500 and that its resident memory
-// grew by at most spare bytes.
+// during attacks for d, or until the attack returns if d is 0. It checks that no request of a probe
+// client failed, that the server answered nothing with 500 and that its resident memory grew by at
+// most spareResident bytes.
 func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.Context)) {
 	t.Helper()
-	for _, w := range x.bystanders {
-		if _, err := w.take(); err != nil {
+	for _, w := range x.probes {
+		if _, err := w.collect(); err != nil {
 			t.Errorf("before: %v", err)
 		}
 	}
@@ -74,28 +75,28 @@ func (x *tenants) during(t *testing.T, d time.Duration, attack func(ctx context.
 	defer stop()
 	go func() { peak <- x.watchMemory(watched, before) }()
 	attack(ctx)
-	for _, w := range x.bystanders {
-		seen, err := w.take()
+	for _, w := range x.probes {
+		seen, err := w.collect()
 		if err != nil {
-			t.Errorf("the attack affects a bystander: %v", err)
+			t.Errorf("the attack affects a probe client: %v", err)
 		}
 		t.Logf("%-13s %v", w.role, seen)
 	}
 	stop()
 	grown := <-peak - before
-	t.Logf("%.0f MiB resident before, %.0f MiB more at most", before/(1<<20), grown/(1<<20))
+	t.Logf("resident memory %.0f MiB before, at most %.0f MiB more during the attack", before/(1<<20), grown/(1<<20))
 	if grown > spareResident {
-		t.Errorf("the resident memory grew by %.0f MiB", grown/(1<<20))
+		t.Errorf("resident memory grew by %.0f MiB, want at most 512 MiB", grown/(1<<20))
 	}
-	if failed, err := x.metric("apiserver_request_total", `code="500"`); err != nil || failed > x.counted { // it goes down with series that are removed
-		t.Errorf("the server counts %v answers of 500, %v", failed-x.counted, err)
+	if failed, err := x.metric("apiserver_request_total", `code="500"`); err != nil || failed > x.counted { // it decreases when series are removed
+		t.Errorf("the server counts %v responses with code 500, %v", failed-x.counted, err)
 	}
 	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
 		t.Fatal("the server panicked")
 	}
 }
 
-// spareResident is what an attack may add to the resident memory.
+// spareResident is the growth of the resident memory that an attack may cause.
 const spareResident = 512 << 20
 
 func (x *tenants) resident(t *testing.T) float64 {
@@ -124,23 +125,23 @@ func (x *tenants) watchMemory(ctx context.Context, most float64) float64 {
 	}
 }
 
-// reply is an answer that was read.
-type reply struct {
+// response is a response that was read.
+type response struct {
 	code int
 	body string
 	err  error
 }
 
-// answering bounds how long the server may take for an answer to the attacker.
-const answering = 20 * time.Second
+// responseTimeout bounds the wait for a response to the attacker.
+const responseTimeout = 20 * time.Second
 
-// send sends a request with a client and reads the answer. header has names and values.
-func (x *target) send(c *http.Client, method, path, media, body string, header ...string) reply {
-	ctx, cancel := context.WithTimeout(context.Background(), answering)
+// send sends a request with a client and reads the response. header alternates names and values.
+func (x *target) send(c *http.Client, method, path, media, body string, header ...string) response {
+	ctx, cancel := context.WithTimeout(context.Background(), responseTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, x.url+path, strings.NewReader(body))
 	if err != nil {
-		return reply{err: err}
+		return response{err: err}
 	}
 	req.Header.Set("Content-Type", media)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -148,15 +149,15 @@ func (x *target) send(c *http.Client, method, path, media, body string, header .
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		return reply{err: err}
+		return response{err: err}
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	return reply{resp.StatusCode, string(text), err}
+	return response{resp.StatusCode, string(text), err}
 }
 
-// is returns an error unless the answer has one of some codes.
-func (r reply) is(codes ...int) error {
+// is returns an error unless the response has one of the codes.
+func (r response) is(codes ...int) error {
 	for _, c := range codes {
 		if r.err == nil && r.code == c {
 			return nil
@@ -168,8 +169,8 @@ func (r reply) is(codes ...int) error {
 	return fmt.Errorf("want %v, got %d: %.300s", codes, r.code, r.body)
 }
 
-// rejected returns an error unless the answer is 4xx and contains a text.
-func (r reply) rejected(text string) error {
+// rejected returns an error unless the response is 4xx and contains text.
+func (r response) rejected(text string) error {
 	switch {
 	case r.err != nil:
 		return r.err
@@ -179,9 +180,9 @@ func (r reply) rejected(text string) error {
 	return nil
 }
 
-// open opens a connection of the attacker and sends the head of a request with a declared
-// body, under an impersonated name if there is one.
-func (x *target) open(ctx context.Context, as tls.Certificate, method, path, name string, declared int) (*tls.Conn, error) {
+// openRequest opens a connection and sends the head of a request with a declared body length. If
+// name is not empty, the request impersonates it.
+func (x *target) openRequest(ctx context.Context, as tls.Certificate, method, path, name string, declared int) (*tls.Conn, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{as}, NextProtos: []string{"http/1.1"}}}
 	conn, err := d.DialContext(ctx, "tcp", x.addr)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// message is an object that has a form in protobuf.
+// message is an object with a protobuf form.
 type message interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 }
 
-// inProtobuf returns an object in protobuf.
+// inProtobuf encodes an object in the protobuf form of Kubernetes.
 func inProtobuf(t *testing.T, apiVersion, kind string, obj message) string {
 	t.Helper()
 	raw, err := obj.Marshal()
@@ -41,7 +41,7 @@ func container(c corev1.Container) corev1.PodSpec {
 	return corev1.PodSpec{Containers: []corev1.Container{c}}
 }
 
-// collections are the paths of the sample of kinds, by kind.
+// collections are the collection paths of some kinds; %s is the namespace part.
 var collections = map[string]string{
 	"Service": "/api/v1/%sservices", "Pod": "/api/v1/%spods", "ConfigMap": "/api/v1/%sconfigmaps", "Secret": "/api/v1/%ssecrets",
 	"Deployment": "/apis/apps/v1/%sdeployments", "ControllerRevision": "/apis/apps/v1/%scontrollerrevisions",
@@ -53,8 +53,8 @@ func collection(kind string) string {
 	return fmt.Sprintf(collections[kind], "namespaces/"+ownNamespace+"/")
 }
 
-// unservable are writes of values that one encoding can express and another cannot. Their want
-// is the field that the answer names.
+// unservable returns writes of values that one encoding can express and another cannot. want is the
+// field that the response names.
 func unservable(t *testing.T) []expansion {
 	t.Helper()
 	port := intstr.IntOrString{Type: 7}
@@ -108,7 +108,7 @@ func unservable(t *testing.T) []expansion {
 	return all
 }
 
-// grant gives mallory all rights in the attacked namespace, and makes an object of each kind.
+// grant gives the attacker all rights in its namespace and creates an object of some kinds.
 func (x *tenants) grant(t *testing.T) {
 	t.Helper()
 	x.create(t, "/apis/rbac.authorization.k8s.io/v1/namespaces/b/roles", `{"metadata":{"name":"all"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`)

@@ -9,18 +9,19 @@ import (
 	"strings"
 )
 
-// difference is something that one of two documents has and the other has not.
+// difference is a difference between two documents.
 type difference struct {
-	// what it is: "new" when only we have it, "gone" when only they have, or "changed".
+	// what is "new" if only our document has the value, "gone" if only Kubernetes' has it, or
+	// "changed".
 	what string
-	// path leads to it: keys with dots between; elements of lists by their names.
+	// path is the path of the value: keys separated by dots. Elements of parameter lists are named.
 	path string
 	ours any
 	want any
 }
 
 func (d difference) String() string {
-	return fmt.Sprintf("%s is %s: %s, want %s", d.path, d.what, short(d.ours), short(d.want))
+	return fmt.Sprintf("%s is %s: got %s, want %s", d.path, d.what, short(d.ours), short(d.want))
 }
 
 func short(v any) string {
@@ -31,7 +32,7 @@ func short(v any) string {
 	return string(text)
 }
 
-// differences lists what differs between two values of JSON.
+// differences returns the differences between two JSON values.
 func differences(path string, want, ours any) (out []difference) {
 	want, ours = named(want), named(ours)
 	w, isMap := want.(map[string]any)
@@ -57,7 +58,7 @@ func differences(path string, want, ours any) (out []difference) {
 	return out
 }
 
-// named makes a map of a list of parameters, whose order says nothing.
+// named converts a list of parameters, whose order is irrelevant, into a map.
 func named(v any) any {
 	list, ok := v.([]any)
 	if !ok {
@@ -77,11 +78,10 @@ func named(v any) any {
 	return out
 }
 
-// known is a difference that has a reason: what it is, which part its path has, and how
-// the path ends.
+// known is an accepted difference: its kind, a part and a suffix of its path, and the reason.
 type known struct{ what, part, end, why string }
 
-// explain returns the place in a list of the reason for a difference; -1 if there is none.
+// explain returns the index of the entry that accepts a difference, or -1.
 func explain(list []known, document string, d difference) int {
 	at := document + d.path
 	return slices.IndexFunc(list, func(k known) bool {

@@ -1,6 +1,6 @@
-// Package openapi compares the documents of /openapi/v3 with those of Kubernetes
-// 1.33, word for word. Theirs are read from a Go module that carries them, which is
-// downloaded and verified, but not built; so nothing depends on it.
+// Package openapi compares the documents of /openapi/v3 with those of Kubernetes 1.33. Those come
+// from a Go module that is downloaded and verified, but not built, so that it is not a dependency.
 //
-// known.go lists what differs, each with its reason, and is held from both sides.
+// known.go lists the accepted differences with their reasons. The tests fail for a difference that
+// is not listed and for a listed one that does not exist.
 package openapi

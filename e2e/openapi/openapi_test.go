@@ -12,11 +12,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestDocumentsAreThoseOfKubernetes compares each document of a server that has all
-// versions, and every media type, with that of Kubernetes 1.33.
+// TestDocumentsAreThoseOfKubernetes compares each document of a server with all versions and media
+// types with that of Kubernetes 1.33.
 func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a module is downloaded")
+		t.Skip("downloads a module")
 	}
 	want, err := reference()
 	if err != nil {
@@ -63,7 +63,7 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	}
 	for i, k := range list {
 		if !used[i] {
-			t.Errorf("nothing is %s at %s … %s", k.what, k.part, k.end)
+			t.Errorf("known difference not found: %s at %s … %s", k.what, k.part, k.end)
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// The module that carries the documents of Kubernetes 1.33, as its own repository has
-// them: of a server with all alpha features, all versions, and all that is off.
+// The module with the documents of Kubernetes 1.33, as in Kubernetes' repository: of a server with
+// all alpha features and all versions, also those that are disabled by default.
 const (
 	module    = "sigs.k8s.io/kubectl-validate@v0.0.5-0.20260105161640-a97ccfaca20b"
 	moduleSum = "h1:mWwviU3aRHOXhNhVCe4GSYRrr8wGaBrWTg83ZQ4VDtg="
 	folder    = "pkg/openapiclient/builtins/1.33"
 )
 
-// reference returns the documents by their paths, such as apis/apps/v1.
+// reference returns the documents by path, such as apis/apps/v1.
 func reference() (map[string][]byte, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", module)
 	cmd.Dir = os.TempDir() // outside of any module

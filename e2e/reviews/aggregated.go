@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// Aggregated is one exchange with an aggregated API.
+// Aggregated is one recorded exchange with an aggregated API.
 type Aggregated struct {
 	Name   string         `json:"name"`
 	Flags  []string       `json:"flags"`
 	Client *ClientRequest `json:"client"`
 	Calls  []ProxiedCall  `json:"calls"`
-	// Answer is an Answer, or a code alone.
+	// Answer is an Answer or only a status code.
 	Answer    json.RawMessage `json:"answer"`
 	RawAnswer string          `json:"rawAnswer"`
 	Status    any             `json:"status"`
 	Request   *Exchange       `json:"request"`
 	Resources *Exchange       `json:"resources"`
-	// What discovery shows of the group.
+	// Discovery documents of the group.
 	AggregatedDiscovery any `json:"aggregatedDiscovery"`
 	GroupList           any `json:"groupList"`
-	// What the extension server was asked by itself meanwhile.
+	// Requests that the API server sent to the extension server on its own within some seconds.
 	Within1 []ProxiedCall `json:"callsWithin1Seconds"`
 	Within2 []ProxiedCall `json:"callsWithin2Seconds"`
 	Within4 []ProxiedCall `json:"callsWithin4Seconds"`
 	Within6 []ProxiedCall `json:"callsWithin6Seconds"`
 }
 
-// ProxiedCall is what an extension server is asked, and answers. Answer may be a code
-// alone.
+// ProxiedCall is a request to an extension server and its response. Answer may be only a status
+// code.
 type ProxiedCall struct {
 	Path              string          `json:"path"`
 	Proto             string          `json:"proto"`
@@ -51,7 +51,7 @@ type ProxiedCall struct {
 	Answer            json.RawMessage `json:"answer"`
 }
 
-// proxiedAnswer is what an extension server answers.
+// proxiedAnswer is a response of an extension server.
 type proxiedAnswer struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
@@ -61,7 +61,7 @@ type proxiedAnswer struct {
 	Raw     string            `json:"raw"`
 }
 
-// Extension is an extension server that answers as recorded.
+// Extension is an extension server that returns recorded responses.
 type Extension struct {
 	Port string
 
@@ -70,7 +70,7 @@ type Extension struct {
 	calls  []ProxiedCall
 }
 
-// StartExtension starts the server, without TLS where the certificate is empty.
+// StartExtension starts the server, without TLS if the certificate is empty.
 func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
 	t.Helper()
 	e := &Extension{}
@@ -78,7 +78,7 @@ func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
 	return e
 }
 
-// At has it listen at a further port, with another certificate.
+// At makes the server listen on another port with another certificate.
 func (e *Extension) At(t testing.TB, cert tls.Certificate) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,7 @@ func (e *Extension) At(t testing.TB, cert tls.Certificate) (port string) {
 	return port
 }
 
-// Play begins with what was recorded; answers that calls do not tell are in more.
+// Play sets the responses by path. calls take precedence over more.
 func (e *Extension) Play(more map[string]proxiedAnswer, calls ...ProxiedCall) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +119,7 @@ func (e *Extension) Play(more map[string]proxiedAnswer, calls ...ProxiedCall) {
 	}
 }
 
-// Calls are what was asked since Play.
+// Calls returns the requests since Play.
 func (e *Extension) Calls() []ProxiedCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -161,7 +161,7 @@ func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
 	select {
-	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond): // as long as recorded
+	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond): // the recorded delay
 	case <-r.Context().Done():
 		return
 	}
@@ -193,7 +193,7 @@ func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer that was recorded; a code alone tells nothing more.
+// answer returns the recorded response, which may be only a status code.
 func (c *ProxiedCall) answer() (a proxiedAnswer) {
 	if json.Unmarshal(c.Answer, &a) != nil {
 		_ = json.Unmarshal(c.Answer, &a.Status)
@@ -201,8 +201,8 @@ func (c *ProxiedCall) answer() (a proxiedAnswer) {
 	return a
 }
 
-// told is a call as it is compared: without what is nobody's matter.
-func (c *ProxiedCall) told() map[string]any {
+// comparedParts returns the parts of a call that are compared.
+func (c *ProxiedCall) comparedParts() map[string]any {
 	return map[string]any{"path": c.Path, "proto": c.Proto, "method": c.Method, "host": c.Host, "clientCertificate": c.ClientCertificate, "headers": c.Headers, "body": c.Body}
 }
 

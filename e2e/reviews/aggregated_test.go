@@ -24,19 +24,19 @@ const (
 	aggregatedMedia = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 )
 
-// aggregationFlags are what the recorder's server was started with.
+// aggregationFlags are the flags of the recorder's server.
 var aggregationFlags = []string{
 	"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
 	"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 }
 
-// aggregation plays exchanges with aggregated APIs.
+// aggregation replays exchanges with aggregated APIs.
 type aggregation struct {
 	*player
 	ext       *Extension
 	anonymous *http.Client
-	token     string // of a service account
-	// usual are the answers of the extension server to questions of its own.
+	token     string // of a service account with the rights of an administrator
+	// usual are the responses of the extension server to requests of the API server itself.
 	usual map[string]proxiedAnswer
 }
 
@@ -48,8 +48,8 @@ func loadAggregated(t *testing.T, file string) (out []*Aggregated) {
 	return out
 }
 
-// newAggregation starts the servers that the recorder had. Where proxied is set the
-// server has a certificate for extension servers.
+// newAggregation starts the servers that the recorder used. If proxied is true, the API server has
+// a client certificate for extension servers.
 func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	t.Helper()
 	pki := harness.NewPKI(t)
@@ -86,8 +86,7 @@ func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
 	return a
 }
 
-// send sends a request as the recorder did; a body is told by its lines where there are
-// several.
+// send sends a request as the recorder did. It splits a body of several JSON values into lines.
 func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, any) {
 	a.t.Helper()
 	var body io.Reader
@@ -139,7 +138,7 @@ func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, 
 	return resp.StatusCode, resp.Header, map[string]any{"lines": lines}
 }
 
-// ports are the names of the ports as they were recorded.
+// ports returns the recorded names of ports with their values.
 func (a *aggregation) ports() map[string]string {
 	out := map[string]string{}
 	for name, v := range a.values {
@@ -154,13 +153,13 @@ func (a *aggregation) same(at string, want, got any) []string {
 	return differences(at, normal(generic(want), a.ports()), normal(generic(got), a.ports()))
 }
 
-// compare holds an answer against the recorded one.
+// compare compares a response with the recorded one.
 func (a *aggregation) compare(at string, want *Answer, status int, headers http.Header, body any) (diff []string) {
 	if text(want.Status) != text(status) {
 		return []string{fmt.Sprintf("%s: want %v, got %d %.600s", at, want.Status, status, text(body))}
 	}
 	for k, v := range want.Headers {
-		if k != "Transfer-Encoding" { // which HTTP/2 does not have
+		if k != "Transfer-Encoding" { // absent in HTTP/2
 			diff = append(diff, a.same(at+" header "+k, v, headers.Get(k))...)
 		}
 	}
@@ -170,7 +169,7 @@ func (a *aggregation) compare(at string, want *Answer, status int, headers http.
 	return diff
 }
 
-// register makes the APIService of an exchange and waits for its condition.
+// register creates the APIService of an exchange and waits for its condition.
 func (a *aggregation) register(client *ClientRequest, status any) (name string, diff []string) {
 	a.t.Helper()
 	code, _, body := a.send(client, false)
@@ -185,7 +184,7 @@ func (a *aggregation) register(client *ClientRequest, status any) (name string, 
 		if len(diff) == 0 || time.Now().After(deadline) {
 			return name, diff
 		}
-		time.Sleep(20 * time.Millisecond) // between polls of a condition
+		time.Sleep(20 * time.Millisecond) // polling interval
 	}
 }
 
@@ -193,7 +192,7 @@ func (a *aggregation) remove(name string) {
 	a.do(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
 }
 
-// TestProxied plays requests that go on to an extension server.
+// TestProxied replays requests that are proxied to an extension server.
 func TestProxied(t *testing.T) {
 	a := newAggregation(t, true)
 	first := loadAggregated(t, "1-registration.json")[1]
@@ -206,7 +205,7 @@ func TestProxied(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			a.ext.Play(a.usual, e.Calls...)
 			if e.Client.Method == "" {
-				t.Fatal("nothing is asked")
+				t.Fatal("no recorded request")
 			}
 			for _, d := range append(a.proxied(e), a.asked(e)...) {
 				t.Error(d)
@@ -235,19 +234,19 @@ func (a *aggregation) proxied(e *Aggregated) []string {
 	return a.compare("answer", &want, status, headers, body)
 }
 
-// asked compares what the extension server was asked by the client.
+// asked compares the requests of the client that reached the extension server.
 func (a *aggregation) asked(e *Aggregated) (diff []string) {
 	calls := slices.DeleteFunc(a.ext.Calls(), func(c ProxiedCall) bool { return strings.HasSuffix(c.User, "aggregator") })
 	if len(calls) != len(e.Calls) {
 		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), text(calls))}
 	}
 	for i := range calls {
-		diff = append(diff, a.same(fmt.Sprintf("call[%d]", i), e.Calls[i].told(), calls[i].told())...)
+		diff = append(diff, a.same(fmt.Sprintf("call[%d]", i), e.Calls[i].comparedParts(), calls[i].comparedParts())...)
 	}
 	return diff
 }
 
-// raw sends a request and compares all of the answer, as it is on the wire.
+// raw sends a request and compares the whole response on the wire.
 func (a *aggregation) raw(e *Aggregated) []string {
 	u, err := url.Parse(a.server.URL)
 	if err != nil {
@@ -273,7 +272,7 @@ func (a *aggregation) raw(e *Aggregated) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	told := func(resp *http.Response) map[string]any {
+	comparedParts := func(resp *http.Response) map[string]any {
 		var body []byte
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			body = make([]byte, len("hello from ext"))
@@ -291,10 +290,10 @@ func (a *aggregation) raw(e *Aggregated) []string {
 		resp.Header.Del("Audit-Id")
 		return map[string]any{"status": resp.StatusCode, "headers": resp.Header, "body": string(body)}
 	}
-	return a.same("answer", told(want), told(got))
+	return a.same("answer", comparedParts(want), comparedParts(got))
 }
 
-// availability is what else was there while some exchanges were recorded.
+// availability holds the objects that existed while some exchanges were recorded.
 var availability = map[string]string{
 	"endpoint slice without endpoints":           `"endpoints":[],"ports":[{"name":"https","port":8443}]`,
 	"endpoint slice with a port of another name": `"endpoints":[{"addresses":["10.9.9.9"]}],"ports":[{"name":"other","port":8443}]`,
@@ -304,7 +303,7 @@ var availability = map[string]string{
 	"endpoints, port of another name":            `{"addresses":[{"ip":"10.9.9.9"}],"ports":[{"name":"other","port":8443}]}`,
 }
 
-// around makes what else was there.
+// around creates these objects.
 func (a *aggregation) around(name string) (remove func()) {
 	at, body := "", ""
 	switch more, ok := availability[name]; {
@@ -319,7 +318,7 @@ func (a *aggregation) around(name string) (remove func()) {
 	return func() { a.do(&ClientRequest{Method: "DELETE", Path: at + "/cip"}) }
 }
 
-// TestAvailability plays what becomes of APIServices whose servers are there or not.
+// TestAvailability replays the conditions of APIServices with and without reachable servers.
 func TestAvailability(t *testing.T) {
 	a := newAggregation(t, true)
 	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
@@ -360,7 +359,7 @@ func (a *aggregation) available(e *Aggregated) (diff []string) {
 	defer a.around(e.Name)()
 	name, diff := a.register(e.Client, e.Status)
 	defer a.remove(name)
-	// What is served is found out after the condition.
+	// Discovery is updated after the condition.
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		now := a.shown(e)
@@ -371,7 +370,7 @@ func (a *aggregation) available(e *Aggregated) (diff []string) {
 			diff = append(diff, now...)
 			break
 		}
-		time.Sleep(20 * time.Millisecond) // between polls of a condition
+		time.Sleep(20 * time.Millisecond) // polling interval
 	}
 	recorded := map[string]bool{}
 	for _, c := range slices.Concat(e.Within1, e.Within2, e.Within6) {
@@ -379,13 +378,13 @@ func (a *aggregation) available(e *Aggregated) (diff []string) {
 	}
 	for _, c := range a.ext.Calls() {
 		if strings.HasSuffix(c.User, "aggregator") && !recorded[c.String()] {
-			diff = append(diff, "the server was asked for "+c.String())
+			diff = append(diff, "the extension server received "+c.String())
 		}
 	}
 	return diff
 }
 
-// shown compares what clients see.
+// shown compares the responses to clients.
 func (a *aggregation) shown(e *Aggregated) (diff []string) {
 	for at, x := range map[string]*Exchange{"request": e.Request, "resources": e.Resources} {
 		if x == nil || x.Client.Path == "/version" {
@@ -408,130 +407,7 @@ func (a *aggregation) shown(e *Aggregated) (diff []string) {
 	return diff
 }
 
-// TestRegistration plays what an extension server is asked by itself, and the documents
-// that are made of its answers.
-func TestRegistration(t *testing.T) {
-	a := newAggregation(t, true)
-	name := ""
-	for _, e := range loadAggregated(t, "1-registration.json") {
-		t.Run(e.Name, func(t *testing.T) {
-			var diff []string
-			switch {
-			case e.Client == nil:
-				return
-			case e.Client.Method == "POST":
-				a.ext.Play(a.usual, e.Within4...)
-				if name != "" {
-					a.remove(name)
-				}
-				name, diff = a.register(e.Client, e.Status)
-			default:
-				if strings.HasPrefix(e.Name, "after the APIService is deleted") {
-					a.remove(name)
-				}
-				deadline := time.Now().Add(10 * time.Second)
-				for diff = a.document(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.document(e) {
-					time.Sleep(20 * time.Millisecond) // between polls of a condition
-				}
-			}
-			for _, d := range diff {
-				t.Error(d)
-			}
-			if e.Within4 != nil {
-				t.Cleanup(func() { a.byItself(t, e.Within4) })
-			}
-		})
-	}
-}
-
-// byItself compares calls of the server's own with the recorded ones for the same path
-// as the same user.
-func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
-	wanted := map[string][]ProxiedCall{}
-	for _, c := range recorded {
-		wanted[c.String()] = append(wanted[c.String()], c)
-	}
-	for _, c := range a.ext.Calls() {
-		all, ok := wanted[c.String()]
-		if !ok {
-			continue // of clients
-		}
-		var diff []string
-		for i := range all { // one of them is the same
-			if diff = a.same(c.String(), all[i].told(), c.told()); len(diff) == 0 {
-				break
-			}
-		}
-		for _, d := range diff {
-			t.Error(d)
-		}
-	}
-}
-
-// document compares the parts of a document that concern the group.
-func (a *aggregation) document(e *Aggregated) []string {
-	var want struct {
-		Status int `json:"status"`
-		Type   any `json:"contentType"`
-		Body   any `json:"body"`
-	}
-	if err := json.Unmarshal(e.Answer, &want); err != nil {
-		return []string{err.Error()}
-	}
-	status, headers, body := a.send(e.Client, false)
-	if status != want.Status {
-		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, text(body))}
-	}
-	if t, _ := want.Type.(string); t != headers.Get("Content-Type") {
-		return []string{fmt.Sprintf("want %q, got %q", t, headers.Get("Content-Type"))}
-	}
-	if recorded, ok := want.Body.(map[string]any); ok {
-		if got, ok := body.(map[string]any); ok {
-			want.Body, body = concerned(e.Client.Path, recorded, got)
-		}
-	}
-	return a.same("body", want.Body, body)
-}
-
-// concerned cuts documents down to what was recorded of them.
-func concerned(path string, want, got map[string]any) (any, any) {
-	theirs := func(v any, name func(map[string]any) any) (out []any) {
-		out = []any{}
-		all, _ := v.([]any)
-		for _, g := range all {
-			if name(g.(map[string]any)) == "ext.test" {
-				out = append(out, g)
-			}
-		}
-		return out
-	}
-	switch {
-	case got["groups"] != nil:
-		return want["group"], theirs(got["groups"], func(g map[string]any) any { return g["name"] })
-	case got["items"] != nil && got["kind"] == "APIGroupDiscoveryList":
-		return want["group"], theirs(got["items"], func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
-	case path == "/openapi/v3" || path == "/openapi/v2":
-		cut := map[string]any{"paths": map[string]any{}}
-		for p, v := range got["paths"].(map[string]any) {
-			if strings.Contains(p, "ext.test") || strings.Contains(p, "other.test") {
-				cut["paths"].(map[string]any)[p] = v
-			}
-		}
-		if definitions, ok := got["definitions"].(map[string]any); ok {
-			cut["definitions"] = map[string]any{}
-			for name, v := range definitions {
-				if strings.HasPrefix(name, "test.ext") || strings.HasSuffix(name, "ObjectMeta_v2") {
-					cut["definitions"].(map[string]any)[name] = v
-				}
-			}
-			delete(want, "info") // which names the version
-		}
-		return want, cut
-	}
-	return want, got
-}
-
-// TestAggregatorRouting plays what is different with --enable-aggregator-routing.
+// TestAggregatorRouting replays the exchanges with --enable-aggregator-routing.
 func TestAggregatorRouting(t *testing.T) {
 	a := newAggregation(t, true, "--enable-aggregator-routing")
 	a.ext.Play(a.usual)
@@ -555,8 +431,8 @@ func TestAggregatorRouting(t *testing.T) {
 	}
 }
 
-// TestWithoutProxyCertificate plays what an extension server is asked by a server that
-// cannot prove who it is.
+// TestWithoutProxyCertificate replays the requests to an extension server by an API server without
+// a proxy client certificate.
 func TestWithoutProxyCertificate(t *testing.T) {
 	a := newAggregation(t, false)
 	for _, e := range loadAggregated(t, "6-without-proxy-certificate.json") {

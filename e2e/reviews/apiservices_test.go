@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// listed is what was recorded of an APIService in a list.
+// listed is the recorded part of an APIService in a list.
 type listed struct {
 	Name            string            `json:"name"`
 	Labels          map[string]string `json:"labels"`
@@ -19,8 +19,8 @@ type listed struct {
 	Condition       [][4]string       `json:"condition"`
 }
 
-// TestAPIServiceObjects plays what becomes of the objects themselves: rules, defaults,
-// those that the server makes, and columns.
+// TestAPIServiceObjects replays exchanges about the objects themselves: validation, defaults,
+// objects that the server creates, and table columns.
 func TestAPIServiceObjects(t *testing.T) {
 	a := newAggregation(t, true)
 	var recorded []struct {
@@ -30,7 +30,7 @@ func TestAPIServiceObjects(t *testing.T) {
 	if err := load("testdata/aggregation/4-apiservice-objects.json", &recorded); err != nil {
 		t.Fatal(err)
 	}
-	// The recorder's authority had a certificate of another size.
+	// The recorder's CA certificate had another size.
 	ca, err := base64.StdEncoding.DecodeString(a.values["<base64>"])
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestAPIServiceObjects(t *testing.T) {
 			if e.Name == "caBundle nonsense" {
 				e.Client.Body.(map[string]any)["spec"].(map[string]any)["caBundle"] = want.Body.(map[string]any)["spec"].(map[string]any)["caBundle"]
 			}
-			// What the server makes by itself comes a moment later.
+			// Objects that the server creates appear asynchronously.
 			byItself := strings.HasPrefix(e.Name, "made for") || strings.Contains(e.Name, "(custom resource)")
 			var diff []string
 			for deadline := time.Now().Add(10 * time.Second); ; {
@@ -70,7 +70,7 @@ func TestAPIServiceObjects(t *testing.T) {
 				if len(diff) == 0 || !byItself || time.Now().After(deadline) {
 					break
 				}
-				time.Sleep(20 * time.Millisecond) // between polls of a condition
+				time.Sleep(20 * time.Millisecond) // polling interval
 			}
 			for _, d := range diff {
 				t.Error(d)
@@ -79,8 +79,7 @@ func TestAPIServiceObjects(t *testing.T) {
 	}
 }
 
-// listed is the recorder's view of a list; what belongs to definitions of this test is
-// left out.
+// listed returns a list in the recorder's form, without the APIServices of this test's definitions.
 func (a *aggregation) listed() (out []listed) {
 	a.t.Helper()
 	_, _, body := a.send(&ClientRequest{Method: "GET", Path: apiServices}, false)
@@ -119,12 +118,12 @@ func (a *aggregation) listed() (out []listed) {
 	return out
 }
 
-// rejuvenate makes the ages of a table's rows one.
+// rejuvenate replaces the ages in the rows of a table by a placeholder.
 func rejuvenate(t *testing.T, table any) {
 	t.Helper()
 	rows, _ := table.(map[string]any)["rows"].([]any)
 	if len(rows) == 0 {
-		t.Fatal("a table without rows")
+		t.Fatal("table without rows")
 	}
 	for _, r := range rows {
 		cells := r.(map[string]any)["cells"].([]any)

@@ -1,5 +1,5 @@
-// Package reviews plays recorded conversations about admission webhooks: a client
-// asks the API server, which asks a webhook server of the test, which answers as
-// recorded. What the webhook server is asked and what the client is answered have
-// to be what was recorded from the reference.
+// Package reviews replays recorded conversations about admission webhooks, flow control and
+// aggregated APIs. A client sends a request to the API server, which calls a webhook server of the
+// test, which returns the recorded response. The calls of the webhook and the response to the
+// client must equal those recorded from kube-apiserver.
 package reviews

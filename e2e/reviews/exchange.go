@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// Exchange is one request of a client and what came of it.
+// Exchange is one request of a client and its effects.
 type Exchange struct {
 	Name           string            `json:"name"`
 	Client         *ClientRequest    `json:"client"`
@@ -13,14 +13,14 @@ type Exchange struct {
 	Configurations []map[string]any  `json:"configurations"`
 	Webhooks       []Call            `json:"webhooks"`
 	Answer         Answer            `json:"answer"`
-	// Setup is asked before; After is what is read then.
+	// Setup is sent before the request, and After is read after it.
 	Setup []ClientRequest `json:"setup"`
 	After []Exchange      `json:"after"`
-	// Calls are those of a service that is no webhook of the API.
+	// Calls are requests to a service that is not an API webhook.
 	Calls []Call `json:"calls"`
 }
 
-// ClientRequest is what the client sends.
+// ClientRequest is a request of the client.
 type ClientRequest struct {
 	Method  string            `json:"method"`
 	Path    string            `json:"path"`
@@ -29,7 +29,7 @@ type ClientRequest struct {
 	Body    any               `json:"body"`
 }
 
-// Call is what a webhook is asked, and answers.
+// Call is a request to a webhook and its response.
 type Call struct {
 	Path    string            `json:"path"`
 	Proto   string            `json:"proto"`
@@ -39,7 +39,7 @@ type Call struct {
 	Answer  CallAnswer        `json:"answer"`
 }
 
-// CallAnswer is what a webhook answers.
+// CallAnswer is a response of a webhook.
 type CallAnswer struct {
 	Status  int               `json:"status"`
 	Headers map[string]string `json:"headers"`
@@ -48,7 +48,7 @@ type CallAnswer struct {
 	Closes  bool              `json:"closesConnection"`
 }
 
-// Answer is what the client gets. Status may be a text.
+// Answer is the response to the client. Status may be a text.
 type Answer struct {
 	Status  any            `json:"status"`
 	Headers map[string]any `json:"headers"`

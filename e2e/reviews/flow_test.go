@@ -12,8 +12,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// recordedUsers are those of the recorded classifications: a user, then groups. Who is
-// not impersonated shows a certificate, in which groups stand the same way.
+// recordedUsers are the users of the recorded classifications, each followed by its groups. A user
+// who is not impersonated has a certificate with the same groups.
 var recordedUsers = map[string][]string{
 	"admin":                                  {"admin", harness.SystemMasters},
 	"alice (groups devs, qa)":                {"alice", "devs", "qa"},
@@ -32,8 +32,8 @@ var recordedUsers = map[string][]string{
 	"impersonated system:apiserver":                                            {"system:apiserver"},
 }
 
-// TestClassification asks what was recorded, as whom it was recorded, and compares the
-// flow schema and priority level that the answer names.
+// TestClassification sends the recorded requests as the recorded users and compares the flow schema
+// and priority level in the response.
 func TestClassification(t *testing.T) {
 	var recorded struct {
 		Rows []struct{ User, Method, Path, FlowSchema, PriorityLevel string }
@@ -42,7 +42,7 @@ func TestClassification(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(recorded.Rows) < 200 {
-		t.Fatalf("only %d rows", len(recorded.Rows))
+		t.Fatalf("got %d rows, want at least 200", len(recorded.Rows))
 	}
 	p := newPlayer(t, nil)
 	names := map[string]string{"": ""}
@@ -63,11 +63,11 @@ func TestClassification(t *testing.T) {
 		case http.MethodPatch:
 			r.Headers["Content-Type"] = "application/merge-patch+json"
 		}
-		switch who := recordedUsers[row.User]; {
+		switch names := recordedUsers[row.User]; {
 		case strings.HasPrefix(row.User, "impersonated"):
-			r.Headers["Impersonate-User"] = who[0]
-			if len(who) > 1 {
-				r.Headers["Impersonate-Group"] = who[1]
+			r.Headers["Impersonate-User"] = names[0]
+			if len(names) > 1 {
+				r.Headers["Impersonate-Group"] = names[1]
 			}
 		case row.User == "token user in system:masters":
 			r.User = "token:t-admin"
@@ -77,29 +77,29 @@ func TestClassification(t *testing.T) {
 		_, h, _ := p.do(r)
 		schema, level := names[h.Get("X-Kubernetes-Pf-Flowschema-Uid")], names[h.Get("X-Kubernetes-Pf-Prioritylevel-Uid")]
 		if schema != row.FlowSchema || level != row.PriorityLevel {
-			t.Errorf("%s %s as %s: by %q in %q, want %q in %q", row.Method, row.Path, row.User, schema, level, row.FlowSchema, row.PriorityLevel)
+			t.Errorf("%s %s as %s: got flow schema %q and level %q, want %q and %q", row.Method, row.Path, row.User, schema, level, row.FlowSchema, row.PriorityLevel)
 		}
 	}
 }
 
-// as is a client with the certificate of a recorded user, or of the administrator who
+// as returns a client with the certificate of a recorded user, or of the administrator who
 // impersonates it.
 func (p *player) as(user string) *http.Client {
 	config := &tls.Config{InsecureSkipVerify: true}
-	switch who := recordedUsers[user]; {
+	switch names := recordedUsers[user]; {
 	case strings.HasPrefix(user, "impersonated"):
 		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.Admin)}
-	case who != nil:
-		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.PKI.Client(who[0], who[1:]...))}
+	case names != nil:
+		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.PKI.Client(names[0], names[1:]...))}
 	}
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config}}
 	p.t.Cleanup(client.CloseIdleConnections)
 	return client
 }
 
-// TestFlowObjects plays what was recorded of flow schemas and priority levels: what is
-// no good, what is filled in, what dangles, and what is mended. The recorder waited for
-// a while where it says so, as the server looks at them once a minute.
+// TestFlowObjects replays exchanges about flow schemas and priority levels: validation, defaults,
+// dangling references and repaired mandatory objects. It waits where the recorder waited, because
+// the server checks the mandatory objects once a minute.
 func TestFlowObjects(t *testing.T) {
 	t.Parallel()
 	p := newPlayer(t, nil)
@@ -121,7 +121,7 @@ func TestFlowObjects(t *testing.T) {
 			case why == "" && len(diff) > 0:
 				t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
 			case why != "" && len(diff) == 0:
-				t.Errorf("%s agrees, known is that %s", name, why)
+				t.Errorf("%s agrees with the recording; remove the known difference: %s", name, why)
 			}
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// Close ends the server.
+// Close stops the server.
 func (h *Hooks) Close() { h.close() }
 
-// Hooks is a webhook server that answers as recorded.
+// Hooks is a webhook server that returns recorded responses.
 type Hooks struct {
 	Port string
 
 	close func()
-	// next finds the answer to a call; servers may share it.
+	// next returns the response to a call. Several servers may share it.
 	next func(Call) CallAnswer
 
 	mu     sync.Mutex
@@ -32,8 +32,8 @@ type Hooks struct {
 	calls  []Call
 }
 
-// StartHooks starts the server, without TLS where the certificate
-// is empty. It speaks HTTP/2 unless protocols say otherwise.
+// StartHooks starts the server, without TLS if the certificate is empty. It supports HTTP/2 unless
+// protocols are given.
 func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks {
 	t.Helper()
 	h := &Hooks{}
@@ -61,14 +61,14 @@ func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks 
 	return h
 }
 
-// Play begins with a script.
+// Play starts a script.
 func (h *Hooks) Play(script []Call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.script, h.used, h.calls = script, make([]bool, len(script)), nil
 }
 
-// Calls are what was asked since Play.
+// Calls returns the calls since Play.
 func (h *Hooks) Calls() []Call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,8 +110,7 @@ func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// play notes a call and finds the answer that was recorded for it: the next one
-// at its path.
+// play records a call and returns the recorded response: the next one for its path.
 func (h *Hooks) play(got Call) CallAnswer {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +142,7 @@ func (h *Hooks) play(got Call) CallAnswer {
 	return CallAnswer{Status: http.StatusNotFound, Body: "no script"}
 }
 
-// Certificate of a pair.
+// Certificate parses a certificate and its key.
 func Certificate(t testing.TB, p harness.Pair) tls.Certificate {
 	t.Helper()
 	c, err := tls.X509KeyPair(p.Cert, p.Key)

@@ -30,7 +30,7 @@ var scrubs = []struct {
 	{regexp.MustCompile(`(<port>)?<[a-z0-9-]*(port|hook|ext|plain|ca|name)[a-z0-9-]*>`), "<port>"},
 }
 
-// normal replaces what differs from run to run.
+// normal replaces values that differ between runs.
 func normal(v any, ports map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:
@@ -51,7 +51,7 @@ func normal(v any, ports map[string]string) any {
 		}
 		return out
 	case string:
-		t = uids.ReplaceAllString(t, "<uid>") // before ports, whose digits one may have
+		t = uids.ReplaceAllString(t, "<uid>") // before ports, because a UID may contain their digits
 		for name, port := range ports {
 			t = strings.ReplaceAll(t, port, name)
 		}
@@ -63,7 +63,7 @@ func normal(v any, ports map[string]string) any {
 	return v
 }
 
-// generic brings a value to the types of JSON.
+// generic converts a value to the types of encoding/json.
 func generic(v any) (out any) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -73,7 +73,7 @@ func generic(v any) (out any) {
 	return out
 }
 
-// differences says where got differs from want.
+// differences lists the differences between got and want.
 func differences(at string, want, got any) (out []string) {
 	if w, ok := want.(map[string]any); ok {
 		if g, ok := got.(map[string]any); ok {
@@ -121,7 +121,7 @@ func text(v any) string {
 	return string(b)
 }
 
-// bind notes what placeholders of a recorded value stand for in a fresh one.
+// bind records the fresh values of placeholders in a recorded value.
 func bind(recorded, fresh any, into map[string]string) {
 	switch r := recorded.(type) {
 	case map[string]any:
@@ -145,10 +145,10 @@ func bind(recorded, fresh any, into map[string]string) {
 
 var placeholder = regexp.MustCompile(`^<(uid|rv|time)(-\d+)?>$`)
 
-// servicePorts are placeholders that are ports of services where they stand alone.
+// servicePorts are placeholders of service ports, which are numbers if they stand alone.
 var servicePorts = map[string]bool{"<ext>": true, "<ext-wrong-name>": true, "<hook-unknown-ca>": true, "<closed-port>": true, "<plain>": true}
 
-// fill puts values in the place of placeholders.
+// fill replaces placeholders by their values.
 func fill(v any, values map[string]string) any {
 	switch t := v.(type) {
 	case map[string]any:

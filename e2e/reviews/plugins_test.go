@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// pluginsKnown are exchanges with plugins that differ, and why.
+// pluginsKnown are exchanges with plugins that differ, with the reason.
 var pluginsKnown = map[string]string{}
 
-// TestPlugins plays what was recorded with plugins that are off by default. What a
-// rate limits hangs on the time between requests, and is played by units.
+// TestPlugins replays exchanges with admission plugins that are disabled by default. EventRateLimit
+// is left out because it depends on the time between requests; unit tests cover it.
 func TestPlugins(t *testing.T) {
 	exchanges, files, flags := pluginsFile(t, "off-by-default.json")
 	p := newPlayer(t, files, append(flags,
@@ -21,7 +21,7 @@ func TestPlugins(t *testing.T) {
 	asIs := p.hooks.next
 	p.hooks.next = func(c Call) CallAnswer {
 		a := asIs(c)
-		if a.Body == "no script" { // it was kept when it was recorded
+		if a.Body == "no script" { // the response was cached during the recording
 			return CallAnswer{Body: map[string]any{"status": map[string]any{"allowed": true}}}
 		}
 		return a
@@ -44,12 +44,12 @@ func TestPlugins(t *testing.T) {
 		case why == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
 		case why != "" && len(diff) == 0:
-			t.Errorf("%s agrees, known is that %s", name, why)
+			t.Errorf("%s agrees with the recording; remove the known difference: %s", name, why)
 		}
 	}
 }
 
-// pluginsFile reads the exchanges, and what was in force for all of them.
+// pluginsFile reads the exchanges and their common configuration.
 func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[string]string, flags []string) {
 	t.Helper()
 	var first []struct {
@@ -66,7 +66,7 @@ func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[st
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Answers are not kept, so that it does not matter how quickly they are played.
+	// Responses are not cached, so that the speed of the replay does not matter.
 	config := strings.ReplaceAll(strings.ReplaceAll(first[0].Admission, "allowTTL: 1", "allowTTL: -1"), "denyTTL: 1", "denyTTL: -1")
 	files = map[string]string{
 		"admission.yaml": config, "erl.yaml": first[0].Limits, "pns.yaml": first[0].Selectors,
@@ -75,7 +75,7 @@ func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[st
 	return exchanges[1:], files, []string{"--enable-admission-plugins=" + strings.Join(first[0].Enabled, ",")}
 }
 
-// plain plays one exchange and says what differs.
+// plain replays one exchange and returns the differences.
 func (p *player) plain(e *Exchange) (diff []string) {
 	request := *e.Client
 	values := map[string]string{"<PEM>": p.pem}

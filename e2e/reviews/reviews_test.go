@@ -19,26 +19,26 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// player plays exchanges against a server.
+// player replays exchanges against a server.
 type player struct {
 	t      *testing.T
 	server *harness.Server
 	hooks  *Hooks
 	files  map[string]string
 	client *http.Client
-	// values of placeholders.
+	// values are the values of placeholders.
 	values map[string]string
-	// pem is a certificate.
+	// pem is the CA certificate.
 	pem string
 }
 
-// newPlayer starts the servers that the recorder had: the webhooks at <hook> and,
-// as a service, at <ext>, and some that cannot be trusted.
+// newPlayer starts the servers that the recorder used: the webhooks at <hook> and, as a service, at
+// <ext>, and some with untrusted certificates.
 func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
 	return playerOf(t, harness.NewPKI(t), files, flags)
 }
 
-// playerOf is newPlayer with an authority that the flags may need.
+// playerOf is newPlayer with a CA that the flags may need.
 func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []string) *player {
 	folder := t.TempDir()
 	tokens := filepath.Join(folder, "tokens.csv")
@@ -91,7 +91,7 @@ func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []s
 	return p
 }
 
-// before is what the recorder made ready for a file.
+// before lists the objects that the recorder created before each file.
 var before = map[string][]string{
 	"1-operations.json": {
 		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"db","labels":{"z":"1"}},"data":{"k":"v"}}`,
@@ -123,7 +123,7 @@ const (
 	schema = `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"red"}}},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}`
 )
 
-// leftovers are what the files make in the namespace.
+// leftovers are the collections with objects from earlier files.
 var leftovers = []string{
 	"/api/v1/namespaces/w/configmaps", "/api/v1/namespaces/w/pods?gracePeriodSeconds=0", "/apis/apps/v1/namespaces/w/deployments",
 	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids", "/api/v1/namespaces/w/events",
@@ -177,7 +177,7 @@ func (p *player) do(c *ClientRequest) (int, http.Header, any) {
 	return resp.StatusCode, resp.Header, tree
 }
 
-// latin1 reads bytes as the recorder did.
+// latin1 decodes bytes as Latin-1, as the recorder did.
 func latin1(s string) string {
 	out := make([]rune, len(s))
 	for i := range len(s) {
@@ -209,7 +209,7 @@ func (p *player) configure(all []map[string]any) (remove func()) {
 	}
 }
 
-// play plays a file and returns what differs, by exchange.
+// play replays a file and returns the differences by exchange.
 func (p *player) play(file string) map[string][]string {
 	p.t.Helper()
 	exchanges, err := Load(filepath.Join("testdata", file))
@@ -253,8 +253,8 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 		request.Body = fill(request.Body, values)
 	}
 	request.Body = fill(request.Body, p.values)
-	// A consistent read waits for the watch cache: a write that begins with what was
-	// there before is tried again, and asks again.
+	// A consistent read waits for the watch cache. Otherwise a write could start from an outdated
+	// object, be retried and call the webhook again.
 	p.do(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
 	p.hooks.Play(e.Webhooks)
 	status, headers, body := p.do(&request)
@@ -277,7 +277,7 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 		for i := range calls {
 			want := normal(generic(e.Webhooks[i]), ports).(map[string]any)
 			got := normal(generic(calls[i]), ports).(map[string]any)
-			if len(p.files) == 0 { // some were recorded while credentials were in force
+			if len(p.files) == 0 { // some exchanges were recorded with credentials configured
 				if h, ok := want["headers"].(map[string]any); ok {
 					delete(h, "Authorization")
 				}
@@ -314,8 +314,8 @@ func (p *player) exchange(e *Exchange) (diff []string) {
 	return diff
 }
 
-// TestPlayed plays all exchanges but those with credentials, and holds what differs
-// against known.
+// TestPlayed replays all exchanges except those with credentials and compares the differences with
+// known.
 func TestPlayed(t *testing.T) {
 	p := newPlayer(t, nil)
 	files, err := filepath.Glob("testdata/*.json")
@@ -329,7 +329,7 @@ func TestPlayed(t *testing.T) {
 	}
 }
 
-// TestCredentials plays the exchanges in which the server is somebody to webhooks.
+// TestCredentials replays the exchanges in which the server authenticates to webhooks.
 func TestCredentials(t *testing.T) {
 	const file = "12-webhook-credentials.json"
 	exchanges, err := Load(filepath.Join("testdata", file))
@@ -349,7 +349,7 @@ func report(t *testing.T, played map[string][]string) {
 		case why == "" && len(diff) > 0:
 			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
 		case why != "" && len(diff) == 0:
-			t.Errorf("%s agrees, known is that %s", name, why)
+			t.Errorf("%s agrees with the recording; remove the known difference: %s", name, why)
 		}
 	}
 }

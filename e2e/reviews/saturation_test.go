@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// burst is what was recorded of requests sent at once.
+// burst is a recording of concurrent requests.
 type burst struct {
 	Exchange
 	Answers []struct {
@@ -27,7 +27,7 @@ type burst struct {
 	Flags []string `json:"flags"`
 }
 
-// page is a recorded page for people who look for a fault.
+// page is a recorded debug page.
 type page struct {
 	Name, Path string
 	Status     int
@@ -35,16 +35,15 @@ type page struct {
 	Body       any
 }
 
-// gate is a webhook that answers no create of a configuration map until its user is
-// let.
+// gate is a webhook that holds each create of a ConfigMap until the test releases its user.
 type gate struct {
-	let map[string]chan struct{}
+	release map[string]chan struct{}
 }
 
-// newGate starts it, and tells the server to ask it.
+// newGate starts a gate and registers it.
 func newGate(t *testing.T, p *player) *gate {
 	t.Helper()
-	g := &gate{let: map[string]chan struct{}{"bob": make(chan struct{}), "alice": make(chan struct{}), "admin": make(chan struct{})}}
+	g := &gate{release: map[string]chan struct{}{"bob": make(chan struct{}), "alice": make(chan struct{}), "admin": make(chan struct{})}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct {
 			Request struct {
@@ -57,7 +56,7 @@ func newGate(t *testing.T, p *player) *gate {
 			return
 		}
 		select {
-		case <-g.let[review.Request.UserInfo.Username]:
+		case <-g.release[review.Request.UserInfo.Username]:
 		case <-r.Context().Done():
 		}
 		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
@@ -72,10 +71,10 @@ func newGate(t *testing.T, p *player) *gate {
 	return g
 }
 
-// open lets creates of a user pass as they come.
+// open releases n creates of a user.
 func (g *gate) open(user string, n int) {
 	for range n {
-		g.let[user] <- struct{}{}
+		g.release[user] <- struct{}{}
 	}
 }
 
@@ -85,7 +84,7 @@ type creation struct {
 	body   any
 }
 
-// create sends creates of a user at once; each answer is told when it is there.
+// create sends n creates of a user concurrently. Responses are sent to the channel as they arrive.
 func (p *player) create(user, prefix string, n int) <-chan creation {
 	out := make(chan creation, n)
 	for i := range n {
@@ -101,7 +100,7 @@ func (p *player) create(user, prefix string, n int) <-chan creation {
 	return out
 }
 
-// take waits for answers.
+// take waits for n responses.
 func take(t *testing.T, from <-chan creation, n int) (out []creation) {
 	t.Helper()
 	for range n {
@@ -109,26 +108,26 @@ func take(t *testing.T, from <-chan creation, n int) (out []creation) {
 		case c := <-from:
 			out = append(out, c)
 		case <-time.After(50 * time.Second):
-			t.Fatalf("%d of %d answers after 50 s: %v", len(out), n, out)
+			t.Fatalf("got %d of %d responses after 50 s: %v", len(out), n, out)
 		}
 	}
 	return out
 }
 
-// saturated plays a burst: those that are refused come first, then what happens
-// meanwhile, then the rest may pass.
+// saturated replays a burst. It expects the rejections first, calls meanwhile and then releases the
+// other requests.
 func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
 	p.t.Helper()
 	answers := p.create(user, prefix, len(recorded.Answers))
-	refused := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
+	rejected := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
 		Status  int               `json:"status"`
 		Headers map[string]string `json:"headers"`
 		Body    any               `json:"body"`
 	}) bool {
 		return a.Status == http.StatusCreated
 	})
-	for i, c := range take(p.t, answers, len(refused)) {
-		want := refused[i]
+	for i, c := range take(p.t, answers, len(rejected)) {
+		want := rejected[i]
 		if c.status != want.Status || c.body != want.Body {
 			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
 		}
@@ -137,26 +136,26 @@ func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names 
 				v = named
 			}
 			if got := c.header.Get(k); got != v {
-				p.t.Errorf("%s: %s is %q, want %q", recorded.Name, k, got, v)
+				p.t.Errorf("%s: header %s: got %q, want %q", recorded.Name, k, got, v)
 			}
 		}
 	}
 	if meanwhile != nil {
 		meanwhile()
 	}
-	rest := len(recorded.Answers) - len(refused)
+	rest := len(recorded.Answers) - len(rejected)
 	g.open(user, rest)
 	for _, c := range take(p.t, answers, rest) {
 		if c.status != http.StatusCreated {
-			p.t.Errorf("%s: %d %v", recorded.Name, c.status, c.body)
+			p.t.Errorf("%s: got %d %v, want 201", recorded.Name, c.status, c.body)
 		}
 	}
 }
 
 const flowAPI = "/apis/flowcontrol.apiserver.k8s.io/v1/"
 
-// TestSaturation plays bursts in levels of three seats, and compares the pages and
-// metrics that tell of them.
+// TestSaturation replays bursts in levels with three seats and compares the debug pages and
+// metrics.
 func TestSaturation(t *testing.T) {
 	t.Parallel()
 	var bursts []*burst
@@ -175,7 +174,7 @@ func TestSaturation(t *testing.T) {
 				return b
 			}
 		}
-		t.Fatalf("nothing is recorded of %q", part)
+		t.Fatalf("no recording of %q", part)
 		return nil
 	}
 	look := func(when string) {
@@ -197,7 +196,7 @@ func TestSaturation(t *testing.T) {
 			e := find(name)
 			status, header, body := p.do(e.Client)
 			if text(status) != text(e.Answer.Status) || body != e.Answer.Body || (header.Get("Retry-After") == "") != (e.Answer.Headers["Retry-After"] == nil) {
-				t.Errorf("%s: %d %v %v", name, status, header, body)
+				t.Errorf("%s: got %d %v %v", name, status, header, body)
 			}
 		}
 	})
@@ -210,7 +209,8 @@ func TestSaturation(t *testing.T) {
 	p.flowMetrics()
 }
 
-// saturable makes the levels of the recording, and says what placeholders stand for.
+// saturable creates the levels and flow schemas of the recording and returns the values of their
+// placeholders.
 func (p *player) saturable() map[string]string {
 	p.t.Helper()
 	names := map[string]string{}
@@ -240,8 +240,8 @@ var (
 	seconds = regexp.MustCompile(`\d+\.\d+ss`)
 )
 
-// page compares a page: the head, and the rows of the levels of the test. What a
-// server does for itself, and how long all took, is its own.
+// page compares the header of a page and the rows of the test's levels. The other rows and all
+// times depend on the server.
 func (p *player) page(want page) {
 	p.t.Helper()
 	path := want.Path
@@ -268,7 +268,7 @@ func (p *player) page(want page) {
 	}
 }
 
-// flowMetrics compares the names, types, labels and buckets of what is counted.
+// flowMetrics compares the names, types, labels and buckets of the metrics.
 func (p *player) flowMetrics() {
 	p.t.Helper()
 	var recorded []struct {
@@ -305,7 +305,7 @@ func (p *player) flowMetrics() {
 		}
 		name := m[1]
 		if types[name] == "" {
-			name += m[2] // a name that ends so itself
+			name += m[2] // the suffix is part of the name
 		}
 		if labels[name] == nil {
 			labels[name], buckets[name] = map[string]bool{}, map[string]bool{}
@@ -331,12 +331,12 @@ func (p *player) flowMetrics() {
 	}
 	for _, want := range recorded {
 		if types[want.Name] != want.Type || !is(labels[want.Name], want.Labels) || !is(buckets[want.Name], want.Buckets) {
-			p.t.Errorf("%s: %s by %v in %v, want %s by %v in %v", want.Name, types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
+			p.t.Errorf("%s: got %s with labels %v and buckets %v, want %s with labels %v and buckets %v", want.Name, types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
 		}
 	}
 }
 
-// TestSimpleLimits plays bursts without priority and fairness.
+// TestSimpleLimits replays bursts without priority and fairness.
 func TestSimpleLimits(t *testing.T) {
 	t.Parallel()
 	var recorded []*burst
@@ -347,7 +347,7 @@ func TestSimpleLimits(t *testing.T) {
 	p.saturable()
 	g := newGate(t, p)
 	p.saturated(g, recorded[1], "bob", "bob", nil, func() {
-		// Nothing limits administrators.
+		// Administrators are not limited.
 		p.saturated(g, recorded[2], "admin", "min", nil, nil)
 	})
 	for _, e := range recorded[3:] {
@@ -357,11 +357,11 @@ func TestSimpleLimits(t *testing.T) {
 		}
 		for k, v := range e.Answer.Headers {
 			if header.Get(k) != v {
-				t.Errorf("%s: %s is %q, want %q", e.Name, k, header.Get(k), v)
+				t.Errorf("%s: header %s: got %q, want %q", e.Name, k, header.Get(k), v)
 			}
 		}
 		if s, ok := e.Answer.Body.(string); ok && s != body {
-			t.Errorf("%s: %v, want %q", e.Name, body, s)
+			t.Errorf("%s: got %v, want %q", e.Name, body, s)
 		}
 	}
 }

@@ -11,33 +11,36 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// clock is a replica's, and knows when it is not to be believed.
+// clock is a replica's clock. It records when it was wrong.
 type clock struct {
 	*harness.Clock
-	// turns counts how often it began to be wrong and was right again: odd while it is wrong.
-	turns atomic.Int64
+	// transitions counts the changes between right and wrong. It is odd while the clock is wrong.
+	transitions atomic.Int64
 }
 
-// doubtful tells whether it may have been wrong since turns were so many.
-func (c *clock) doubtful(turns int64) bool { return turns%2 == 1 || turns != c.turns.Load() }
+// mayHaveBeenWrong reports whether the clock was wrong at some time since it had the given number
+// of transitions.
+func (c *clock) mayHaveBeenWrong(transitions int64) bool {
+	return transitions%2 == 1 || transitions != c.transitions.Load()
+}
 
-// The jumps: within what certificates are good for, and beyond.
+// The jumps: hours stay within the validity of the certificates, years do not.
 const (
 	hours  = 3 * time.Hour
 	minute = time.Minute
 	years  = 5 * 365 * 24 * time.Hour
 )
 
-// clockFaults are wall clocks that jump, of one replica and of all.
+// clockFaults are jumps of the wall clocks of one replica or of all.
 func clockFaults() []fault {
 	return []fault{
 		{"the publisher's clock jumps ahead", onPublisher(jump(hours)), brief},
 		{"the publisher's clock jumps back", onPublisher(jump(-hours)), brief},
-		{"the publisher's clock jumps to and fro", onPublisher(jump(hours, -hours, minute, -minute)), brief},
+		{"the publisher's clock jumps back and forth", onPublisher(jump(hours, -hours, minute, -minute)), brief},
 		{"a replica's clock jumps ahead", onOther(jump(hours)), brief},
 		{"a replica's clock jumps back", onOther(jump(-hours)), brief},
-		{"a replica's clock jumps ahead of all certificates", onOther(jump(years)), brief},
-		{"a replica's clock jumps back behind all certificates", onOther(jump(-years)), brief},
+		{"a replica's clock jumps past the expiry of all certificates", onOther(jump(years)), brief},
+		{"a replica's clock jumps back before the validity of all certificates", onOther(jump(-years)), brief},
 		{"a replica is started with a clock that is ahead", onOther(startWith(hours)), brief},
 		{"a replica is started with a clock that is behind", onOther(startWith(-hours)), brief},
 		{"all clocks jump apart", jumpApart, brief},
@@ -45,38 +48,38 @@ func clockFaults() []fault {
 	}
 }
 
-// jump lets the clock of a replica jump from one error to the next.
+// jump makes the clock of a replica jump from one offset to the next.
 func jump(to ...time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
-		r.clock.turns.Add(1)
+		r.clock.transitions.Add(1)
 		for _, ahead := range to {
 			c.setClock(r, ahead)
 		}
 		return func() {
 			c.setClock(r, 0)
-			r.clock.turns.Add(1)
+			r.clock.transitions.Add(1)
 		}
 	}
 }
 
-// startWith starts a replica again whose clock has jumped meanwhile.
+// startWith restarts a replica with another clock offset.
 func startWith(ahead time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
 		start := kill(r)
-		r.clock.turns.Add(1)
+		r.clock.transitions.Add(1)
 		r.clock.Set(ahead)
 		start()
 		c.awaitClock(r, ahead)
 		return func() {
 			c.setClock(r, 0)
-			r.clock.turns.Add(1)
+			r.clock.transitions.Add(1)
 		}
 	}
 }
 
-// jumpApart lets one clock jump ahead, one back, and one by little.
+// jumpApart gives each replica's clock another offset.
 func jumpApart(c *Cluster) func() {
 	c.t.Helper()
 	var repairs []func()
@@ -90,7 +93,7 @@ func jumpApart(c *Cluster) func() {
 	}
 }
 
-// cutAfter cuts a replica off whose clock has jumped: what it heard last seems new.
+// cutAfter disconnects a replica after its clock has jumped, so that its last message seems new.
 func cutAfter(ahead time.Duration) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() {
 		c.t.Helper()
@@ -109,24 +112,24 @@ func (c *Cluster) setClock(r *replica, ahead time.Duration) {
 	c.awaitClock(r, ahead)
 }
 
-var errOtherTime = errors.New("it has another time")
+var errClockOffset = errors.New("the replica has another time")
 
-// awaitClock waits until a replica's answers have the time that was set.
+// awaitClock waits until a replica's responses carry the offset time.
 func (c *Cluster) awaitClock(r *replica, ahead time.Duration) {
 	c.t.Helper()
-	harness.Eventually(c.t, patience, fmt.Sprintf("a clock that is ahead by %s", ahead), func() error {
-		resp, err := r.anybody.Get(r.URL + "/version")
+	harness.Eventually(c.t, waitTimeout, fmt.Sprintf("a clock offset of %s", ahead), func() error {
+		resp, err := r.anonymous.Get(r.URL + "/version")
 		if err != nil {
 			return err
 		}
 		defer resp.Body.Close()
-		says, err := http.ParseTime(resp.Header.Get("Date"))
+		date, err := http.ParseTime(resp.Header.Get("Date"))
 		if err != nil {
 			return err
 		}
-		// On a machine that is busy an answer takes seconds.
-		if off := time.Until(says) - ahead; off.Abs() > minute/2 {
-			return fmt.Errorf("%w, %s away", errOtherTime, off)
+		// A response may take seconds on a busy machine.
+		if off := time.Until(date) - ahead; off.Abs() > minute/2 {
+			return fmt.Errorf("%w, %s fallback", errClockOffset, off)
 		}
 		return nil
 	})

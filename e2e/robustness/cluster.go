@@ -28,32 +28,32 @@ const replicaCount = 3
 
 const clusterID = "robustness"
 
-// Cluster is etcd servers, NATS servers and replicas of the API server, each of
-// which has links of its own to etcd and NATS.
+// Cluster consists of etcd servers, NATS servers and replicas of the API server. Each replica has
+// its own links to etcd and NATS.
 type Cluster struct {
 	t           testing.TB
 	clusterSeed uint64
 	rand        *rand.Rand
-	shape       shape
+	topology    topology
 	etcd        []*member
 	client      *clientv3.Client
 	nats        []*harness.NATS
 	replicas    []*replica
 	recorder    *traffic.Recorder
 	security    *security // nil without TLS
-	liar        *liar
+	forger      *forger
 	rounds      int
 }
 
-// shape is what a cluster is made of.
-type shape struct {
-	nats, etcd int  // servers
-	disks      bool // etcd's can fail
-	secure     bool // etcd, NATS and the replicas know each other by certificates
-	clocks     bool // the replicas' can be wrong
+// topology selects the parts of a cluster.
+type topology struct {
+	nats, etcd int  // number of servers
+	disks      bool // etcd's disks can fail
+	secure     bool // etcd, NATS and the replicas use mutual TLS
+	clocks     bool // the replicas' clocks can be wrong
 }
 
-// member is an etcd server and its disk, if that can fail.
+// member is an etcd server and its disk, which is used if disks can fail.
 type member struct {
 	*harness.Etcd
 	disk *harness.Disk
@@ -62,27 +62,27 @@ type member struct {
 // replica is an API server and its links.
 type replica struct {
 	*harness.Server
-	admin   *kubernetes.Clientset
-	anybody *http.Client
-	clock   *clock // nil where it cannot be wrong
-	clients traffic.Replica
-	toEtcd  []*harness.Proxy
-	toNATS  []*harness.Proxy
-	pairs   pairs
+	admin     *kubernetes.Clientset
+	anonymous *http.Client
+	clock     *clock // nil if the clock cannot be wrong
+	clients   traffic.Replica
+	toEtcd    []*harness.Proxy
+	toNATS    []*harness.Proxy
+	pairs     pairs
 }
 
-// StartCluster starts everything.
-func StartCluster(t testing.TB, s shape, seed uint64) *Cluster {
+// StartCluster starts all servers.
+func StartCluster(t testing.TB, s topology, seed uint64) *Cluster {
 	t.Helper()
-	former := formerBinary(t) // may take a while, in which nothing should run yet
+	former := formerBinary(t) // build before anything runs, because that may take minutes
 	harness.Binary(t, harness.APIServer)
-	c := &Cluster{t: t, clusterSeed: seed, shape: s, rand: rand.New(rand.NewPCG(seed, 0))}
+	c := &Cluster{t: t, clusterSeed: seed, topology: s, rand: rand.New(rand.NewPCG(seed, 0))}
 	if s.secure {
 		c.startSecurely()
 	} else {
 		c.startEtcd()
 		c.nats = harness.StartNATS(t, s.nats)
-		c.liar = c.startLiar()
+		c.forger = c.startForger()
 	}
 	c.client = harness.EtcdClient(t, c.members())
 	c.recorder = traffic.NewRecorder(c.client)
@@ -100,18 +100,18 @@ func StartCluster(t testing.TB, s shape, seed uint64) *Cluster {
 		}
 		c.replicas = append(c.replicas, c.startReplica(options...))
 	}
-	harness.Eventually(t, patience, "a publisher", func() error { _, err := c.publisher(); return err })
+	harness.Eventually(t, waitTimeout, "a publisher", func() error { _, err := c.publisher(); return err })
 	return c
 }
 
-// startEtcd starts the members of etcd, each on a disk of its own where disks can fail.
+// startEtcd starts the members of etcd, each on its own disk if disks can fail.
 func (c *Cluster) startEtcd() {
 	c.t.Helper()
 	var folders []string
 	var disks []*harness.Disk
-	for range c.shape.etcd {
+	for range c.topology.etcd {
 		disk := &harness.Disk{}
-		if c.shape.disks {
+		if c.topology.disks {
 			var err error
 			if disk, err = harness.StartDisk(c.t); err != nil {
 				c.t.Fatal(err)
@@ -120,12 +120,12 @@ func (c *Cluster) startEtcd() {
 		}
 		disks = append(disks, disk)
 	}
-	for i, e := range harness.StartEtcdCluster(c.t, c.shape.etcd, folders...) {
+	for i, e := range harness.StartEtcdCluster(c.t, c.topology.etcd, folders...) {
 		c.etcd = append(c.etcd, &member{e, disks[i]})
 	}
 }
 
-// members are the servers of etcd.
+// members returns the servers of etcd.
 func (c *Cluster) members() (out []*harness.Etcd) {
 	for _, m := range c.etcd {
 		out = append(out, m.Etcd)
@@ -133,7 +133,7 @@ func (c *Cluster) members() (out []*harness.Etcd) {
 	return out
 }
 
-// address is that of a server's endpoint.
+// address returns the host and port of an endpoint.
 func address(endpoint string) string {
 	_, address, _ := strings.Cut(endpoint, "://")
 	return address
@@ -145,9 +145,9 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	scheme, broker := "http://", "nats://"
 	if c.security != nil {
 		scheme, broker = "https://", "tls://"
-		options = append(options, c.identify(r))
+		options = append(options, c.withCertificates(r))
 	}
-	if c.shape.clocks {
+	if c.topology.clocks {
 		r.clock = &clock{Clock: harness.NewClock(c.t)}
 		options = append(options, harness.WithClock(r.clock.Clock))
 	}
@@ -169,10 +169,10 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	))...)
 	r.admin = r.Client()
 	var err error
-	if r.anybody, err = rest.HTTPClientFor(rest.AnonymousClientConfig(r.Config())); err != nil {
+	if r.anonymous, err = rest.HTTPClientFor(rest.AnonymousClientConfig(r.Config())); err != nil {
 		c.t.Fatal(err)
 	}
-	r.anybody.Timeout = knockTimeout
+	r.anonymous.Timeout = requestTimeout
 	m, err := metadata.NewForConfig(r.Config())
 	if err != nil {
 		c.t.Fatal(err)
@@ -183,8 +183,8 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 
 var errNoPublisher = errors.New("no replica publishes")
 
-// links are all that can be disturbed: the replicas' to etcd and NATS, and those
-// between the servers of NATS.
+// links returns all links that a fault can affect: from the replicas to etcd and NATS, and between
+// the servers of NATS.
 func (c *Cluster) links() (out []*harness.Proxy) {
 	for _, r := range c.replicas {
 		out = append(append(out, r.toEtcd...), r.toNATS...)
@@ -200,7 +200,7 @@ func (c *Cluster) links() (out []*harness.Proxy) {
 	return out
 }
 
-// publisher is the replica that says that it publishes the changes.
+// publisher returns the replica whose metrics say that it publishes changes.
 func (c *Cluster) publisher() (*replica, error) {
 	for _, r := range c.replicas {
 		if publishes, err := r.publishes(); err == nil && publishes {
@@ -210,28 +210,28 @@ func (c *Cluster) publisher() (*replica, error) {
 	return nil, errNoPublisher
 }
 
-// publishes tells whether the replica says that it publishes the changes.
+// publishes reports whether the replica publishes changes, according to its metrics.
 func (r *replica) publishes() (bool, error) {
 	m, err := r.metrics()
 	return m["binnacle_fanout_publisher"] == 1, err
 }
 
-// gaps is how often replicas noticed that the stream of changes has a gap, as
-// far as they can be asked, and how many of them read from the store now.
-func (c *Cluster) gaps() (n float64, away int) {
+// gaps returns how many gaps the reachable replicas detected in the stream of changes, and how many
+// replicas read from the store now.
+func (c *Cluster) gaps() (n float64, fallback int) {
 	for _, r := range c.replicas {
 		gaps, fromStore := r.gaps()
 		n += gaps
 		if fromStore {
-			away++
+			fallback++
 		}
 	}
-	return n, away
+	return n, fallback
 }
 
-// gaps is how often a replica noticed a gap, and whether it reads from the store now.
-// One that does not answer has noticed nothing yet.
-func (r *replica) gaps() (n float64, away bool) {
+// gaps returns how many gaps a replica detected, and whether it reads from the store now. An
+// unreachable replica counts as having detected none.
+func (r *replica) gaps() (n float64, fallback bool) {
 	m, _ := r.metrics()
 	for name, v := range m {
 		if strings.HasPrefix(name, "binnacle_fanout_gaps_total{") {
@@ -241,7 +241,7 @@ func (r *replica) gaps() (n float64, away bool) {
 	return n, m[`binnacle_fanout_source{source="store"}`] == 1
 }
 
-// metrics asks the replica for its metrics, by name and labels.
+// metrics returns the replica's metrics by name and labels.
 func (r *replica) metrics() (map[string]float64, error) {
 	if !r.Running() {
 		return nil, nil
@@ -263,26 +263,26 @@ func (r *replica) metrics() (map[string]float64, error) {
 	return m, nil
 }
 
-// heaps are what the replicas hold after they have collected their garbage.
+// heaps returns the heap sizes of the replicas after a garbage collection.
 func (c *Cluster) heaps() (out []float64) {
 	c.t.Helper()
 	for i, r := range c.replicas {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		err := r.admin.RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").Do(ctx).Error()
 		cancel()
 		m, metricsErr := r.metrics()
 		if err := errors.Join(err, metricsErr); err != nil {
-			c.t.Fatalf("the heap of replica %d: %v", i, err)
+			c.t.Fatalf("heap of replica %d: %v", i, err)
 		}
 		out = append(out, m["go_memstats_heap_alloc_bytes"])
 	}
 	return out
 }
 
-// roles picks the publisher and one of the others.
+// roles returns the publisher and a random other replica.
 func (c *Cluster) roles() (publisher, other *replica) {
 	c.t.Helper()
-	harness.Eventually(c.t, patience, "a publisher", func() (err error) {
+	harness.Eventually(c.t, waitTimeout, "a publisher", func() (err error) {
 		publisher, err = c.publisher()
 		return err
 	})
@@ -294,10 +294,10 @@ func (c *Cluster) roles() (publisher, other *replica) {
 	return publisher, other
 }
 
-// compact forgets all history that the truth has been told of.
+// compact compacts etcd up to the last recorded revision.
 func (c *Cluster) compact() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if _, err := c.client.Compact(ctx, c.recorder.Revision()); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		c.t.Fatalf("compact: %v", err)

@@ -12,26 +12,26 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// fault is a kind of damage. damage does it and returns its repair; held says
-// for how long it lasts at least.
+// fault is a kind of failure. damage causes it and returns its repair. held says how long the fault
+// lasts at least.
 type fault struct {
 	name   string
 	damage func(*Cluster) (repair func())
 	held   hold
 }
 
-// hold is how long a fault lasts.
+// hold says how long a fault lasts.
 type hold int
 
-// A fault is brief, or lasts until another replica has taken over publishing, or
-// until a replica has noticed that it does not hear all changes from NATS.
+// A fault is brief, lasts until another replica publishes, or lasts until a replica detects that it
+// misses changes from NATS.
 const (
 	brief hold = iota
 	untilTakeover
 	untilNoticed
 )
 
-// process is what can be damaged directly.
+// process is a process that a fault can kill or pause.
 type process interface {
 	Kill()
 	Pause()
@@ -51,13 +51,13 @@ func freeze(p process) func() {
 
 func (c *Cluster) terminate(r *replica) func() {
 	if err := r.Stop(); err != nil {
-		c.t.Fatalf("the replica did not end well: %v", err)
+		c.t.Fatalf("stop a replica: %v", err)
 	}
 	return r.Start
 }
 
-// cut changes the traffic of links. Those that were held back die with it, or
-// live on, as chance will have it.
+// cut changes the traffic of links. The repair randomly closes or keeps the connections that were
+// held back.
 func (c *Cluster) cut(how harness.Traffic, links ...*harness.Proxy) func() {
 	for _, l := range links {
 		l.Set(how)
@@ -105,7 +105,8 @@ func allNATS(do func(process) func()) func(*Cluster) func() {
 	}
 }
 
-// onSome is for faults that happen beside others: it asks nobody who he is.
+// onSome picks any replica. It is for faults beside other faults, when the publisher may be
+// unknown.
 func onSome(do func(*Cluster, *replica) func()) func(*Cluster) func() {
 	return func(c *Cluster) func() { return do(c, c.replicas[c.rand.IntN(len(c.replicas))]) }
 }
@@ -121,7 +122,7 @@ func fromEtcd(how harness.Traffic) func(*Cluster, *replica) func() {
 	return func(c *Cluster, r *replica) func() { return c.cut(how, r.toEtcd...) }
 }
 
-// replicaFaults are those of the replicas themselves.
+// replicaFaults are faults of the replicas.
 func replicaFaults() []fault {
 	return []fault{
 		{"none", func(*Cluster) func() { return func() {} }, brief},
@@ -137,7 +138,7 @@ func replicaFaults() []fault {
 	}
 }
 
-// natsFaults are those of NATS and the ways to it.
+// natsFaults are faults of NATS and the links to it.
 func natsFaults() []fault {
 	return []fault{
 		{"a NATS server killed", onNATS(kill), brief},
@@ -145,22 +146,22 @@ func natsFaults() []fault {
 		{"all NATS servers killed", allNATS(kill), untilNoticed},
 		{"publisher cut from NATS", onPublisher(fromNATS(harness.Cut)), brief},
 		{"publisher cut from NATS until takeover", onPublisher(fromNATS(harness.Cut)), untilTakeover},
-		{"publisher's way to NATS stalls", onPublisher(fromNATS(harness.Stall)), untilNoticed},
+		{"publisher's link to NATS stalls", onPublisher(fromNATS(harness.Stall)), untilNoticed},
 		{"replica cut from NATS", onOther(fromNATS(harness.Cut)), brief},
-		{"replica's way to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
-		{"replica hears nothing from NATS", onOther(fromNATS(harness.StallAnswers)), untilNoticed},
+		{"replica's link to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
+		{"replica receives nothing from NATS", onOther(fromNATS(harness.StallResponses)), untilNoticed},
 		{"objects larger than a message of NATS", inParts, brief},
-		{"a NATS server split from the others", splitNATS, brief},
-		{"an old publisher goes on", oldPublisher, brief},
-		{"damaged messages, and ones of other versions", strangeMessages, untilNoticed},
+		{"a NATS server partitioned from the others", splitNATS, brief},
+		{"an old publisher continues", oldPublisher, brief},
+		{"corrupt messages and other format versions", invalidMessages, untilNoticed},
 	}
 }
 
-// inParts writes an object that NATS carries in parts only, where only the
-// watches of all namespaces see it: to read it takes the clients long.
+// inParts writes an object that exceeds the size of a NATS message. It is in a namespace that only
+// the watches of all namespaces see, because reading it is slow.
 func inParts(c *Cluster) func() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	maps := c.replicas[c.rand.IntN(len(c.replicas))].admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	large := &corev1.ConfigMap{
@@ -171,7 +172,7 @@ func inParts(c *Cluster) func() {
 		c.t.Fatalf("create an object of %d bytes: %v", largeSize, err)
 	}
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := maps.Delete(ctx, large.Name, metav1.DeleteOptions{}); err != nil {
 			c.t.Fatalf("delete the large object: %v", err)
@@ -179,11 +180,11 @@ func inParts(c *Cluster) func() {
 	}
 }
 
-// largeSize is as much as an object may hold, which with its metadata is more
-// than a NATS server takes by default.
+// largeSize is the maximum size of an object's data. With its metadata the object exceeds the
+// default message size of NATS.
 const largeSize = 1 << 20
 
-// etcdFaults are those of etcd and the ways to it.
+// etcdFaults are faults of etcd and the links to it.
 func etcdFaults() []fault {
 	return []fault{
 		{"etcd killed", killEtcd, brief},
@@ -191,27 +192,27 @@ func etcdFaults() []fault {
 		{"publisher cut from etcd", onPublisher(fromEtcd(harness.Cut)), brief},
 		{"publisher cut from etcd until takeover", onPublisher(fromEtcd(harness.Cut)), untilTakeover},
 		{"replica cut from etcd", onOther(fromEtcd(harness.Cut)), brief},
-		{"replica's way to etcd stalls", onOther(fromEtcd(harness.Stall)), brief},
-		{"etcd's answers to a replica stall", onOther(fromEtcd(harness.StallAnswers)), brief},
-		{"etcd's answers to the publisher stall", onPublisher(fromEtcd(harness.StallAnswers)), brief},
+		{"replica's link to etcd stalls", onOther(fromEtcd(harness.Stall)), brief},
+		{"etcd's responses to a replica stall", onOther(fromEtcd(harness.StallResponses)), brief},
+		{"etcd's responses to the publisher stall", onPublisher(fromEtcd(harness.StallResponses)), brief},
 		{"history compacted", func(c *Cluster) func() { c.compact(); return func() {} }, brief},
-		{"history compacted behind a replica", compactBehind, brief},
+		{"history compacted while a replica is disconnected", compactBehind, brief},
 		{"history compacted when etcd restarts", compactAtRestart, brief},
-		{"packets of every link lost and late", func(c *Cluster) func() { return c.cut(harness.Lose, c.links()...) }, brief},
+		{"packets of every link lost and delayed", func(c *Cluster) func() { return c.cut(harness.Lose, c.links()...) }, brief},
 	}
 }
 
-// linkFaults are those that can happen beside any other.
+// linkFaults are faults that can occur beside any other.
 func linkFaults() []fault {
 	return []fault{
 		{"a replica cut from NATS", onSome(fromNATS(harness.Cut)), brief},
-		{"a replica's way to NATS stalls", onSome(fromNATS(harness.Stall)), brief},
+		{"a replica's link to NATS stalls", onSome(fromNATS(harness.Stall)), brief},
 		{"a replica cut from etcd", onSome(fromEtcd(harness.Cut)), brief},
-		{"etcd's answers to a replica stall", onSome(fromEtcd(harness.StallAnswers)), brief},
+		{"etcd's responses to a replica stall", onSome(fromEtcd(harness.StallResponses)), brief},
 	}
 }
 
-// killEtcd kills all members, who are started together: none is healthy alone.
+// killEtcd kills all members. The repair starts them together, because none becomes healthy alone.
 func killEtcd(c *Cluster) func() {
 	for _, m := range c.etcd {
 		m.Kill()
@@ -230,8 +231,7 @@ func freezeEtcd(c *Cluster) func() {
 	}
 }
 
-// compactBehind cuts a replica off from all news, and forgets them before it
-// hears of them.
+// compactBehind disconnects a replica and compacts the history before it reconnects.
 func compactBehind(c *Cluster) func() {
 	_, other := c.roles()
 	repair := c.cut(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)

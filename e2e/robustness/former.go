@@ -7,10 +7,10 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// formerEnv names a commit whose API server one of the replicas is.
+// formerEnv names a commit whose API server runs as one of the replicas.
 const formerEnv = "BINNACLE_ROBUSTNESS_FROM"
 
-// formerBinary is the API server of the commit that is asked for, "" for none.
+// formerBinary returns the path of the API server of that commit, or "" if none is set.
 func formerBinary(t testing.TB) string {
 	t.Helper()
 	commit := os.Getenv(formerEnv)

@@ -10,7 +10,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// memberFaults are those of a cluster of etcd servers.
+// memberFaults are faults of an etcd cluster.
 func memberFaults() []fault {
 	return []fault{
 		{"etcd's leader killed", onLeader(func(m *member) func() { return kill(m) }), brief},
@@ -21,24 +21,23 @@ func memberFaults() []fault {
 	}
 }
 
-// diskFaults are those of the disks under etcd, of all or of the leader.
+// diskFaults are faults of the disks of all etcd members or of the leader's disk.
 func diskFaults() []fault {
 	return []fault{
-		{"the disk of etcd's leader slow", onLeader(slowly), brief},
+		{"the disk of etcd's leader slow", onLeader(slowDisk), brief},
 		{"all disks of etcd slow", slowDisks, brief},
 		{"the disk of etcd's leader full", fullDisk, brief},
 		{"all disks of etcd full", fullDisks, brief},
 	}
 }
 
-// slowFlush is how long a slow disk takes to keep what was written, longer than
-// etcd's members wait before they elect another leader.
+// slowFlush is the time of a flush on a slow disk. It is longer than etcd's election timeout.
 const slowFlush = 1200 * time.Millisecond
 
-// leader is the member of etcd that leads.
+// leader returns the leader of etcd.
 func (c *Cluster) leader() (leader *member) {
 	c.t.Helper()
-	harness.Eventually(c.t, patience, "a leader of etcd", func() error {
+	harness.Eventually(c.t, waitTimeout, "a leader of etcd", func() error {
 		for _, m := range c.etcd {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			status, err := c.client.Status(ctx, m.Endpoint)
@@ -48,7 +47,7 @@ func (c *Cluster) leader() (leader *member) {
 				return nil
 			}
 		}
-		return errors.New("none says that he leads")
+		return errors.New("no member reports that it is the leader")
 	})
 	return leader
 }
@@ -60,7 +59,7 @@ func onLeader(do func(*member) func()) func(*Cluster) func() {
 	}
 }
 
-// moveLeader lets another member lead.
+// moveLeader moves the leadership to another member.
 func moveLeader(c *Cluster) func() {
 	c.t.Helper()
 	leader := c.leader()
@@ -69,11 +68,11 @@ func moveLeader(c *Cluster) func() {
 		if c.etcd[i] == leader {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		status, err := c.client.Status(ctx, c.etcd[i].Endpoint)
 		if err != nil {
-			c.t.Fatalf("ask a member of etcd: %v", err)
+			c.t.Fatalf("status of an etcd member: %v", err)
 		}
 		if _, err := client.MoveLeader(ctx, status.Header.MemberId); err != nil {
 			c.t.Fatalf("move the leader of etcd: %v", err)
@@ -83,13 +82,13 @@ func moveLeader(c *Cluster) func() {
 	return func() {}
 }
 
-// replaceMember lets a new member learn, gives it a voice, and removes another, whose
-// place it takes in the links of the replicas.
+// replaceMember adds a member as a learner, promotes it, removes another member and redirects the
+// replicas' links from that member to the new one.
 func replaceMember(c *Cluster) func() {
 	c.t.Helper()
 	next := &member{disk: &harness.Disk{}}
 	var flags []string
-	if c.shape.disks {
+	if c.topology.disks {
 		var err error
 		if next.disk, err = harness.StartDisk(c.t); err != nil {
 			c.t.Fatal(err)
@@ -114,7 +113,7 @@ func replaceMember(c *Cluster) func() {
 	return func() {}
 }
 
-// fromSomeMembers leaves a replica the way to one member.
+// fromSomeMembers leaves a replica connected to only one member.
 func fromSomeMembers(c *Cluster, r *replica) func() {
 	var links []*harness.Proxy
 	for _, i := range c.rand.Perm(len(r.toEtcd))[1:] {
@@ -123,14 +122,14 @@ func fromSomeMembers(c *Cluster, r *replica) func() {
 	return c.cut(harness.Cut, links...)
 }
 
-func slowly(m *member) func() {
+func slowDisk(m *member) func() {
 	m.disk.Slow(slowFlush)
 	return func() { m.disk.Slow(0) }
 }
 
 func slowDisks(c *Cluster) func() {
 	for _, m := range c.etcd {
-		slowly(m)
+		slowDisk(m)
 	}
 	return func() {
 		for _, m := range c.etcd {
@@ -139,16 +138,16 @@ func slowDisks(c *Cluster) func() {
 	}
 }
 
-// fullDisk fills the leader's disk, of which it dies when it writes, and starts it
-// again when there is space.
+// fullDisk fills the leader's disk, so that it exits at its next write. The repair frees the disk
+// and restarts the member.
 func fullDisk(c *Cluster) func() {
 	m := c.leader()
 	m.disk.Fill(true)
 	return func() {
 		c.t.Helper()
-		harness.Eventually(c.t, patience, "the end of a member whose disk is full", func() error {
+		harness.Eventually(c.t, waitTimeout, "the exit of a member with a full disk", func() error {
 			if m.Running() {
-				return errors.New("it runs")
+				return errors.New("still running")
 			}
 			return nil
 		})

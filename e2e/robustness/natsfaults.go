@@ -6,35 +6,34 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// splitNATS splits the publisher's server of NATS from the others, whose clients
-// notice that they hear nothing any more. Each replica has a server of its own
-// meanwhile.
+// splitNATS partitions the publisher's NATS server from the others. Each replica is connected to
+// only one server meanwhile, so that the replicas on the other servers detect missing messages.
 func splitNATS(c *Cluster) func() {
 	c.t.Helper()
 	publisher, _ := c.roles()
-	var ways []*harness.Proxy
+	var links []*harness.Proxy
 	var split *harness.NATS
 	for i, r := range c.replicas {
-		for j, way := range r.toNATS {
+		for j, link := range r.toNATS {
 			if j != i%len(c.nats) {
-				ways = append(ways, way)
+				links = append(links, link)
 			}
 		}
 		if r == publisher {
 			split = c.nats[i%len(c.nats)]
 		}
 	}
-	restore := c.cut(harness.Cut, ways...)
-	harness.Eventually(c.t, patience, "all replicas follow by their own servers", func() error {
-		if _, away := c.gaps(); away > 0 {
-			return errors.New("some read from etcd")
+	restore := c.cut(harness.Cut, links...)
+	harness.Eventually(c.t, waitTimeout, "all replicas to follow through one server each", func() error {
+		if _, fallback := c.gaps(); fallback > 0 {
+			return errors.New("some replicas read from etcd")
 		}
 		return nil
 	})
 	join := c.cut(harness.Cut, split.Routes()...)
-	harness.Eventually(c.t, patience, "a split noticed", func() error {
-		if _, away := c.gaps(); away == 0 {
-			return errors.New("all follow a publisher")
+	harness.Eventually(c.t, waitTimeout, "detection of the partition", func() error {
+		if _, fallback := c.gaps(); fallback == 0 {
+			return errors.New("all replicas still follow a publisher")
 		}
 		return nil
 	})

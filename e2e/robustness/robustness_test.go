@@ -18,30 +18,29 @@ import (
 )
 
 const (
-	formEnv = "BINNACLE_ROBUSTNESS"
+	longEnv = "BINNACLE_ROBUSTNESS"
 	timeEnv = "BINNACLE_ROBUSTNESS_TIME"
 )
 
-// suites is the number of clusters that run side by side.
+// suites is the number of clusters that run in parallel.
 const suites = 3
 
 func TestMain(m *testing.M) {
-	// client-go tells of every connection that is lost.
+	// client-go logs every lost connection.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	flag.Parse()
-	// The suites mostly wait, each for processes of its own.
+	// The suites mostly wait for their own processes.
 	if err := flag.Set("test.parallel", strconv.Itoa(suites)); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// spare is what a heap may have grown by besides: caches fill themselves, and every
-// round leaves objects.
-const spare = 96 << 20
+// heapTolerance is the allowed heap growth. Caches fill, and every round leaves objects behind.
+const heapTolerance = 96 << 20
 
-// seed is the one that is asked for, or a new one.
+// seed returns the seed from the environment or a new one.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	n := rand.Uint64()
@@ -55,57 +54,57 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// briefly is how long brief faults last in the short tests.
+// briefly returns how long a brief fault lasts in the short tests.
 func briefly(r *rand.Rand) time.Duration {
 	return 100*time.Millisecond + time.Duration(r.Int64N(int64(900*time.Millisecond)))
 }
 
-// suite runs a scenario for each fault on one cluster, in some order.
-func suite(t *testing.T, s shape, faults []fault) {
+// suite runs one scenario per fault on one cluster in random order.
+func suite(t *testing.T, s topology, faults []fault) {
 	t.Parallel()
 	c := StartCluster(t, s, seed(t))
 	c.rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for _, f := range faults {
 		if !t.Run(f.name, func(t *testing.T) { c.Run(t, briefly, []fault{f}) }) {
-			return // what was damaged may not be repaired
+			return // the cluster may still be damaged
 		}
 	}
 }
 
-func TestReplicas(t *testing.T) { suite(t, shape{nats: 1, etcd: 1}, replicaFaults()) }
+func TestReplicas(t *testing.T) { suite(t, topology{nats: 1, etcd: 1}, replicaFaults()) }
 
-func TestNATS(t *testing.T) { suite(t, shape{nats: 3, etcd: 1}, natsFaults()) }
+func TestNATS(t *testing.T) { suite(t, topology{nats: 3, etcd: 1}, natsFaults()) }
 
-func TestEtcd(t *testing.T) { suite(t, shape{nats: 1, etcd: 1}, etcdFaults()) }
+func TestEtcd(t *testing.T) { suite(t, topology{nats: 1, etcd: 1}, etcdFaults()) }
 
-// TestMembers breaks a cluster of etcd servers.
-func TestMembers(t *testing.T) { suite(t, shape{nats: 1, etcd: 3}, memberFaults()) }
+// TestMembers tests faults of an etcd cluster.
+func TestMembers(t *testing.T) { suite(t, topology{nats: 1, etcd: 3}, memberFaults()) }
 
-// TestDisks lets the disks under etcd fail.
+// TestDisks tests faults of the disks under etcd.
 func TestDisks(t *testing.T) {
 	needDisks(t)
-	suite(t, shape{nats: 1, etcd: 3, disks: true}, diskFaults())
+	suite(t, topology{nats: 1, etcd: 3, disks: true}, diskFaults())
 }
 
-// TestCertificates lets certificates end mid-run.
+// TestCertificates tests the expiry of certificates in use.
 func TestCertificates(t *testing.T) {
-	suite(t, shape{nats: 1, etcd: 1, secure: true}, certificateFaults())
+	suite(t, topology{nats: 1, etcd: 1, secure: true}, certificateFaults())
 }
 
-// TestClocks lets the wall clocks of API servers jump.
+// TestClocks tests jumps of the API servers' wall clocks.
 func TestClocks(t *testing.T) {
-	needLong(t) // all of a server is compiled for it
-	suite(t, shape{nats: 1, etcd: 1, clocks: true}, clockFaults())
+	needLong(t) // rebuilds all packages of the server
+	suite(t, topology{nats: 1, etcd: 1, clocks: true}, clockFaults())
 }
 
 func needLong(t *testing.T) {
 	t.Helper()
-	if os.Getenv(formEnv) != "long" {
-		t.Skipf("%s is not long", formEnv)
+	if os.Getenv(longEnv) != "long" {
+		t.Skipf("%s is not long", longEnv)
 	}
 }
 
-// needDisks skips where no disks can be mounted.
+// needDisks skips the test if no disks can be mounted.
 func needDisks(t *testing.T) {
 	t.Helper()
 	if err := disks(t); err != nil {
@@ -118,7 +117,7 @@ func disks(t *testing.T) error {
 	return err
 }
 
-// TestLong lets faults of all kinds follow each other at random.
+// TestLong runs random sequences of faults.
 func TestLong(t *testing.T) {
 	needLong(t)
 	limit := 10 * time.Minute
@@ -128,10 +127,10 @@ func TestLong(t *testing.T) {
 			t.Fatalf("%s: %v", timeEnv, err)
 		}
 	}
-	s := shape{nats: 3, etcd: 3}
+	s := topology{nats: 3, etcd: 3}
 	faults := slices.Concat(replicaFaults(), natsFaults(), etcdFaults(), memberFaults())
 	if err := disks(t); err != nil {
-		t.Logf("the disks are well all the time: %v", err)
+		t.Logf("no disk faults: %v", err)
 	} else {
 		s.disks = true
 		faults = append(faults, diskFaults()...)
@@ -153,10 +152,10 @@ func TestLong(t *testing.T) {
 			return
 		}
 	}
-	harness.Eventually(t, patience, "heaps as they were", func() error {
+	harness.Eventually(t, waitTimeout, "heaps to shrink", func() error {
 		for i, now := range c.heaps() {
-			if now > heaps[i]+spare {
-				return fmt.Errorf("replica %d has %.0f MiB, %.0f before", i, now/(1<<20), heaps[i]/(1<<20))
+			if now > heaps[i]+heapTolerance {
+				return fmt.Errorf("heap of replica %d: got %.0f MiB, had %.0f MiB before", i, now/(1<<20), heaps[i]/(1<<20))
 			}
 		}
 		return nil

@@ -23,37 +23,37 @@ import (
 const seedEnv = "BINNACLE_ROBUSTNESS_SEED"
 
 const (
-	// patience bounds every wait for something that must come.
-	patience = 45 * time.Second
-	writers  = 6
-	pace     = 60 * time.Millisecond
-	// warm is how many changes there are before the first fault.
-	warm = 30
+	// waitTimeout bounds every wait for an expected condition.
+	waitTimeout = 45 * time.Second
+	writers     = 6
+	pace        = 60 * time.Millisecond
+	// warmUpChanges is the number of changes before the first fault.
+	warmUpChanges = 30
 )
 
-// scenario is traffic with faults.
+// scenario is a run of traffic with faults.
 type scenario struct {
 	*Cluster
-	t          testing.TB
-	namespaces []string
-	traffic    *traffic.Traffic
-	intruders  *intruders
-	seed       uint64
-	faults     []history.Fault
-	settled    int64
-	checked    bool
+	t                   testing.TB
+	namespaces          []string
+	traffic             *traffic.Traffic
+	unauthorizedClients *unauthorizedClients
+	seed                uint64
+	faults              []history.Fault
+	settled             int64
+	checked             bool
 }
 
-// Run runs traffic through faults, one step after the other, and checks what
-// the clients saw. The faults of a step happen at the same time, which lasts as
-// long as hold says, or longer where a fault's effect takes longer.
+// Run runs traffic through faults, one step after another, and checks what the clients observed.
+// The faults of a step overlap. They last as long as hold returns, or longer if the effect of a
+// fault takes longer.
 func (c *Cluster) Run(t testing.TB, hold func(*rand.Rand) time.Duration, steps ...[]fault) {
 	t.Helper()
 	s := &scenario{Cluster: c, t: t, seed: c.rand.Uint64()}
 	s.begin()
 	for _, faults := range steps {
-		s.suffer(hold(c.rand), faults)
-		s.recovered("recovery from: " + names(faults))
+		s.inject(hold(c.rand), faults)
+		s.awaitRecovery("recovery from: " + names(faults))
 	}
 	s.finish()
 }
@@ -66,11 +66,11 @@ func names(faults []fault) string {
 	return strings.Join(all, " and ")
 }
 
-// begin makes namespaces and starts the traffic.
+// begin creates namespaces and starts the traffic.
 func (s *scenario) begin() {
 	s.t.Helper()
 	s.rounds++
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	for _, part := range []string{"a", "b"} {
 		name := fmt.Sprintf("round-%d%s", s.rounds, part)
@@ -86,26 +86,26 @@ func (s *scenario) begin() {
 		cfg.Replicas = append(cfg.Replicas, r.clients)
 	}
 	s.traffic = traffic.Start(s.t.Context(), cfg)
-	s.intruders = s.startIntruders()
+	s.unauthorizedClients = s.startUnauthorizedClients()
 	s.t.Cleanup(func() {
 		s.traffic.Stop()
-		_, _ = s.intruders.end()
+		_, _ = s.unauthorizedClients.end()
 		if s.t.Failed() {
-			s.keep()
+			s.saveArtifacts()
 		}
 	})
-	s.recovered("traffic")
-	harness.Eventually(s.t, patience, "writes", func() error {
-		if n := len(s.truth().Changes) - first; n < warm {
-			return fmt.Errorf("there are %d", n)
+	s.awaitRecovery("traffic")
+	harness.Eventually(s.t, waitTimeout, "writes", func() error {
+		if n := len(s.truth().Changes) - first; n < warmUpChanges {
+			return fmt.Errorf("got %d changes, want %d", n, warmUpChanges)
 		}
 		return nil
 	})
 }
 
-// suffer lets faults happen, last and pass, the last one first: what is started
-// again finds its links repaired.
-func (s *scenario) suffer(d time.Duration, faults []fault) {
+// inject causes faults, holds them and repairs them in reverse order, so that a restarted process
+// finds its links repaired.
+func (s *scenario) inject(d time.Duration, faults []fault) {
 	s.t.Helper()
 	if len(faults) == 0 {
 		hold := time.NewTimer(d)
@@ -119,46 +119,46 @@ func (s *scenario) suffer(d time.Duration, faults []fault) {
 	begun := s.traffic.Elapsed()
 	repair := f.damage(s.Cluster)
 	s.awaitEffect(f, publisher, gaps)
-	s.suffer(d, faults[1:])
+	s.inject(d, faults[1:])
 	repair()
 	s.faults = append(s.faults, history.Fault{Name: f.name, Begun: begun, Ended: s.traffic.Elapsed()})
 }
 
-// awaitEffect waits for what a fault has to bring about.
+// awaitEffect waits for the effect that the fault requires.
 func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
 	s.t.Helper()
 	switch f.held {
 	case untilTakeover:
-		harness.Eventually(s.t, patience, "another publisher", func() error {
+		harness.Eventually(s.t, waitTimeout, "another publisher", func() error {
 			if now, err := s.publisher(); err != nil || now == publisher {
-				return errors.Join(err, errors.New("none took over"))
+				return errors.Join(err, errors.New("no other replica publishes"))
 			}
 			return nil
 		})
 	case untilNoticed:
-		harness.Eventually(s.t, patience, "a gap noticed", func() error {
-			if n, away := s.gaps(); n <= gaps && away == 0 {
-				return errors.New("nobody noticed")
+		harness.Eventually(s.t, waitTimeout, "detection of a gap", func() error {
+			if n, fallback := s.gaps(); n <= gaps && fallback == 0 {
+				return errors.New("no replica detected a gap")
 			}
 			return nil
 		})
 	}
 }
 
-// truth is all that is known of it by now.
+// truth returns the changes recorded so far.
 func (s *scenario) truth() *history.Truth { return s.recorder.Truth(s.traffic.Started()) }
 
-// recovered waits until every client has been told of what there is now.
-func (s *scenario) recovered(what string) (revision int64) {
+// awaitRecovery waits until every client has received all changes up to now.
+func (s *scenario) awaitRecovery(what string) (revision int64) {
 	s.t.Helper()
 	revision = s.barrier()
-	harness.Eventually(s.t, patience, what, func() error { return s.traffic.Behind(s.truth(), revision) })
+	harness.Eventually(s.t, waitTimeout, what, func() error { return s.traffic.Behind(s.truth(), revision) })
 	return revision
 }
 
 func (s *scenario) barrier() int64 {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	revision, err := s.recorder.Barrier(ctx)
 	if err != nil {
@@ -171,21 +171,21 @@ func (s *scenario) barrier() int64 {
 func (s *scenario) finish() {
 	s.t.Helper()
 	s.traffic.StopWrites()
-	s.settled = s.recovered("the end")
+	s.settled = s.awaitRecovery("delivery of the last changes")
 	s.traffic.Stop()
 	s.barrier()
-	refused, err := s.intruders.end()
+	rejected, err := s.unauthorizedClients.end()
 	if err != nil {
-		s.t.Errorf("somebody came in who may not: %v", err)
+		s.t.Errorf("unauthorized access: %v", err)
 	}
 	h := s.history()
 	s.check(h)
 	for i, r := range s.replicas {
 		if strings.Contains(r.Log(), "panic") {
-			s.t.Errorf("replica %d tells of a panic", i)
+			s.t.Errorf("the log of replica %d contains a panic", i)
 		}
 	}
-	s.t.Logf("%s; intruders refused %d times", summary(h), refused)
+	s.t.Logf("%s; %d unauthorized requests rejected", summary(h), rejected)
 }
 
 func (s *scenario) check(h *history.History) {
@@ -196,9 +196,9 @@ func (s *scenario) check(h *history.History) {
 	}
 }
 
-// during says which faults there were at a time.
+// during describes the faults at a time.
 func during(faults []history.Fault, at time.Duration) string {
-	text := "while nothing was damaged"
+	text := "without a fault"
 	for _, f := range faults {
 		switch {
 		case at >= f.Begun && at <= f.Ended:
@@ -210,20 +210,20 @@ func during(faults []history.Fault, at time.Duration) string {
 	return text
 }
 
-// history is what was recorded, after the traffic has ended.
+// history returns the recorded history. Call it after the traffic has ended.
 func (s *scenario) history() *history.History {
 	s.t.Helper()
 	h, err := s.traffic.History()
 	if err != nil {
-		s.t.Errorf("unusable answers: %v", err)
+		s.t.Errorf("invalid responses: %v", err)
 	}
 	h.Truth, h.Settled, h.Faults = s.truth(), s.settled, s.faults
 	return h
 }
 
-// keep saves the history and the logs of a scenario that failed. One that did
-// not come to its end is checked as far as it came.
-func (s *scenario) keep() {
+// saveArtifacts saves the history and the logs of a failed scenario. It first checks the history of
+// a scenario that ended early.
+func (s *scenario) saveArtifacts() {
 	s.t.Helper()
 	h := s.history()
 	if !s.checked {
@@ -236,7 +236,7 @@ func (s *scenario) keep() {
 	s.t.Logf("%s=%d; histories and logs are in %s (%v)", seedEnv, s.clusterSeed, dir, err)
 }
 
-// summary says how much there was to check.
+// summary describes the amount of data that was checked.
 func summary(h *history.History) string {
 	outcomes := map[history.Outcome]int{}
 	for _, op := range h.Operations {

@@ -1,6 +1,6 @@
 // Command sampleapiserver is Kubernetes' own example of an extension server
-// (k8s.io/sample-apiserver, wardle.example.com), unchanged. It is a module of its own,
-// so that nothing else depends on what it is made of.
+// (k8s.io/sample-apiserver, wardle.example.com), unchanged. It is a separate
+// module, so that the project does not depend on its dependencies.
 package main
 
 import (

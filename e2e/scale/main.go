@@ -1,11 +1,11 @@
-// Command scale says what a suite does that no machine at hand can run: from what each
-// unit of work was measured to cost, by arithmetic where that is enough (model.go), and
-// by a simulation of queues where waiting decides (simulate.go). It measures nothing.
+// Command scale estimates the behaviour of suites that are too large to run here. It uses measured
+// costs of single operations, arithmetic where that suffices (model.go), and a queueing simulation
+// for waiting times (simulate.go). It measures nothing.
 //
-//	scale                     several suites; docs/user/sizing.md has an extract
-//	scale -objects=… -writes=…  one suite of one's own
+//	scale                       several suites; docs/user/sizing.md has an extract
+//	scale -objects=… -writes=…  one suite with the given parameters
 //
-// The costs are flags, so that another machine's can be put in their place.
+// The costs are flags, so that the costs of another machine can be used.
 package main
 
 import (
@@ -16,24 +16,24 @@ import (
 
 func main() {
 	u, own := Measured(), Suite{Replicas: 1, Cores: 4, Etcds: 1}
-	flag.DurationVar(&u.Write, "write", u.Write, "CPU of a write, of the replica that is asked")
-	flag.DurationVar(&u.Etcd, "etcd", u.Etcd, "CPU of a write in etcd, where it does one after the other")
+	flag.DurationVar(&u.Write, "write", u.Write, "CPU of a write in the replica that receives it")
+	flag.DurationVar(&u.Etcd, "etcd", u.Etcd, "CPU of a write in etcd, which runs writes serially")
 	flag.DurationVar(&u.Sync, "sync", u.Sync, "time to sync etcd's log (assumed)")
-	flag.DurationVar(&u.Apply, "apply", u.Apply, "CPU of a change, of each replica")
-	flag.DurationVar(&u.Delivery, "delivery", u.Delivery, "CPU of a delivery to a watcher of everything")
-	flag.DurationVar(&u.Narrow, "narrow", u.Narrow, "CPU of a delivery to a watcher of little")
-	flag.IntVar(&own.Objects, "objects", 0, "objects; 0: the table")
-	flag.IntVar(&own.Watchers, "watchers", 1000, "watchers of little")
-	flag.IntVar(&own.Told, "told", 3, "watchers of little that each write is told to")
-	flag.IntVar(&own.Broad, "broad", 30, "watchers of everything")
-	flag.IntVar(&own.Replicas, "replicas", own.Replicas, "API servers")
-	flag.IntVar(&own.Cores, "cores", own.Cores, "cores of each")
-	flag.IntVar(&own.Etcds, "etcds", own.Etcds, "etcd clusters that writes are spread over")
-	flag.Float64Var(&own.Writes, "writes", 100, "writes a second")
+	flag.DurationVar(&u.Apply, "apply", u.Apply, "CPU of a change in each replica")
+	flag.DurationVar(&u.Delivery, "delivery", u.Delivery, "CPU of a delivery to a broad watcher")
+	flag.DurationVar(&u.Narrow, "narrow", u.Narrow, "CPU of a delivery to a narrow watcher")
+	flag.IntVar(&own.Objects, "objects", 0, "number of objects; 0 prints the table")
+	flag.IntVar(&own.Watchers, "watchers", 1000, "narrow watchers")
+	flag.IntVar(&own.Matching, "told", 3, "narrow watchers that each write matches")
+	flag.IntVar(&own.Broad, "broad", 30, "broad watchers")
+	flag.IntVar(&own.Replicas, "replicas", own.Replicas, "number of API servers")
+	flag.IntVar(&own.Cores, "cores", own.Cores, "cores of each API server")
+	flag.IntVar(&own.Etcds, "etcds", own.Etcds, "etcd clusters over which writes are spread")
+	flag.Float64Var(&own.Writes, "writes", 100, "writes per second")
 	flag.Parse()
 	suites := Suites()
 	if own.Objects > 0 {
-		own.Name = "asked for"
+		own.Name = "custom"
 		suites = []Suite{own}
 	}
 	fmt.Println("| suite | CPU of a replica | etcd | memory of a replica | to load it | NATS | a replica to clients | etcd's data, with history | delivery p50 / p99 |")

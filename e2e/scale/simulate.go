@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// Result is what a simulation saw.
+// Result is the result of a simulation.
 type Result struct {
-	P50, P99 time.Duration // from a write's arrival until a watcher has it
-	EtcdBusy float64       // part of the time that the busiest etcd works
-	Replica  float64       // cores that the busiest replica used, on average
-	// Behind tells that what arrives in the second half of the time waits far longer
-	// than what arrives in the first: the queue has no end.
+	P50, P99 time.Duration // from the arrival of a write to its delivery to a watcher
+	EtcdBusy float64       // busy share of the busiest etcd
+	Replica  float64       // average cores used by the busiest replica
+	// Behind reports whether writes in the second half wait far longer than in the first, so that
+	// the queue grows without bound.
 	Behind bool
 }
 
-// Simulate lets writes arrive at random for so long, and follows each until its last
+// Simulate generates writes at random times for the duration whole and follows each until its last
 // watcher has it:
 //
-//	replica (a core) ─► etcd (one after the other, one sync for all that wait)
+//	replica (a core) ─► etcd (serial, one sync for all waiting writes)
 //	   ─► every replica: applied in order ─► delivered (all cores)
 //
-// Each replica does its work in the order in which it comes. What a write costs besides,
-// reads and the network, is left out: a real suite is slower.
+// Each replica works in order of arrival. Reads and the bandwidth of networks are left out, so a
+// real suite is slower.
 func Simulate(s Suite, u Units, whole time.Duration, seed int64) Result {
 	m := &simulation{s: s, u: u, rand: rand.New(rand.NewSource(seed))}
 	for range s.Replicas {
@@ -41,15 +41,15 @@ func Simulate(s Suite, u Units, whole time.Duration, seed int64) Result {
 }
 
 type simulation struct {
-	s        Suite
-	u        Units
-	rand     *rand.Rand
-	events   events
-	count    int
-	replicas []*pool
-	applied  []time.Duration // when each replica has applied what came
-	etcds    []etcd
-	told     []delivery
+	s         Suite
+	u         Units
+	rand      *rand.Rand
+	events    events
+	count     int
+	replicas  []*pool
+	applied   []time.Duration // when each replica has applied all changes so far
+	etcds     []etcd
+	delivered []delivery
 }
 
 type delivery struct {
@@ -57,7 +57,7 @@ type delivery struct {
 	watchers      int
 }
 
-// etcd is one cluster: what waits for its next sync.
+// etcd is one cluster and the writes that wait for its next sync.
 type etcd struct {
 	waiting []time.Duration // arrivals of the writes
 	working bool
@@ -69,7 +69,7 @@ func (m *simulation) at(t time.Duration, do func(now time.Duration)) {
 	heap.Push(&m.events, event{t, m.count, do})
 }
 
-// arrive takes a write up, and the next one.
+// arrive handles a write and schedules the next.
 func (m *simulation) arrive(now, whole time.Duration) {
 	if now > whole {
 		return
@@ -84,7 +84,7 @@ func (m *simulation) arrive(now, whole time.Duration) {
 	})
 }
 
-// commit writes all that waits.
+// commit writes all waiting writes.
 func (m *simulation) commit(i int, now time.Duration) {
 	e := &m.etcds[i]
 	if e.working || len(e.waiting) == 0 {
@@ -97,19 +97,19 @@ func (m *simulation) commit(i int, now time.Duration) {
 	m.at(now+took, func(t time.Duration) {
 		e.working = false
 		for _, arrived := range batch {
-			m.tell(arrived, t)
+			m.publish(arrived, t)
 		}
 		m.commit(i, t)
 	})
 }
 
-// tell has every replica apply a change and deliver it.
-func (m *simulation) tell(arrived, now time.Duration) {
-	near := m.rand.Intn(m.s.Replicas) // whose clients the watchers of little are
+// publish makes every replica apply and deliver a change.
+func (m *simulation) publish(arrived, now time.Duration) {
+	near := m.rand.Intn(m.s.Replicas) // the replica of the narrow watchers
 	for r := range m.replicas {
 		broad, narrow := part(m.s.Broad, m.s.Replicas, r), 0
 		if r == near {
-			narrow = m.s.Told
+			narrow = m.s.Matching
 		}
 		m.at(max(now+m.u.Hop, m.applied[r]), func(t time.Duration) {
 			m.applied[r] = m.replicas[r].work(max(t, m.applied[r]), m.u.Apply)
@@ -118,7 +118,7 @@ func (m *simulation) tell(arrived, now time.Duration) {
 	}
 }
 
-// deliver writes to the watchers of a replica, on all of its cores.
+// deliver writes to the watchers of a replica on all of its cores.
 func (m *simulation) deliver(r int, arrived time.Duration, broad, narrow int) {
 	if broad+narrow == 0 {
 		return
@@ -128,12 +128,12 @@ func (m *simulation) deliver(r int, arrived time.Duration, broad, narrow int) {
 		pieces := min(broad+narrow, m.s.Cores)
 		for i := range pieces {
 			end := m.replicas[r].work(t, cost/time.Duration(pieces))
-			m.told = append(m.told, delivery{arrived, end + m.u.Hop - arrived, part(broad+narrow, pieces, i)})
+			m.delivered = append(m.delivered, delivery{arrived, end + m.u.Hop - arrived, part(broad+narrow, pieces, i)})
 		}
 	})
 }
 
-// part is how many of n the i-th of so many has.
+// part returns the size of the i-th of several nearly equal parts of n.
 func part(n, of, i int) int { return n*(i+1)/of - n*i/of }
 
 func (m *simulation) result(whole time.Duration) Result {
@@ -145,7 +145,7 @@ func (m *simulation) result(whole time.Duration) Result {
 		out.Replica = max(out.Replica, p.busy.Seconds()/whole.Seconds())
 	}
 	var first, second []delivery
-	for _, d := range m.told {
+	for _, d := range m.delivered {
 		if d.arrived < whole/2 {
 			first = append(first, d)
 		} else {
@@ -154,11 +154,11 @@ func (m *simulation) result(whole time.Duration) Result {
 	}
 	const far = 100 * time.Millisecond
 	out.Behind = quantile(second, 0.5) > 2*quantile(first, 0.5) && quantile(second, 0.5) > far
-	out.P50, out.P99 = quantile(m.told, 0.5), quantile(m.told, 0.99)
+	out.P50, out.P99 = quantile(m.delivered, 0.5), quantile(m.delivered, 0.99)
 	return out
 }
 
-// quantile is over watchers, not over pieces.
+// quantile returns the quantile over watchers.
 func quantile(of []delivery, q float64) time.Duration {
 	slices.SortFunc(of, func(a, b delivery) int { return int(a.took - b.took) })
 	all := 0
@@ -174,7 +174,7 @@ func quantile(of []delivery, q float64) time.Duration {
 	return 0
 }
 
-// pool is the cores of a server: work goes to the one that is free first.
+// pool is the cores of a server. Work goes to the core that is free first.
 type pool struct {
 	free []time.Duration
 	busy time.Duration
@@ -182,7 +182,7 @@ type pool struct {
 
 func newPool(cores int) *pool { return &pool{free: make([]time.Duration, cores)} }
 
-// work returns when work is done that is there from now on.
+// work returns when work that arrives now is done.
 func (p *pool) work(now, takes time.Duration) time.Duration {
 	i := 0
 	for j := range p.free {
@@ -197,7 +197,7 @@ func (p *pool) work(now, takes time.Duration) time.Duration {
 
 type event struct {
 	at time.Duration
-	n  int // of events at one time, the first that was made comes first
+	n  int // order of events at the same time
 	do func(now time.Duration)
 }
 

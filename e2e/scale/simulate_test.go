@@ -8,30 +8,30 @@ import (
 
 const short = 2 * time.Second
 
-func TestAlone(t *testing.T) {
+func TestSingleWriteTakesSumOfCosts(t *testing.T) {
 	u := Measured()
 	s := Suite{Objects: 1, Broad: 1, Replicas: 1, Cores: 2, Etcds: 1, Writes: 5}
 	r := Simulate(s, u, 20*time.Second, 1)
 	want := u.Write + u.Hop + u.Sync + u.Etcd + u.Hop + u.Apply + u.Delivery + u.Hop
 	if r.P50 != want {
-		t.Errorf("a write that meets no other takes %v, want %v", r.P50, want)
+		t.Errorf("latency of a single write: got %v, want %v", r.P50, want)
 	}
 	if r.Behind {
-		t.Error("5 writes/s are too many")
+		t.Error("5 writes/s: got behind, want not")
 	}
 }
 
-// What is simulated uses the CPU that arithmetic says.
-func TestNoWorkIsLost(t *testing.T) {
+// TestSimulatedCPUEqualsComputedCPU compares the simulation with the arithmetic.
+func TestSimulatedCPUEqualsComputedCPU(t *testing.T) {
 	u := Measured()
-	s := Suite{Objects: 1, Broad: 9, Told: 2, Replicas: 1, Cores: 8, Etcds: 1, Writes: 1000}
+	s := Suite{Objects: 1, Broad: 9, Matching: 2, Replicas: 1, Cores: 8, Etcds: 1, Writes: 1000}
 	got, want := Simulate(s, u, 10*time.Second, 1).Replica, s.Computed(u).ReplicaCores
 	if math.Abs(got-want)/want > 0.05 {
-		t.Errorf("%.3f cores are simulated, %.3f computed", got, want)
+		t.Errorf("got %.3f simulated cores, want %.3f", got, want)
 	}
 }
 
-func TestWhatDoesNotKeepUp(t *testing.T) {
+func TestOverloadIsReported(t *testing.T) {
 	u := Measured()
 	most := float64(time.Second / u.Etcd)
 	for _, c := range []struct {
@@ -46,24 +46,24 @@ func TestWhatDoesNotKeepUp(t *testing.T) {
 		{"the same over ten replicas", Suite{Broad: 400, Replicas: 10, Cores: 2, Etcds: 1, Writes: 1000}, false},
 	} {
 		if r := Simulate(c.s, u, short, 1); r.Behind != c.behind {
-			t.Errorf("%s: behind is %t, p50 %v", c.name, r.Behind, r.P50)
+			t.Errorf("%s: got behind %t, p50 %v", c.name, r.Behind, r.P50)
 		}
 	}
 }
 
-func TestOneSeedOneResult(t *testing.T) {
-	s := Suite{Broad: 3, Told: 3, Replicas: 3, Cores: 4, Etcds: 2, Writes: 500}
+func TestSameSeedGivesSameResult(t *testing.T) {
+	s := Suite{Broad: 3, Matching: 3, Replicas: 3, Cores: 4, Etcds: 2, Writes: 500}
 	if a, b := Simulate(s, Measured(), short, 7), Simulate(s, Measured(), short, 7); a != b {
-		t.Errorf("%+v and %+v", a, b)
+		t.Errorf("got %+v and %+v, want equal results", a, b)
 	}
 }
 
-func TestMoreEtcdsHaveLessEach(t *testing.T) {
+func TestTwoEtcdsHoldHalfTheDataEach(t *testing.T) {
 	one := Suite{Objects: 1000, Replicas: 2, Cores: 1, Etcds: 1, Writes: 10}
 	two := one
 	two.Etcds = 2
 	u := Measured()
 	if a, b := one.Computed(u), two.Computed(u); a.WithHistory != 2*b.WithHistory || a.ReplicaMemory != b.ReplicaMemory {
-		t.Errorf("one has %+v, each of two %+v", a, b)
+		t.Errorf("one etcd: got %+v; two: %+v", a, b)
 	}
 }

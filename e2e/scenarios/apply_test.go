@@ -26,8 +26,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestWrites tries the forms of patches, field ownership, field validation and
-// dry runs with kubectl, and client-go's typed apply.
+// TestWrites tests patches, field ownership, field validation and dry runs with kubectl, and
+// client-go's typed apply.
 func TestWrites(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -55,7 +55,7 @@ func TestWrites(t *testing.T) {
 	})
 }
 
-// web is a deployment's manifest.
+// web returns a Deployment manifest.
 func web(image, replicas string) string {
 	return fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
@@ -71,32 +71,32 @@ spec:
 `, replicas, image)
 }
 
-// managers are those of an object in the order of its managedFields.
+// managers returns the field managers of an object in the order of its managedFields.
 func managers(t *testing.T, cli *harness.CLI, object string) string {
 	t.Helper()
 	return cli.Run(t, "get", object, "--show-managed-fields", "-o", `jsonpath={range .metadata.managedFields[*]}{.manager}:{.operation}{":"}{.subresource} {end}`)
 }
 
-// Objects of client-side apply are taken over by server-side apply without a
-// conflict, and can go back.
+// kubectlMigration migrates an object from client-side to server-side apply without a conflict, and
+// back.
 func kubectlMigration(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "2"), "apply", "-f", "-")
 	contains(t, "before", managers(t, cli, "deployment/web"), "kubectl-client-side-apply:Update:")
 	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "-f", "-")
 	if got := managers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") || strings.Contains(got, "Update") {
-		t.Errorf("managers after the migration: %q", got)
+		t.Errorf("managers after the migration: got %q", got)
 	}
-	// What is left out now goes, as it has no other owner.
+	// A removed field has no other owner and is deleted.
 	without := strings.Replace(web("web:2", "2"), `, env: [{name: A, value: "1"}]`, "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
 	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..env}"); got != "" {
-		t.Errorf("env is still %s", got)
+		t.Errorf("env: got %s, want none", got)
 	}
-	// The annotation is kept true, so the way back works too.
+	// The annotation is updated, so that the migration back works.
 	contains(t, "the annotation", cli.Run(t, "apply", "view-last-applied", "deployment/web"), "web:2")
 	cli.RunWith(t, web("web:3", "3"), "apply", "-f", "-")
 	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..image} {.spec.replicas}"); got != "web:3 3" {
-		t.Errorf("client-side again: %q", got)
+		t.Errorf("client-side apply again: got %q", got)
 	}
 }
 
@@ -104,12 +104,12 @@ func kubectlConflicts(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
 	r := cli.Try(t, web("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
 	if r.Err == nil {
-		t.Fatal("no conflict")
+		t.Fatal("got no conflict")
 	}
 	contains(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
 	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
 	if r := cli.Try(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
-		t.Error("what was forced is not contested")
+		t.Error("got no conflict after a forced apply")
 	}
 	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
 	r = cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
@@ -126,7 +126,7 @@ func kubectlEdit(t *testing.T, cli *harness.CLI) {
 	editor := cli.WithEnv("KUBE_EDITOR=" + script)
 	contains(t, "edit", editor.Run(t, "edit", "configmap", "e"), "configmap/e edited")
 	if got := cli.Run(t, "get", "configmap", "e", "-o", "jsonpath={.data.a}"); got != "value-two" {
-		t.Errorf("edited: %q", got)
+		t.Errorf("after edit: got %q", got)
 	}
 	contains(t, "managers", managers(t, cli, "configmap/e"), "kubectl-edit:Update:")
 	r := editor.Try(t, "", "edit", "configmap", "e")
@@ -141,16 +141,16 @@ func kubectlPatch(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":4}}`)
 	got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={..image} {.metadata.labels} {.spec.paused} {.spec.replicas} {.status.replicas}")
 	if got != `s:1 web:1 {"tier":"front"} true 4 4` {
-		t.Errorf("patched: %s", got)
+		t.Errorf("after patch: got %s", got)
 	}
 	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
-		t.Error("a failing test passed")
+		t.Error("a failing test operation was accepted")
 	}
 	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
-		t.Error("the name was patched")
+		t.Error("a patch of the name was accepted")
 	}
 	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
-		t.Errorf("what does not decode: %s", r.Stderr)
+		t.Errorf("patch that does not decode: got %s", r.Stderr)
 	}
 	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
 }
@@ -166,12 +166,12 @@ func kubectlValidate(t *testing.T, cli *harness.CLI) {
 	} {
 		r := cli.Try(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
 		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
-			t.Errorf("--validate=%s: %v %s", c.validate, r.Err, r.Stderr)
+			t.Errorf("--validate=%s: got %v %s", c.validate, r.Err, r.Stderr)
 		}
 	}
-	// An apply refuses what is unknown in any case.
+	// Server-side apply rejects unknown fields in any case.
 	if r := cli.Try(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
-		t.Errorf("server-side: %s", r.Stderr)
+		t.Errorf("server-side apply: got %s", r.Stderr)
 	}
 }
 
@@ -182,7 +182,7 @@ func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
 	}
 	run("apply", web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Try(t, "", "get", "deployment", "web"); r.Err == nil {
-		t.Fatal("a dry run created")
+		t.Fatal("a dry run created the object")
 	}
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	before := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml")
@@ -194,14 +194,14 @@ func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
 	run("delete", "", "delete", "deployment", "web")
 	run("delete all", "", "delete", "deployments", "--all")
 	if r := cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
-		t.Error("a dry run has no conflict")
+		t.Error("got no conflict in a dry run")
 	}
 	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
-		t.Errorf("dry runs changed\n%s to\n%s", before, after)
+		t.Errorf("dry runs changed the object from\n%s\nto\n%s", before, after)
 	}
 }
 
-// Who scales owns the replicas, through the scale sub-resource.
+// kubectlScaled checks that a scale request owns the replicas through the scale subresource.
 func kubectlScaled(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	cli.Run(t, "scale", "deployment", "web", "--replicas=3")
@@ -210,24 +210,24 @@ func kubectlScaled(t *testing.T, cli *harness.CLI) {
 	without := strings.Replace(web("web:1", "1"), "  replicas: 1\n", "", 1)
 	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
 	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "3" {
-		t.Errorf("replicas: %s", got)
+		t.Errorf("replicas: got %s", got)
 	}
 }
 
 func kubectlDiff(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
 	if r := cli.Try(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
-		t.Errorf("no difference: %v %s", r.Err, r.Stdout)
+		t.Errorf("diff: got %v %s", r.Err, r.Stdout)
 	}
 	r := cli.Try(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
 	if r.Err == nil {
-		t.Error("diff exits with 0")
+		t.Error("diff without a change: got an error")
 	}
 	contains(t, "diff", r.Stdout, "\n-        image: web:1\n+        image: web:2\n")
 }
 
-// typedApply applies ten kinds twice, the second time a part of the first, and
-// takes them from the server again as configurations.
+// typedApply applies ten kinds twice, the second time with fewer fields, and extracts them as apply
+// configurations.
 func typedApply(t *testing.T, client kubernetes.Interface) {
 	const ns = "typed"
 	ctx := context.Background()
@@ -295,33 +295,34 @@ func typedApply(t *testing.T, client kubernetes.Interface) {
 		return
 	}
 
-	// What is extracted is what was applied; with less in it the rest goes.
+	// The extracted configuration equals the applied one. Applying it with fewer fields removes the
+	// others.
 	config, err := applyapps.ExtractDeployment(deployment, "typed")
 	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
-		t.Fatalf("extracted: %v %+v", err, config.Spec)
+		t.Fatalf("extract: got %v %+v", err, config.Spec)
 	}
 	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
 	deployment, err = client.AppsV1().Deployments(ns).Apply(ctx, config, o)
 	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
-		t.Fatalf("applied again: %v %+v", err, deployment.Spec)
+		t.Fatalf("second apply: got %v %+v", err, deployment.Spec)
 	}
 	same, err := client.AppsV1().Deployments(ns).Apply(ctx, config, o)
 	if err != nil || same.ResourceVersion != deployment.ResourceVersion {
-		t.Errorf("the same again: %v, version %s after %s", err, same.ResourceVersion, deployment.ResourceVersion)
+		t.Errorf("same apply again: got %v, version %s after %s", err, same.ResourceVersion, deployment.ResourceVersion)
 	}
 
-	// The status has an owner of its own.
+	// The status has its own field manager.
 	status := applyapps.Deployment("a", ns).WithStatus(applyapps.DeploymentStatus().WithReplicas(2).WithConditions(
 		applyapps.DeploymentCondition().WithType("Available").WithStatus(corev1.ConditionTrue),
 	))
 	deployment, err = client.AppsV1().Deployments(ns).ApplyStatus(ctx, status, o)
 	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
-		t.Errorf("status: %v %+v", err, deployment.ManagedFields)
+		t.Errorf("apply status: got %v %+v", err, deployment.ManagedFields)
 	}
 	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3)), metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
-		t.Errorf("status of another: %v", err)
+		t.Errorf("apply status as another manager: got %v", err)
 	}
 	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, applyapps.Deployment("absent", ns), o); !apierrors.IsNotFound(err) {
-		t.Errorf("status of what is not there: %v", err)
+		t.Errorf("apply status of a missing object: got %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// auditLog is what a log says of requests, by their ids, and of objects, by their names.
+// auditLog holds the events of an audit log, by request ID and by object name.
 type auditLog struct {
 	received, complete, named map[string]bool
 }
@@ -36,7 +36,7 @@ func readAuditLog(t *testing.T, file string) auditLog {
 			ObjectRef      struct{ Name string }
 		}
 		if json.Unmarshal(line, &e) != nil {
-			continue // a process was killed while it wrote
+			continue // incomplete line of a killed process
 		}
 		switch e.Stage {
 		case "RequestReceived":
@@ -48,9 +48,9 @@ func readAuditLog(t *testing.T, file string) auditLog {
 	return log
 }
 
-// TestAuditThroughKills: in the mode blocking a server that is killed has told of each
-// request that it answered, and of each that changed something.
-func TestAuditThroughKills(t *testing.T) {
+// TestBlockingAuditLogSurvivesKill kills a server with blocking audit logging. The log must contain
+// each answered request and each request that changed an object.
+func TestBlockingAuditLogSurvivesKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, file := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -60,7 +60,7 @@ func TestAuditThroughKills(t *testing.T) {
 	s := harness.StartServer(t, harness.WithFlags("--audit-policy-file="+policy, "--audit-log-path="+file))
 	const kills, clients, enough = 3, 8, 150
 	var mu sync.Mutex
-	answered := map[string]string{} // names by ids
+	answered := map[string]string{} // names by audit ID
 	for round := range kills {
 		client, err := rest.HTTPClientFor(s.Config())
 		if err != nil {
@@ -76,7 +76,7 @@ func TestAuditThroughKills(t *testing.T) {
 					name := fmt.Sprintf("c-%d-%d-%d", round, n, i)
 					id, err := applyConfigMap(ctx, client, s.URL, name)
 					if err != nil {
-						return // it was killed
+						return // the server was killed
 					}
 					read, err := idOf(ctx, client, http.MethodGet, s.URL+"/api/v1/namespaces/default/configmaps/"+name, "", "", http.StatusOK)
 					mu.Lock()
@@ -94,7 +94,7 @@ func TestAuditThroughKills(t *testing.T) {
 		select {
 		case <-busy:
 		case <-t.Context().Done():
-			t.Fatal("nothing was answered in time")
+			t.Fatal("no request was answered in time")
 		}
 		s.Kill()
 		cancel()
@@ -105,7 +105,7 @@ func TestAuditThroughKills(t *testing.T) {
 	log := readAuditLog(t, file)
 	for id, name := range answered {
 		if !log.received[id] || !log.complete[id] {
-			t.Errorf("%s was answered as %s; told when it came: %v, when it was answered: %v", name, id, log.received[id], log.complete[id])
+			t.Errorf("%s was answered with audit ID %s; logged on receipt: %v, on completion: %v", name, id, log.received[id], log.complete[id])
 		}
 	}
 	client, err := rest.HTTPClientFor(s.Config())
@@ -128,22 +128,22 @@ func TestAuditThroughKills(t *testing.T) {
 	for _, o := range list.Items {
 		if name := o.Metadata.Name; strings.HasPrefix(name, "c-") {
 			if changed++; !log.named[name] {
-				t.Errorf("%s is there, and nobody was told who made it", name)
+				t.Errorf("%s exists, but the log has no event of its creation", name)
 			}
 		}
 	}
 	if len(answered) < 2*kills*enough-kills*clients || 2*changed < len(answered) {
-		t.Errorf("%d requests were answered, %d objects are there", len(answered), changed)
+		t.Errorf("%d requests were answered, %d objects exist", len(answered), changed)
 	}
 }
 
-// applyConfigMap makes an object and returns the id that the request was told under.
+// applyConfigMap applies an object and returns the audit ID of the request.
 func applyConfigMap(ctx context.Context, client *http.Client, url, name string) (string, error) {
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"k":"v"}}`
 	return idOf(ctx, client, http.MethodPatch, url+"/api/v1/namespaces/default/configmaps/"+name+"?fieldManager=e2e", "application/apply-patch+yaml", body, http.StatusCreated)
 }
 
-// idOf makes a request, and returns the id that it was told under once it is answered whole.
+// idOf sends a request, reads the whole response and returns the audit ID.
 func idOf(ctx context.Context, client *http.Client, method, url, media, body string, code int) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
@@ -159,7 +159,7 @@ func idOf(ctx context.Context, client *http.Client, method, url, media, body str
 		return "", err
 	}
 	if resp.StatusCode != code {
-		return "", fmt.Errorf("%s %s was answered %s", method, url, resp.Status)
+		return "", fmt.Errorf("%s %s: got %s", method, url, resp.Status)
 	}
 	return resp.Header.Get("Audit-Id"), nil
 }

@@ -20,14 +20,14 @@ func serviceAccount(name string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: named(name)}
 }
 
-// revocable is a credential, and what ends it.
+// revocable is a credential and its revocation.
 type revocable struct {
 	name   string
 	token  func(t *testing.T, admin kubernetes.Interface) string
 	revoke func(t *testing.T, admin kubernetes.Interface) error
 }
 
-// bound is a token that is bound to an object.
+// bound returns a token that is bound to an object.
 func bound(kind, name string) func(*testing.T, kubernetes.Interface) string {
 	return func(t *testing.T, admin kubernetes.Interface) string {
 		return freshToken(t, admin, "robot", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name})
@@ -71,7 +71,7 @@ func revocables() []revocable {
 			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
 			return err
 		}},
-		{"an account made anew", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+		{"a recreated account", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
 			func(t *testing.T, c kubernetes.Interface) error {
 				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
 					return err
@@ -86,8 +86,8 @@ func revocables() []revocable {
 	}
 }
 
-// TestRevocation ends credentials that both replicas of the API server keep, at
-// one of them: the other refuses them too.
+// TestRevocation revokes credentials at one replica of the API server. The other replica, which has
+// cached them, must reject them, too.
 func TestRevocation(t *testing.T) {
 	t.Parallel()
 	port := harness.FreePort(t)
@@ -120,15 +120,15 @@ func TestRevocation(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			token := r.token(t, admin)
 			for where, b := range at {
-				harness.Eventually(t, settle, "known to "+where, func() error { return b.answers(t, token, http.StatusCreated) })
+				harness.Eventually(t, settle, "acceptance by "+where, func() error { return b.answers(t, token, http.StatusCreated) })
 			}
 			if err := r.revoke(t, admin); err != nil {
 				t.Fatal(err)
 			}
 			acknowledged := time.Now()
 			for where, b := range at {
-				harness.Eventually(t, settle, "refused by "+where, func() error { return b.answers(t, token, http.StatusUnauthorized) })
-				t.Logf("refused by %s %v after the acknowledgement", where, time.Since(acknowledged).Round(100*time.Microsecond))
+				harness.Eventually(t, settle, "rejection by "+where, func() error { return b.answers(t, token, http.StatusUnauthorized) })
+				t.Logf("rejected by %s %v after the acknowledgement", where, time.Since(acknowledged).Round(100*time.Microsecond))
 			}
 		})
 	}

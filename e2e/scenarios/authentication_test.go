@@ -26,14 +26,13 @@ import (
 )
 
 const (
-	// noHang is what a request may take that a dead service stands in the way
-	// of: two tries and a margin.
+	// noHang bounds a request that a dead service delays: two tries and a margin.
 	noHang = 20 * time.Second
-	// settle is how long something may take that happens at once.
+	// settle bounds the wait for changes that take effect at once.
 	settle = 20 * time.Second
 )
 
-// bearers are clients that have nothing but a token.
+// bearers are clients that authenticate only with a token.
 type bearers struct {
 	client *http.Client
 	url    string
@@ -52,7 +51,7 @@ func newBearers(t *testing.T, s *harness.Server) *bearers {
 	return &bearers{client: &http.Client{Transport: transport, Timeout: noHang}, url: s.URL}
 }
 
-// whoami asks the server who the bearer of a token is.
+// whoami returns the user of a token.
 func (b *bearers) whoami(ctx context.Context, token string) (code int, user string, err error) {
 	body := strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
@@ -77,16 +76,16 @@ func (b *bearers) whoami(ctx context.Context, token string) (code int, user stri
 	return resp.StatusCode, review.Status.UserInfo.Username, err
 }
 
-// answers tells whether a token is answered with a code.
+// answers returns an error unless a request with the token is answered with a code.
 func (b *bearers) answers(t *testing.T, token string, want int) error {
 	code, _, err := b.whoami(t.Context(), token)
 	if err == nil && code != want {
-		err = fmt.Errorf("%d, want %d", code, want)
+		err = fmt.Errorf("got %d, want %d", code, want)
 	}
 	return err
 }
 
-// freshToken makes a token that no server has seen yet.
+// freshToken creates a token that no server has seen.
 func freshToken(t *testing.T, admin kubernetes.Interface, account string, ref *authenticationv1.BoundObjectReference) string {
 	t.Helper()
 	r, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account,
@@ -105,8 +104,7 @@ func makeAccount(t *testing.T, admin kubernetes.Interface, name string) {
 	}
 }
 
-// load uses tokens that the server knows, all the time, until stopped. Each must
-// be answered well.
+// load sends requests with known tokens in a loop until it is stopped. Each must succeed.
 type load struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup
@@ -132,7 +130,7 @@ func startLoad(t *testing.T, b *bearers, tokens []string) *load {
 					return
 				}
 				if err != nil || code != http.StatusCreated {
-					t.Errorf("a token that is known: %d, %v", code, err)
+					t.Errorf("known token: got %d, %v", code, err)
 					return
 				}
 				l.requests.Add(1)
@@ -148,11 +146,11 @@ func (l *load) end() {
 	l.running.Wait()
 }
 
-// goesOn waits until known tokens were answered some more times.
+// goesOn waits until further requests with known tokens have succeeded.
 func (l *load) goesOn(t *testing.T) {
 	t.Helper()
 	before := l.requests.Load()
-	harness.Eventually(t, settle, "known tokens go on", func() error {
+	harness.Eventually(t, settle, "requests with known tokens", func() error {
 		if n := l.requests.Load() - before; n < 20 {
 			return fmt.Errorf("%d requests", n)
 		}
@@ -160,8 +158,8 @@ func (l *load) goesOn(t *testing.T) {
 	})
 }
 
-// TestTokenService kills, pauses and replaces the token review service under
-// load: who is known goes on, who is not is refused, nobody hangs.
+// TestTokenService kills, pauses and replaces the token review service under load. Known tokens are
+// accepted, unknown ones are rejected, and no request hangs.
 func TestTokenService(t *testing.T) {
 	t.Parallel()
 	port := harness.FreePort(t)
@@ -173,11 +171,11 @@ func TestTokenService(t *testing.T) {
 	var known []string
 	for range 4 {
 		token := freshToken(t, admin, "robot", nil)
-		harness.Eventually(t, settle, "a token is known", func() error { return b.answers(t, token, http.StatusCreated) })
+		harness.Eventually(t, settle, "acceptance of a token", func() error { return b.answers(t, token, http.StatusCreated) })
 		known = append(known, token)
 	}
 	l := startLoad(t, b, known)
-	refused := func(n int) {
+	rejected := func(n int) {
 		t.Helper()
 		var all sync.WaitGroup
 		for range n {
@@ -185,9 +183,9 @@ func TestTokenService(t *testing.T) {
 			all.Go(func() {
 				began := time.Now()
 				if err := b.answers(t, token, http.StatusUnauthorized); err != nil {
-					t.Errorf("a token that is not known, after %v: %v", time.Since(began), err)
+					t.Errorf("unknown token, after %v: got %v", time.Since(began), err)
 				}
-				t.Logf("refused after %v", time.Since(began).Round(time.Millisecond))
+				t.Logf("rejected after %v", time.Since(began).Round(time.Millisecond))
 			})
 		}
 		all.Wait()
@@ -196,23 +194,23 @@ func TestTokenService(t *testing.T) {
 		t.Helper()
 		began, token := time.Now(), freshToken(t, admin, "robot", nil)
 		harness.Eventually(t, settle, what, func() error { return b.answers(t, token, http.StatusCreated) })
-		t.Logf("%s: new tokens are known %v later", what, time.Since(began).Round(time.Millisecond))
+		t.Logf("%s: new tokens accepted after %v", what, time.Since(began).Round(time.Millisecond))
 		l.goesOn(t)
 	}
 	service.Kill()
-	refused(3)
+	rejected(3)
 	l.goesOn(t)
 	service.Start()
 	recovers("killed and started again")
 
 	service.Pause()
-	refused(3)
+	rejected(3)
 	l.goesOn(t)
 	service.Resume()
 	recovers("paused and resumed")
 
 	if err := service.Stop(); err != nil {
-		t.Errorf("the service ended with %v", err)
+		t.Errorf("stop the service: %v", err)
 	}
 	server.StartTokenService(port)
 	recovers("replaced")
@@ -221,17 +219,17 @@ func TestTokenService(t *testing.T) {
 	contains(t, "log", log, "bearer tokens cannot be reviewed", "bearer tokens are reviewed again")
 	for _, token := range known {
 		if strings.Contains(log, token) || strings.Contains(service.Log(), token) {
-			t.Error("a token is in a log")
+			t.Error("a log contains a token")
 		}
 	}
 	metrics, err := admin.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil || bytes.Contains(metrics, []byte(`authentication_token_cache_fetch_total{status="error"} 0`)) {
-		t.Errorf("the failures are not counted: %v", err)
+		t.Errorf("no metric counts the failures: %v", err)
 	}
 }
 
-// TestTokenServiceReplicas lets one of two replicas of the token review service
-// die: new tokens stay known.
+// TestTokenServiceReplicas kills one of two replicas of the token review service. New tokens are
+// still accepted.
 func TestTokenServiceReplicas(t *testing.T) {
 	t.Parallel()
 	port := harness.FreePort(t)
@@ -255,9 +253,8 @@ func TestTokenServiceReplicas(t *testing.T) {
 	known("after the second died")
 }
 
-// TestAnotherTokenService puts the example in the place of authn-webhook, by the
-// kubeconfig alone.
-func TestAnotherTokenService(t *testing.T) {
+// TestTokenWebhookReplacesAuthnWebhook replaces authn-webhook by the example, only by a kubeconfig.
+func TestTokenWebhookReplacesAuthnWebhook(t *testing.T) {
 	t.Parallel()
 	const token = "a-token-of-ada"
 	users := filepath.Join(t.TempDir(), "users.json")
@@ -271,7 +268,7 @@ func TestAnotherTokenService(t *testing.T) {
 	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
 		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA, "--cert="+serving.CertFile, "--key="+serving.KeyFile)
 	b := newBearers(t, server)
-	harness.Eventually(t, settle, "ada is known", func() error {
+	harness.Eventually(t, settle, "acceptance of ada", func() error {
 		code, user, err := b.whoami(t.Context(), token)
 		if err == nil && (code != http.StatusCreated || user != "ada") {
 			err = fmt.Errorf("%d, %q", code, user)

@@ -10,13 +10,13 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// kubectlOf is a kubectl of a user's.
+// kubectlOf returns a kubectl with a user's certificate.
 func kubectlOf(t *testing.T, s *harness.Server, user string, groups ...string) *harness.CLI {
 	t.Helper()
 	return harness.CLIOf(t, s.Kubeconfig(s.PKI.Client(user, groups...)))
 }
 
-// TestKubectlAuth tries the commands of kubectl auth.
+// TestKubectlAuth tests the kubectl auth commands.
 func TestKubectlAuth(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -35,7 +35,7 @@ func TestKubectlAuth(t *testing.T) {
 	} {
 		r := alice.Try(t, "", append([]string{"auth", "can-i"}, strings.Fields(question)...)...)
 		if want := map[bool]string{true: "yes", false: "no"}[yes]; strings.TrimSpace(r.Stdout) != want || (r.Err == nil) != yes {
-			t.Errorf("can-i %s: %q, %v, want %s", question, r.Stdout, r.Err, want)
+			t.Errorf("can-i %s: got %q, %v, want %s", question, r.Stdout, r.Err, want)
 		}
 	}
 	contains(t, "can-i for another", admin.Run(t, "auth", "can-i", "list", "pods", "-n", "one", "--as=bob", "--as-group=dev"), "yes")
@@ -44,7 +44,7 @@ func TestKubectlAuth(t *testing.T) {
 	kubectlReconcile(t, admin)
 }
 
-// policies are a role and its binding for a namespace.
+// policies returns a role and its binding for a namespace.
 func policies(verbs, subjects string) string {
 	return fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
@@ -60,8 +60,8 @@ subjects: [%s]
 `, verbs, subjects)
 }
 
-// kubectlReconcile adds what is missing, takes away what is told to, and makes a
-// binding anew whose role has changed.
+// kubectlReconcile checks that auth reconcile adds missing rules, removes extra ones on request and
+// recreates a binding whose role has changed.
 func kubectlReconcile(t *testing.T, admin *harness.CLI) {
 	t.Helper()
 	user := func(name string) string {
@@ -79,7 +79,7 @@ func kubectlReconcile(t *testing.T, admin *harness.CLI) {
 	expect := func(want string) {
 		t.Helper()
 		if got := state(); got != want {
-			t.Errorf("after reconciling: %s, want %s", got, want)
+			t.Errorf("after reconcile: got %s, want %s", got, want)
 		}
 	}
 	contains(t, "reconcile", reconcile(policies("get", user("ann"))), "role.rbac.authorization.k8s.io/reconciled reconciled", "rolebinding.rbac.authorization.k8s.io/reconciled reconciled")
@@ -93,9 +93,9 @@ func kubectlReconcile(t *testing.T, admin *harness.CLI) {
 	expect(`["list"] ben ClusterRole/view`)
 }
 
-// TestAnotherAuthority lets the example take the place of authz-webhook, by the
-// kubeconfig alone.
-func TestAnotherAuthority(t *testing.T) {
+// TestAccessWebhookReplacesAuthzWebhook replaces authz-webhook by the example, only by a
+// kubeconfig.
+func TestAccessWebhookReplacesAuthzWebhook(t *testing.T) {
 	t.Parallel()
 	address := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
 	server := harness.StartServer(t, harness.WithAccessWebhook(address))
@@ -106,17 +106,17 @@ func TestAnotherAuthority(t *testing.T) {
 	example := harness.NewProcess(t, string(harness.AccessExample), harness.Binary(t, harness.AccessExample))
 	example.Start("--address="+address, "--cert="+serving.CertFile, "--key="+serving.KeyFile, "--client-ca="+server.PKI.CA, "--rules="+rules)
 	ada, dev := kubectlOf(t, server, "ada"), kubectlOf(t, server, "ben", "dev")
-	harness.Eventually(t, patience, "ada writes", func() error {
+	harness.Eventually(t, patience, "ada to be allowed to write", func() error {
 		return ada.Try(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
 	contains(t, "ben reads", dev.Run(t, "get", "configmaps", "-n", "default", "-o", "name"), "configmap/c")
 	if r := dev.Try(t, "", "delete", "configmap", "c", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") || !strings.Contains(r.Stderr, "no rule allows it") {
-		t.Errorf("ben deletes: %v %s", r.Err, r.Stderr)
+		t.Errorf("delete as ben: got %v %s", r.Err, r.Stderr)
 	}
-	// Roles count no more.
+	// RBAC roles have no effect.
 	admin := harness.NewCLI(t, server)
 	admin.Run(t, "create", "rolebinding", "admins", "--clusterrole=cluster-admin", "--user=mallory", "-n", "default")
 	if r := kubectlOf(t, server, "mallory").Try(t, "", "get", "configmaps", "-n", "default"); !strings.Contains(r.Stderr, "Forbidden") {
-		t.Errorf("mallory reads: %v %s", r.Err, r.Stdout)
+		t.Errorf("read as mallory: got %v %s", r.Err, r.Stdout)
 	}
 }

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// patience is how long what heals by itself may take, and a request that the
-	// timeout of the authority bounds far below it.
+	// patience bounds the wait for recovery. The webhook timeout bounds a single request far below
+	// it.
 	patience     = 30 * time.Second
 	accessConfig = `
 apiVersion: apiserver.config.k8s.io/v1
@@ -38,15 +38,14 @@ authorizers:
 `
 )
 
-// accessSuite is an API server, and two replicas of authz-webhook behind one
-// address that it asks.
+// accessSuite is an API server that uses two replicas of authz-webhook behind one address.
 type accessSuite struct {
 	t       *testing.T
 	server  *harness.Server
 	admin   *kubernetes.Clientset
 	address *harness.Proxy
 	authz   [2]*harness.Authority
-	asked   int // how often decides was
+	asked   int // number of calls of decides
 	clients sync.WaitGroup
 	stop    chan struct{}
 }
@@ -65,7 +64,7 @@ func startAccessSuite(t *testing.T) *accessSuite {
 	return s
 }
 
-// user is a client of a user's, which gives up on requests that hang.
+// user returns a client of a user, which times out requests that hang.
 func (s *accessSuite) user(name string) *kubernetes.Clientset {
 	s.t.Helper()
 	config := s.server.ConfigFor(s.server.PKI.Client(name))
@@ -73,11 +72,10 @@ func (s *accessSuite) user(name string) *kubernetes.Clientset {
 	return harness.ClientFor(s.t, config)
 }
 
-// pace is between two requests of a client.
+// pace is the pause between two requests of a client.
 const pace = 2 * time.Millisecond
 
-// keep runs check until end, one after the other. An error fails the test; of a
-// request that hangs, too.
+// keep runs check in a loop until the end of the suite. An error fails the test.
 func (s *accessSuite) keep(what string, n *atomic.Int64, check func() error) {
 	s.clients.Go(func() {
 		tick := time.NewTicker(pace)
@@ -102,7 +100,7 @@ func (s *accessSuite) end() {
 	s.clients.Wait()
 }
 
-// grant lets a user read the config maps of the default namespace.
+// grant lets a user read the ConfigMaps of the default namespace.
 func (s *accessSuite) grant(user string) {
 	s.t.Helper()
 	b := &rbacv1.RoleBinding{
@@ -120,27 +118,27 @@ func readConfigMap(ctx context.Context, c kubernetes.Interface, name string) err
 	return err
 }
 
-// refused turns a refusal into success, and success into an error. One that no
-// authority decided is a refusal too.
-func refused(err error) error {
+// rejected returns nil for a rejection and an error for success. A request that fails because no
+// webhook answered counts as rejected.
+func rejected(err error) error {
 	switch {
 	case err == nil:
-		return errors.New("an unauthorised request has passed")
+		return errors.New("an unauthorized request succeeded")
 	case !apierrors.IsForbidden(err) && !undecided(err):
 		return err
 	}
 	return nil
 }
 
-// undecided reports an answer for want of an authority.
+// undecided reports whether a request failed because no webhook answered.
 func undecided(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "authorization webhook authz-webhook: ")
 }
 
-// TestAuthoritiesFailAndHeal kills, pauses and replaces the replicas of
-// authz-webhook while clients are at work: one that may, one that may not, and
-// one that asks what was never asked before.
-func TestAuthoritiesFailAndHeal(t *testing.T) {
+// TestAuthzWebhookFailsAndRecovers kills, pauses and replaces the replicas of authz-webhook while
+// three clients send requests: one that is allowed, one that is not, and one whose requests need
+// new decisions.
+func TestAuthzWebhookFailsAndRecovers(t *testing.T) {
 	t.Parallel()
 	s := startAccessSuite(t)
 	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
@@ -149,14 +147,14 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 	alice, bob, mallory := s.user("alice"), s.user("bob"), s.user("mallory")
 	s.grant("alice")
 	s.grant("bob")
-	harness.Eventually(t, patience, "alice reads", func() error { return readConfigMap(t.Context(), alice, "c") })
-	var kept, fresh, turnedAway, unanswered atomic.Int64
+	harness.Eventually(t, patience, "alice to be allowed to read", func() error { return readConfigMap(t.Context(), alice, "c") })
+	var kept, fresh, rejections, unanswered atomic.Int64
 	s.keep("what was decided goes on", &kept, func() error { return readConfigMap(t.Context(), alice, "c") })
-	s.keep("mallory", &turnedAway, func() error {
-		return refused(readConfigMap(t.Context(), mallory, fmt.Sprint("c", turnedAway.Load())))
+	s.keep("mallory", &rejections, func() error {
+		return rejected(readConfigMap(t.Context(), mallory, fmt.Sprint("c", rejections.Load())))
 	})
 	s.keep("bob", &fresh, func() error {
-		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // is not there
+		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // does not exist
 		if undecided(err) {
 			unanswered.Add(1)
 			return nil
@@ -166,21 +164,20 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 		}
 		return err
 	})
-	// heals waits until what was never asked is answered again, and everybody
-	// has made progress.
+	// heals waits until new decisions succeed and all clients have made progress.
 	heals := func(after string) {
 		t.Helper()
 		n := 0
-		harness.Eventually(t, patience, "an answer after "+after, func() error {
+		harness.Eventually(t, patience, "a decision after "+after, func() error {
 			n++
 			if err := readConfigMap(t.Context(), bob, fmt.Sprintf("after-%s-%d", strings.ReplaceAll(after, " ", "-"), n)); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%v", err)
 			}
 			return nil
 		})
-		before := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+		before := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
 		harness.Eventually(t, patience, "progress of all clients after "+after, func() error {
-			now := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+			now := [...]int64{kept.Load(), fresh.Load(), rejections.Load()}
 			for i := range now {
 				if now[i] <= before[i] && !t.Failed() {
 					return fmt.Errorf("%v, then %v", before, now)
@@ -189,13 +186,13 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 			return nil
 		})
 	}
-	// closed waits until a question is refused for want of an authority.
+	// closed waits until a new request is rejected because no webhook answers.
 	closed := func(during string) {
 		t.Helper()
 		begin, answered := unanswered.Load(), kept.Load()
-		harness.Eventually(t, patience, "a refusal while "+during, func() error {
+		harness.Eventually(t, patience, "a rejection while "+during, func() error {
 			if unanswered.Load() == begin || kept.Load() == answered {
-				return errors.New("none yet")
+				return errors.New("no rejection yet")
 			}
 			return nil
 		})
@@ -219,7 +216,7 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 	s.authz[0].Resume()
 	heals("both go on")
 
-	// One hangs, and whoever balances the load sees it; connections stay.
+	// One replica hangs. The load balancer detects it, but its connections stay open.
 	s.address.To(s.authz[0].Addr)
 	s.address.Reset()
 	heals("a move to the first")
@@ -229,7 +226,7 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 	s.authz[0].Resume()
 	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
 
-	for _, a := range s.authz { // a rolling replacement
+	for _, a := range s.authz { // a rolling update
 		if err := a.Stop(); err != nil {
 			t.Errorf("SIGTERM: %v", err)
 		}
@@ -237,12 +234,12 @@ func TestAuthoritiesFailAndHeal(t *testing.T) {
 	}
 	heals("replacement")
 	s.end()
-	t.Logf("kept decisions %d, new questions %d of which %d without an authority, refusals %d", kept.Load(), fresh.Load(), unanswered.Load(), turnedAway.Load())
+	t.Logf("%d cached decisions, %d new ones (%d without an answer), %d rejections", kept.Load(), fresh.Load(), unanswered.Load(), rejections.Load())
 }
 
-// TestWhatIsTakenAwayIsGone takes a permission away while no authority answers:
-// the decision that was kept does not outlive it.
-func TestWhatIsTakenAwayIsGone(t *testing.T) {
+// TestRevokedPermissionEndsCachedDecisions revokes a permission while no webhook answers. The
+// cached decision must not outlive the permission.
+func TestRevokedPermissionEndsCachedDecisions(t *testing.T) {
 	t.Parallel()
 	s := startAccessSuite(t)
 	alice := s.user("alice")
@@ -258,7 +255,7 @@ func TestWhatIsTakenAwayIsGone(t *testing.T) {
 		}
 		return nil
 	}
-	turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
+	isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
 	for _, fault := range []struct {
 		name        string
 		begin, heal func(*harness.Authority)
@@ -268,31 +265,31 @@ func TestWhatIsTakenAwayIsGone(t *testing.T) {
 		{"death", func(a *harness.Authority) { a.Kill() }, (*harness.Authority).Start},
 	} {
 		s.grant("alice")
-		harness.Eventually(t, patience, fault.name+": reads", reads)
+		harness.Eventually(t, patience, fault.name+": permission to read", reads)
 		for _, a := range s.authz {
 			fault.begin(a)
 		}
-		if fault.name != "nothing" { // kept, or else it would be refused
+		if fault.name != "nothing" { // cached, else the request would be rejected
 			if err := reads(); err != nil {
 				t.Errorf("%s: %v", fault.name, err)
 			}
 		}
 		revoke()
-		harness.Eventually(t, patience, fault.name+": is turned away", turnedAway)
+		harness.Eventually(t, patience, fault.name+": rejection", isRejected)
 		for _, a := range s.authz {
 			fault.heal(a)
 		}
-		for range 20 { // what the authorities knew before counts no more
-			if err := turnedAway(); err != nil {
+		for range 20 { // earlier decisions of the webhooks must not be used
+			if err := isRejected(); err != nil {
 				t.Errorf("%s: %v", fault.name, err)
 			}
 		}
 	}
 }
 
-// TestPolicyCountsThroughEveryReplica changes the policy through one replica of
-// the API server and asks through another, one of which asks authz-webhook.
-func TestPolicyCountsThroughEveryReplica(t *testing.T) {
+// TestPolicyChangeAppliesToAllReplicas changes the policy through one replica of the API server and
+// sends requests to another. One of them uses authz-webhook.
+func TestPolicyChangeAppliesToAllReplicas(t *testing.T) {
 	t.Parallel()
 	harness.Binary(t, harness.AuthzWebhook)
 	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)
@@ -300,7 +297,7 @@ func TestPolicyCountsThroughEveryReplica(t *testing.T) {
 	address := harness.StartProxy(t)
 	inProcess := harness.StartServer(t, shared)
 	asking := harness.StartServer(t, shared, harness.WithAccessWebhook(address.Addr))
-	// It follows the replica that does not ask it.
+	// The webhook uses the replica that does not call it.
 	authority := harness.NewAuthority(t, inProcess, harness.AuthzWebhook)
 	authority.Trust(asking)
 	authority.Start()
@@ -311,7 +308,7 @@ func TestPolicyCountsThroughEveryReplica(t *testing.T) {
 		s.grant("alice")
 		for _, replica := range []*harness.Server{asking, inProcess} {
 			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
-			harness.Eventually(t, patience, "alice reads", func() error {
+			harness.Eventually(t, patience, "alice to be allowed to read", func() error {
 				if err := readConfigMap(t.Context(), alice, "x"); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("%v", err)
 				}
@@ -323,10 +320,10 @@ func TestPolicyCountsThroughEveryReplica(t *testing.T) {
 		}
 		for _, replica := range []*harness.Server{asking, inProcess} {
 			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
-			turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
-			harness.Eventually(t, patience, "alice is turned away", turnedAway)
-			for range 20 { // and is not let in again
-				if err := turnedAway(); err != nil {
+			isRejected := func() error { return rejected(readConfigMap(t.Context(), alice, "x")) }
+			harness.Eventually(t, patience, "rejection of alice", isRejected)
+			for range 20 { // and the decision does not flip back
+				if err := isRejected(); err != nil {
 					t.Error(err)
 				}
 			}
@@ -334,13 +331,13 @@ func TestPolicyCountsThroughEveryReplica(t *testing.T) {
 	}
 }
 
-// TestTheAuthorityNeedsNoSuperuser runs authz-webhook beside an API server that
-// does not know it: the roles of its manifest are all that it needs.
-func TestTheAuthorityNeedsNoSuperuser(t *testing.T) {
+// TestAuthzWebhookNeedsOnlyItsRoles runs authz-webhook with an API server that grants it only the
+// roles of its manifest.
+func TestAuthzWebhookNeedsOnlyItsRoles(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join("..", "..", "deploy", "manifests", "rbac", "authz-webhook.yaml"))
-	// Outside of the suite's group, the name is one like others.
+	// Outside of the suite's group the user name has no special rights.
 	kubeconfig := server.Kubeconfig(server.PKI.Client("system:binnacle:authz-webhook"))
-	harness.NewAuthority(t, server, harness.AuthzWebhook, "--kubeconfig="+kubeconfig).Start() // until it is ready
+	harness.NewAuthority(t, server, harness.AuthzWebhook, "--kubeconfig="+kubeconfig).Start() // waits until it is ready
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestAuthorization gives a user roles and takes them away.
+// TestAuthorization grants roles to a user and revokes them.
 func TestAuthorization(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -33,7 +33,7 @@ func TestAuthorization(t *testing.T) {
 	}
 	err := list()
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "alice" cannot list resource "configmaps" in API group "" in the namespace "authorization"`) {
-		t.Fatalf("without roles: %v", err)
+		t.Fatalf("without roles: got %v", err)
 	}
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
@@ -50,13 +50,13 @@ func TestAuthorization(t *testing.T) {
 	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// News of the policy reach the server's authorizer a moment after the write.
+	// The authorizer receives changes of the policy shortly after the write.
 	harness.Eventually(t, patience, "list after the binding", list)
 	if err := create(); !apierrors.IsForbidden(err) {
-		t.Errorf("a verb that the role does not give: %v", err)
+		t.Errorf("verb outside of the role: got %v", err)
 	}
 	if _, err := alice.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("another namespace: %v", err)
+		t.Errorf("another namespace: got %v", err)
 	}
 	role.Rules[0].Verbs = append(role.Rules[0].Verbs, "create")
 	if _, err := admin.RbacV1().Roles(ns).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
@@ -68,16 +68,15 @@ func TestAuthorization(t *testing.T) {
 	if err := admin.RbacV1().RoleBindings(ns).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, patience, "a refusal after the binding is gone", func() error { return refused(list()) })
+	harness.Eventually(t, patience, "a rejection after the binding is deleted", func() error { return rejected(list()) })
 }
 
-// escalation lets a user who may write roles write those alone that give no more
-// than the user has.
+// escalation checks that a user who may write roles can grant only permissions that the user has.
 func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
 	t.Helper()
 	writer := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
-		// Not "*": that would give the verb escalate too.
+		// Not "*", which would include the verb escalate.
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"create", "get", "update"}}},
 	}
 	binding := &rbacv1.RoleBinding{
@@ -91,7 +90,7 @@ func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
 	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, patience, "roles may be read", func() error {
+	harness.Eventually(t, patience, "permission to read roles", func() error {
 		_, err := alice.RbacV1().Roles(ns).Get(t.Context(), "role-writer", metav1.GetOptions{})
 		return err
 	})
@@ -101,12 +100,12 @@ func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
 			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}}},
 		}
 		if _, err := alice.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("a role for %s: allowed should be %v, got %v", resource, allowed, err)
+			t.Errorf("role for %s: got %[3]v, want allowed %[2]v", resource, allowed, err)
 		}
 	}
 }
 
-// reviews ask the server what requests would be answered.
+// reviews checks access reviews for the client, for others and for rules.
 func reviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, ns string) {
 	t.Helper()
 	for verb, want := range map[string]bool{"list": true, "delete": false} {
@@ -115,7 +114,7 @@ func reviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, n
 		}}
 		got, err := alice.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), r, metav1.CreateOptions{})
 		if err != nil || got.Status.Allowed != want {
-			t.Errorf("%s: want %v, got %v, %v", verb, want, got.Status, err)
+			t.Errorf("%s: want allowed %v, got %v, %v", verb, want, got.Status, err)
 		}
 	}
 	rules, err := alice.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
@@ -126,17 +125,17 @@ func reviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, n
 		found = found || len(r.Resources) > 0 && r.Resources[0] == "configmaps"
 	}
 	if err != nil || !found {
-		t.Errorf("rules: %v, %v", rules.Status.ResourceRules, err)
+		t.Errorf("rules: got %v, %v", rules.Status.ResourceRules, err)
 	}
-	// The same rules count for whoever is impersonated.
+	// The same rules apply to impersonated users.
 	config := server.Config()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "bob", Groups: []string{"dev"}}
 	bob := harness.ClientFor(t, config)
 	if _, err := bob.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("impersonated, with the group: %v", err)
+		t.Errorf("impersonated with the group: got %v", err)
 	}
 	config.Impersonate.Groups = nil
 	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("impersonated, without the group: %v", err)
+		t.Errorf("impersonated without the group: got %v", err)
 	}
 }

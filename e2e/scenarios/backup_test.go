@@ -20,8 +20,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestBackupAndRestore saves etcd while it is in use, restores it into a fresh
-// etcd as docs/user/backup.md says, and runs a fresh API server on that.
+// TestBackupAndRestore saves an etcd in use, restores it into a new etcd as docs/user/backup.md
+// describes, and runs a new API server on it.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
@@ -43,16 +43,16 @@ func TestBackupAndRestore(t *testing.T) {
 	etcd.Kill()
 
 	data := filepath.Join(t.TempDir(), "restored")
-	const peer = "http://127.0.0.1:1" // A single member connects to no peer.
+	const peer = "http://127.0.0.1:1" // a single member connects to no peer
 	restore(t, "--from="+file, "--data-dir="+data, "--name=e2e", "--initial-cluster=e2e="+peer, "--initial-cluster-token=restored", "--initial-advertise-peer-urls="+peer)
 	again := harness.StartServer(t, harness.WithEtcd(harness.StartEtcd(t, "--data-dir="+data)))
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
 	if err != nil || got.UID != before.UID || got.Data["value"] != "1" {
-		t.Errorf("what was saved: %v, %v", got, err)
+		t.Errorf("saved object: got %v, %v", got, err)
 	}
 	if _, err := maps.Get(t.Context(), "after", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("what was written after the backup: %v", err)
+		t.Errorf("object written after the backup: got %v", err)
 	}
 	got.Data["value"] = "2"
 	changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{})
@@ -60,7 +60,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if revision(t, changed.ResourceVersion) <= revision(t, after.ResourceVersion) {
-		t.Errorf("version %s follows %s", changed.ResourceVersion, after.ResourceVersion)
+		t.Errorf("got version %s after %s", changed.ResourceVersion, after.ResourceVersion)
 	}
 	w, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: after.ResourceVersion})
 	if err != nil {
@@ -68,17 +68,17 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	defer w.Stop()
 	if e := <-w.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
-		t.Errorf("a watch from before the restoration: %v", e)
+		t.Errorf("watch from before the restore: got %v", e)
 	}
 	if list, err := again.Client().CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 4 {
-		t.Errorf("%d namespaces, %v", len(list.Items), err)
+		t.Errorf("got %d namespaces, %v", len(list.Items), err)
 	}
 }
 
-// TestSnapshotOfTheEmbeddedEtcd saves the etcd within an API server while it is
-// written to, by the command and by etcd's own client, restores it as
-// docs/user/backup.md says, and runs an API server on that.
-func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
+// TestSnapshotOfEmbeddedEtcd saves the embedded etcd of an API server during writes, with the
+// command and with etcd's client. It restores the snapshots as docs/user/backup.md describes and
+// runs an API server on each.
+func TestSnapshotOfEmbeddedEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	socket := "unix://" + filepath.Join(dir, "etcd.sock")
@@ -123,7 +123,7 @@ func TestSnapshotOfTheEmbeddedEtcd(t *testing.T) {
 	maps = again.Client().CoreV1().ConfigMaps("default")
 	got, err := maps.Get(t.Context(), "before", metav1.GetOptions{})
 	if err != nil || got.UID != before.UID {
-		t.Errorf("what was saved: %v, %v", got, err)
+		t.Errorf("saved object: got %v, %v", got, err)
 	}
 	got.Data["value"] = "2"
 	if changed, err := maps.Update(t.Context(), got, metav1.UpdateOptions{}); err != nil || revision(t, changed.ResourceVersion) < 1_000_000_000 {

@@ -22,10 +22,10 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// tokenSettle is how long a controller may take for what it does at once.
+// tokenSettle bounds the wait for a controller's reaction.
 const tokenSettle = 20 * time.Second
 
-// controllerLease are lease times that let a failover be seen in seconds.
+// controllerLease returns lease flags with a failover within seconds.
 func controllerLease() []string {
 	return []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=300ms"}
 }
@@ -49,7 +49,7 @@ func startController(t *testing.T, s *harness.Server, p harness.Program, groups 
 	return r
 }
 
-// get what a path of the controller says.
+// get returns the response of the controller for a path.
 func (r *replica) get(path string) (int, string, error) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
@@ -76,7 +76,7 @@ func (r *replica) leads() bool {
 	return err == nil && leaderLine(body) == "1"
 }
 
-// leaderLine is the value of the metric that says who leads.
+// leaderLine returns the value of the metric for leadership.
 func leaderLine(metrics string) string {
 	for line := range strings.Lines(metrics) {
 		if strings.HasPrefix(line, "leader_election_master_status{") {
@@ -106,8 +106,8 @@ func soon(d time.Duration) (string, time.Time) {
 	return at.UTC().Format(time.RFC3339), at
 }
 
-// TestBootstrapTokens runs two replicas of each controller, as the suite's own
-// users, and kills the leaders.
+// TestBootstrapTokens runs two replicas of each controller with the suite's users, and kills the
+// leaders.
 func TestBootstrapTokens(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -120,25 +120,25 @@ func TestBootstrapTokens(t *testing.T) {
 	}
 	for p, two := range replicas {
 		for _, r := range two {
-			harness.Eventually(t, tokenSettle, string(p)+" is ready", r.ready)
+			harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.ready)
 		}
 	}
 	makeToken(t, client, "aaaaaa", "")
 	makeClusterInfo(t, client)
-	harness.Eventually(t, tokenSettle, "a signature appears", func() error { return signatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
 
 	expiration, _ := soon(-time.Hour)
 	makeToken(t, client, "bbbbbb", expiration)
-	harness.Eventually(t, tokenSettle, "an expired token vanishes", func() error { return vanished(t, client, "bbbbbb") })
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })
 
 	text, at := soon(5 * time.Second)
 	makeToken(t, client, "cccccc", text)
-	harness.Eventually(t, tokenSettle, "another signature appears", func() error { return signatures(t, client, "aaaaaa", "cccccc") })
-	harness.Eventually(t, tokenSettle, "a token vanishes", func() error { return vanished(t, client, "cccccc") })
+	harness.Eventually(t, tokenSettle, "another signature", func() error { return signatures(t, client, "aaaaaa", "cccccc") })
+	harness.Eventually(t, tokenSettle, "removal of a token", func() error { return vanished(t, client, "cccccc") })
 	if now := time.Now(); now.Before(at) {
-		t.Errorf("the token vanished %s before its expiration", at.Sub(now))
+		t.Errorf("the token was removed %s before its expiration", at.Sub(now))
 	}
-	harness.Eventually(t, tokenSettle, "its signature vanishes", func() error { return signatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "removal of its signature", func() error { return signatures(t, client, "aaaaaa") })
 
 	joiner(t, server, "aaaaaa")
 
@@ -148,28 +148,28 @@ func TestBootstrapTokens(t *testing.T) {
 			leader, other = other, leader
 		}
 		if !leader.leads() || other.leads() {
-			t.Fatalf("%s: not exactly one replica leads", p)
+			t.Fatalf("%s: want exactly one leader", p)
 		}
 		leader.Kill()
 	}
 	expiration, _ = soon(-time.Hour)
 	makeToken(t, client, "dddddd", expiration)
 	makeToken(t, client, "eeeeee", "")
-	harness.Eventually(t, tokenSettle, "the other cleaner goes on", func() error { return vanished(t, client, "dddddd") })
-	harness.Eventually(t, tokenSettle, "the other signer goes on", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
+	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error { return vanished(t, client, "dddddd") })
+	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
 }
 
-// joiner reads cluster-info with kubectl as nobody, as the role in
-// deploy/manifests allows, and believes it by its token alone. The signature is
-// checked by another implementation of the algorithm.
+// joiner reads cluster-info with kubectl as an anonymous user, as the role in deploy/manifests
+// allows, and verifies it by its token only. The signature is checked by another implementation of
+// the algorithm.
 func joiner(t *testing.T, s *harness.Server, id string) {
 	t.Helper()
 	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
-	// kubectl insists on a credential; this one is of a kind that no server knows.
-	const nobodys, all = "--username=nobody", "/api/v1/namespaces/kube-public/configmaps" // discovery is not for nobody
+	// kubectl requires a credential; no server accepts this one.
+	const nobodys, all = "--username=nobody", "/api/v1/namespaces/kube-public/configmaps" // anonymous users have no access to discovery
 	nobody := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
 	var r harness.Result
-	harness.Eventually(t, tokenSettle, "cluster-info, read by nobody", func() error {
+	harness.Eventually(t, tokenSettle, "anonymous access to cluster-info", func() error {
 		r = nobody.Try(t, "", nobodys, "get", "--raw="+all+"/cluster-info")
 		if r.Err != nil {
 			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
@@ -182,7 +182,7 @@ func joiner(t *testing.T, s *harness.Server, id string) {
 	}
 	parts := strings.Split(m.Data["jws-kubeconfig-"+id], ".")
 	if len(parts) != 3 {
-		t.Fatalf("signature %q", parts)
+		t.Fatalf("signature: got %q", parts)
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err != nil {
@@ -190,10 +190,10 @@ func joiner(t *testing.T, s *harness.Server, id string) {
 	}
 	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(m.Data["kubeconfig"]))
 	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
-		t.Errorf("the signature: %v", err)
+		t.Errorf("verify the signature: %v", err)
 	}
 	if r := nobody.Try(t, "", nobodys, "get", "--raw="+all); r.Err == nil {
-		t.Errorf("nobody can list more: %s", r.Stdout)
+		t.Errorf("anonymous list of ConfigMaps succeeded: %s", r.Stdout)
 	}
 }
 
@@ -205,7 +205,7 @@ func makeClusterInfo(t *testing.T, c *kubernetes.Clientset) {
 	}
 }
 
-// signatures tells whether cluster-info has those of the tokens and no others.
+// signatures returns an error unless cluster-info has exactly the signatures of the tokens.
 func signatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
 	m, err := c.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
 	if err != nil {
@@ -213,11 +213,11 @@ func signatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
 	}
 	for _, id := range ids {
 		if !strings.Contains(m.Data["jws-kubeconfig-"+id], "..") {
-			return fmt.Errorf("%s has not signed: %v", id, m.Data)
+			return fmt.Errorf("no signature of %s: %v", id, m.Data)
 		}
 	}
 	if len(m.Data) != len(ids)+2 || m.Data["kubeconfig"] != "k" || m.Data["other"] != "x" {
-		return fmt.Errorf("data %v", m.Data)
+		return fmt.Errorf("got data %v", m.Data)
 	}
 	return nil
 }
@@ -227,5 +227,5 @@ func vanished(t *testing.T, c *kubernetes.Clientset, id string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return fmt.Errorf("it is there still: %v", err)
+	return fmt.Errorf("still exists: %v", err)
 }

@@ -25,13 +25,13 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// chart is the folder of the Helm chart.
+// chart returns the folder of the Helm chart.
 func chart(t *testing.T) string {
 	t.Helper()
 	return filepath.Join(harness.Project(t), "deploy", "charts", "binnacle")
 }
 
-// helm runs a command of Helm on the chart.
+// helm runs a Helm command on the chart.
 func helm(t *testing.T, command, namespace, values string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), harness.Binary(t, harness.Helm), command, chart(t), namespace, values)
@@ -46,7 +46,7 @@ func helm(t *testing.T, command, namespace, values string) (string, error) {
 // combination is a choice of values.
 type combination struct{ name, values string }
 
-// combinations are all choices of the main values that go together.
+// combinations returns all compatible choices of the main values.
 func combinations() (out []combination) {
 	add := func(parts ...string) {
 		out = append(out, combination{strings.Join(parts, ", "), "{" + strings.Join(parts, ", ") + "}"})
@@ -73,7 +73,7 @@ func combinations() (out []combination) {
 			}
 		}
 	}
-	// What has no effect on others is given once, all together.
+	// Independent values are set once, all together.
 	add(`apiserver: {service: {type: LoadBalancer, annotations: {a: b}}, extraArgs: ["--audit-log-path=/audit/log"], extraVolumes: [{name: audit, emptyDir: {}}],`+
 		`extraVolumeMounts: [{name: audit, mountPath: /audit}], podAnnotations: {c: d}, nodeSelector: {e: f}, priorityClassName: high, tolerations: [{operator: Exists}],`+
 		`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: g, operator: Exists}]}]}}}}`,
@@ -83,8 +83,8 @@ func combinations() (out []combination) {
 	return out
 }
 
-// TestChart renders the chart in all combinations of its main values, and applies
-// each strictly, in a dry run and then for real.
+// TestChart renders the chart with all combinations of its main values. It applies each strictly,
+// first in a dry run.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -116,12 +116,12 @@ func TestChart(t *testing.T) {
 	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
 	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim"} {
 		if applied.kinds[kind] == 0 {
-			t.Errorf("no %s", kind)
+			t.Errorf("got no %s", kind)
 		}
 	}
 }
 
-// objectsOf reads YAML of several objects.
+// objectsOf decodes a YAML stream.
 func objectsOf(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	t.Helper()
 	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
@@ -169,7 +169,7 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
-	// What of a former combination cannot be changed is made anew.
+	// Immutable objects of an earlier combination are recreated.
 	for _, dry := range [][]string{{metav1.DryRunAll}, nil} {
 		patch := func() error {
 			force := true
@@ -191,8 +191,8 @@ func (a *applier) apply(o *unstructured.Unstructured) error {
 	return nil
 }
 
-// checkChartPods looks at what pods are made from: as the manifests', and that every
-// file of a command line is mounted, whoever makes the certificates.
+// checkChartPods checks pod templates like those of the manifests, and that every file on a command
+// line is mounted with each certificate source.
 func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
 	t.Helper()
 	var template corev1.PodTemplateSpec
@@ -214,7 +214,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
 		if i < 0 {
-			t.Errorf("%s: %s: volume %s is not mounted", c.name, o.GetName(), v.Name)
+			t.Errorf("%s: %s: volume %s not mounted", c.name, o.GetName(), v.Name)
 			continue
 		}
 		for _, f := range filesOf(t, v, all, certs) {
@@ -223,13 +223,13 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 	}
 	for _, a := range container.Args {
 		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: %s: no volume has the file of %s; there are %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
+			t.Errorf("%s: %s: no volume contains the file of %s; got %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
 		}
 	}
 }
 
-// filesOf are the files of a volume: of a Secret that `certs` writes, of Secrets that
-// a Certificate of the chart makes, or of a config map of the chart.
+// filesOf returns the files of a volume: of a Secret that `certs` writes, of a Secret that a
+// Certificate of the chart creates, or of a ConfigMap of the chart.
 func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
 	t.Helper()
 	switch {
@@ -253,7 +253,7 @@ func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, ce
 				made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
 				return o.GetKind() == "Certificate" && made == s.Secret.Name
 			}) {
-				t.Errorf("no Certificate makes the Secret %s", s.Secret.Name)
+				t.Errorf("no Certificate creates the Secret %s", s.Secret.Name)
 			}
 			for _, i := range s.Secret.Items {
 				out = append(out, i.Path)
@@ -272,8 +272,8 @@ func as[T any](t *testing.T, o *unstructured.Unstructured) *T {
 	return out
 }
 
-// TestChartSaysWhatDoesNotGoTogether: before anything is made.
-func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
+// TestChartRejectsConflictingValues expects an error from rendering.
+func TestChartRejectsConflictingValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ namespace, values, want string }{
 		{"binnacle", "etcd: {mode: embedded}", "with etcd.mode embedded apiserver.replicas is 1"},
@@ -293,9 +293,9 @@ func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
 	}
 }
 
-// TestChartIsAsTheManifests compares command lines: the chart's, with values like an
-// overlay, and the overlay's.
-func TestChartIsAsTheManifests(t *testing.T) {
+// TestChartMatchesManifests compares the command lines of the chart, with values like an overlay,
+// with those of the overlay.
+func TestChartMatchesManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := harness.CLIOf(t, "/dev/null")
 	for overlay, values := range map[string]string{"ha": "{console: {enabled: true}}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, console: {enabled: true}}"} {
@@ -326,7 +326,7 @@ func TestChartIsAsTheManifests(t *testing.T) {
 			}
 		}
 		if len(got) != len(want) || len(want) == 0 {
-			t.Errorf("%s: %d programs, %d in the manifests", overlay, len(got), len(want))
+			t.Errorf("%s: got %d programs, want %d as in the manifests", overlay, len(got), len(want))
 		}
 	}
 }

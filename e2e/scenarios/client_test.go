@@ -12,7 +12,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// configs are the server's administrator speaking each of the wire formats.
+// configs returns the administrator's configuration for each wire format.
 func configs(s *harness.Server) map[string]*rest.Config {
 	return map[string]*rest.Config{"JSON": s.Config(), "protobuf": harness.Protobuf(s.Config())}
 }
@@ -25,13 +25,12 @@ func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
 	}
 }
 
-// configMap is one with a single value.
+// configMap returns a ConfigMap with a single value.
 func configMap(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
 }
 
-// revision reads a resourceVersion, which clients must not do, as the number
-// that it is.
+// revision parses a resource version as a number, which clients must not do.
 func revision(t *testing.T, resourceVersion string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(resourceVersion, 10, 64)

@@ -16,8 +16,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestConsole runs the suite from the one binary that holds it, and looks at it: by
-// what programs get, and with a browser, where there is one.
+// TestConsole runs the suite from the binary with all services and checks the console with HTTP
+// requests and, if available, a browser.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	dir, port := t.TempDir(), harness.FreePorts(t, suiteSize)
@@ -31,16 +31,16 @@ func TestConsole(t *testing.T) {
 	link := strings.TrimSpace(string(text))
 	page, token, ok := strings.Cut(link, "/#token=")
 	if !ok {
-		t.Fatalf("the link %q", link)
+		t.Fatalf("link: got %q", link)
 	}
 	if strings.Contains(suite.Log(), token) {
-		t.Error("the log has the console's token")
+		t.Error("the log contains the console's token")
 	}
 	cli := harness.CLIOf(t, filepath.Join(dir, "kubeconfig"))
 	cli.Run(t, "create", "serviceaccount", "stranger", "-n", "default")
 	stranger := strings.TrimSpace(cli.Run(t, "create", "token", "stranger", "-n", "default"))
 	services := []string{"apiserver", "authn-webhook", "authz-webhook", "bootstrapsigner", "controllers", "tokencleaner"}
-	harness.Eventually(t, time.Minute, "a state in which all are ready", func() error {
+	harness.Eventually(t, time.Minute, "all services to be ready", func() error {
 		code, state := consoleState(t, page, token)
 		var ready []string
 		for _, r := range state.Replicas {
@@ -55,21 +55,21 @@ func TestConsole(t *testing.T) {
 	})
 	for bearer, want := range map[string]int{"": 401, "wrong": 401, stranger: 403, token: 200} {
 		if code, _ := consoleState(t, page, bearer); code != want {
-			t.Errorf("a token of %d letters: %d, want %d", len(bearer), code, want)
+			t.Errorf("token of %d characters: got %d, want %d", len(bearer), code, want)
 		}
 	}
-	// What is refused from now on is told, with its reason.
+	// New rejections appear with their reasons.
 	if r := cli.Try(t, "", "get", "secrets", "--as=mallory"); r.Err == nil {
-		t.Error("mallory reads secrets")
+		t.Error("mallory can read secrets")
 	}
-	harness.Eventually(t, time.Minute, "the refusal", func() error {
+	harness.Eventually(t, time.Minute, "the rejection", func() error {
 		_, state := consoleState(t, page, token)
 		for _, r := range state.Refusals {
 			if r.What == "LIST secrets" && strings.HasPrefix(r.Why, "403") {
 				return nil
 			}
 		}
-		return fmt.Errorf("only %+v", state.Refusals)
+		return fmt.Errorf("got %+v", state.Refusals)
 	})
 	testBrowser(t, page, link, services)
 	if err := suite.Stop(); err != nil {
@@ -77,7 +77,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// shownState is what is looked at here of the state.
+// shownState is the checked part of the console's state.
 type shownState struct {
 	Replicas []struct {
 		Service, Error string
@@ -108,7 +108,7 @@ func consoleState(t *testing.T, page, token string) (code int, state shownState)
 	return resp.StatusCode, state
 }
 
-// testBrowser opens the page with and without the link's token.
+// testBrowser opens the page with and without the token of the link.
 func testBrowser(t *testing.T, page, link string, services []string) {
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -118,11 +118,10 @@ func testBrowser(t *testing.T, page, link string, services []string) {
 		}
 	}
 	if browser == "" {
-		t.Log("there is no Chromium here: the page was not opened in a browser")
+		t.Log("no Chromium: skipping the browser test")
 		return
 	}
-	// The page is written out when it has had some time, which a busy machine may give
-	// to others.
+	// The browser dumps the page after a fixed time, which may be too short on a busy machine.
 	shows := func(url string, parts ...string) {
 		t.Helper()
 		harness.Eventually(t, time.Minute, "the page in "+browser, func() error {

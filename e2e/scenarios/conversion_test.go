@@ -28,8 +28,8 @@ import (
 
 var definitionsGVR = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// converter is a conversion webhook between v1, which has spec.hostPort, and v2,
-// which has spec.host and spec.port.
+// converter is a conversion webhook between v1 with spec.hostPort and v2 with spec.host and
+// spec.port.
 type converter struct {
 	t    *testing.T
 	addr string
@@ -37,7 +37,7 @@ type converter struct {
 	mu     sync.Mutex
 	server *http.Server
 	asked  int
-	bend   func(http.ResponseWriter, map[string]any) bool // true when it has answered
+	bend   func(http.ResponseWriter, map[string]any) bool // returns true if it has responded
 	hold   chan struct{}                                  // nil: it answers at once
 }
 
@@ -47,7 +47,7 @@ func startConverter(t *testing.T) *converter {
 	return c
 }
 
-// serve begins to answer with a certificate.
+// serve starts to serve with a certificate.
 func (c *converter) serve(p harness.Pair) {
 	c.t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)
@@ -55,7 +55,7 @@ func (c *converter) serve(p harness.Pair) {
 		c.t.Fatal(err)
 	}
 	var l net.Listener
-	harness.Eventually(c.t, 10*time.Second, "the port of the webhook is free", func() (err error) {
+	harness.Eventually(c.t, 10*time.Second, "the port of the webhook to be free", func() (err error) {
 		l, err = net.Listen("tcp", c.addr)
 		return err
 	})
@@ -166,8 +166,8 @@ func converted(addr string, ca []byte) *unstructured.Unstructured {
 	return u
 }
 
-// TestConversionWebhook converts custom resources by a webhook that works, hangs,
-// dies, answers nonsense and changes its certificate.
+// TestConversionWebhook converts custom resources with a webhook that works, hangs, exits, returns
+// invalid responses and changes its certificate.
 func TestConversionWebhook(t *testing.T) {
 	t.Parallel()
 	s := harness.StartServer(t)
@@ -197,7 +197,7 @@ func TestConversionWebhook(t *testing.T) {
 		return string(b)
 	}
 
-	// Every verb, in the version that is not stored.
+	// Test every verb in the version that is not stored.
 	w, err := newer.Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -205,36 +205,36 @@ func TestConversionWebhook(t *testing.T) {
 	defer w.Stop()
 	made, err := create(newer, "v2", "a", map[string]any{"host": "h", "port": "1"})
 	if err != nil || spec(made) != `{"host":"h","port":"1"}` || made.GetAPIVersion() != "conv.test/v2" {
-		t.Fatalf("created: %v, %v", made, err)
+		t.Fatalf("create: got %v, %v", made, err)
 	}
 	if ev := <-w.ResultChan(); ev.Type != watch.Added || spec(ev.Object.(*unstructured.Unstructured)) != `{"host":"h","port":"1"}` {
-		t.Errorf("watched: %v", ev)
+		t.Errorf("watch: got %v", ev)
 	}
 	if o, err := older.Get(t.Context(), "a", metav1.GetOptions{}); err != nil || spec(o) != `{"hostPort":"h:1"}` {
-		t.Errorf("in the stored version: %v, %v", o, err)
+		t.Errorf("stored version: got %v, %v", o, err)
 	}
 	patch := func(r dynamic.ResourceInterface, body string, sub ...string) (*unstructured.Unstructured, error) {
 		return r.Patch(t.Context(), "a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, sub...)
 	}
 	if o, err := patch(newer, `{"spec":{"port":"2"}}`); err != nil || spec(o) != `{"host":"h","port":"2"}` || o.GetGeneration() != 2 {
-		t.Errorf("patched: %v, %v", o, err)
+		t.Errorf("patch: got %v, %v", o, err)
 	}
 	if o, err := patch(newer, `{"status":{"n":3}}`, "status"); err != nil || fmt.Sprint(o.Object["status"]) != "map[n:3]" {
-		t.Errorf("status: %v, %v", o, err)
+		t.Errorf("status: got %v, %v", o, err)
 	}
 	if o, err := patch(newer, `{"spec":{"replicas":4}}`, "scale"); err != nil || fmt.Sprint(o.Object["spec"]) != "map[replicas:4]" {
-		t.Errorf("scale: %v, %v", o, err)
+		t.Errorf("scale: got %v, %v", o, err)
 	}
 	if o, err := newer.Apply(t.Context(), "b", &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "conv.test/v2", "kind": "Ep", "metadata": map[string]any{"name": "b"}, "spec": map[string]any{"host": "b", "port": "9"},
 	}}, metav1.ApplyOptions{FieldManager: "me"}); err != nil || spec(o) != `{"host":"b","port":"9"}` {
-		t.Errorf("applied: %v, %v", o, err)
+		t.Errorf("apply: got %v, %v", o, err)
 	}
 	if table := harness.NewCLI(t, s).In("f").Run(t, "get", "eps.v2.conv.test"); !strings.Contains(table, "FIRST") || !strings.Contains(table, "a      h") {
-		t.Errorf("table:\n%s", table)
+		t.Errorf("table: got\n%s", table)
 	}
 
-	// A list is converted together, once for all who ask.
+	// A list is converted in one call, which concurrent requests share.
 	for i := range 100 {
 		if _, err := create(older, "v1", fmt.Sprint("many-", i), map[string]any{"hostPort": fmt.Sprint("h:", i)}); err != nil {
 			t.Fatal(err)
@@ -252,33 +252,33 @@ func TestConversionWebhook(t *testing.T) {
 	}
 	group.Wait()
 	if n := hook.count() - before; n > 3 {
-		t.Errorf("%d questions for ten lists", n)
+		t.Errorf("got %d calls for ten lists", n)
 	}
 
-	// Nonsense, silence and death fail what needs a conversion, and nothing else.
+	// Invalid responses, timeouts and crashes fail only requests that need a conversion.
 	fresh := func(name string) {
 		t.Helper()
 		if _, err := create(older, "v1", name, map[string]any{"hostPort": "h:1"}); err != nil {
-			t.Fatalf("the stored version while the webhook fails: %v", err)
+			t.Fatalf("stored version while the webhook fails: got %v", err)
 		}
 	}
-	refused := func(name, want string) {
+	rejected := func(name, want string) {
 		t.Helper()
 		_, err := newer.Get(t.Context(), name, metav1.GetOptions{})
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("get: %v, want %s", err, want)
+			t.Errorf("get: got %v, want %s", err, want)
 		}
 		if _, err := newer.List(t.Context(), metav1.ListOptions{}); !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("list: %v, want %s", err, want)
+			t.Errorf("list: got %v, want %s", err, want)
 		}
 		if _, err := create(newer, "v2", "never", map[string]any{"host": "h", "port": "1"}); err == nil {
-			t.Error("created what cannot be converted")
+			t.Error("create without conversion succeeded")
 		}
 		if l, err := older.List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) < 103 {
-			t.Errorf("list of the stored version: %v", err)
+			t.Errorf("list of the stored version: got %v", err)
 		}
 		if err := older.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deletion in the stored version: %v", err)
+			t.Errorf("delete in the stored version: got %v", err)
 		}
 	}
 	hook.set(func(_ http.ResponseWriter, answer map[string]any) bool {
@@ -286,45 +286,45 @@ func TestConversionWebhook(t *testing.T) {
 		return false
 	}, nil)
 	fresh("nonsense")
-	refused("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
+	rejected("nonsense", "conversion webhook for conv.test/v1, Kind=Ep failed: cannot convert")
 	hook.set(func(w http.ResponseWriter, _ map[string]any) bool { panic(http.ErrAbortHandler) }, nil)
 	fresh("cut")
-	refused("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
+	rejected("cut", "conversion webhook for conv.test/v1, Kind=Ep failed: Post ")
 	hook.set(nil, nil)
 	hook.kill()
 	fresh("dead")
-	refused("dead", "connection refused")
+	rejected("dead", "connection refused")
 	hook.serve(authority.Serving("hook"))
 
-	// One that hangs holds nobody beyond the time of the request.
+	// A hanging webhook delays a request at most until the request's timeout.
 	hold := make(chan struct{})
 	hook.set(nil, hold)
 	fresh("slow")
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	if _, err := newer.Get(short, "slow", metav1.GetOptions{}); err == nil {
-		t.Error("an answer from a webhook that hangs")
+		t.Error("request with a hanging webhook succeeded")
 	}
 	cancel()
 	if code := getWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
-		t.Errorf("a request that took too long is answered with %d", code)
+		t.Errorf("timed-out request: got %d", code)
 	}
 	begin := time.Now()
 	if code, err := readWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2"); code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
-		t.Errorf("a watch of 2 s is answered with %d and ends after %v: %v", code, time.Since(begin), err)
+		t.Errorf("watch of 2 s: got %d after %v: %v", code, time.Since(begin), err)
 	}
 	close(hold)
 	hook.set(nil, nil)
 	if o, err := newer.Get(t.Context(), "slow", metav1.GetOptions{}); err != nil || spec(o) != `{"host":"h","port":"1"}` {
-		t.Errorf("after it hung: %v, %v", o, err)
+		t.Errorf("after recovery: got %v, %v", o, err)
 	}
 
-	// Another authority: refused until the definition names it.
+	// A certificate of another CA is rejected until the definition contains that CA.
 	hook.kill()
 	other := harness.NewPKI(t)
 	hook.serve(other.Serving("hook"))
 	fresh("rotated")
 	if _, err := newer.Get(t.Context(), "rotated", metav1.GetOptions{}); !strings.Contains(fmt.Sprint(err), "certificate") {
-		t.Errorf("a certificate of another authority: %v", err)
+		t.Errorf("certificate of another CA: got %v", err)
 	}
 	if ca, err = os.ReadFile(other.CA); err != nil {
 		t.Fatal(err)
@@ -334,24 +334,24 @@ func TestConversionWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o, err := newer.Get(t.Context(), "rotated", metav1.GetOptions{}); err != nil || spec(o) != `{"host":"h","port":"1"}` {
-		t.Errorf("after the definition changed: %v, %v", o, err)
+		t.Errorf("after the definition changed: got %v, %v", o, err)
 	}
 
-	// The definition goes with all its objects, whatever the webhook does.
+	// The definition is deleted with all its objects, whatever the webhook returns.
 	hook.kill()
 	if err := client.Resource(definitionsGVR).Delete(t.Context(), "eps.conv.test", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, 20*time.Second, "the definition is gone", func() error {
+	harness.Eventually(t, 20*time.Second, "removal of the definition", func() error {
 		_, err := client.Resource(definitionsGVR).Get(t.Context(), "eps.conv.test", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there: %v", err)
+		return fmt.Errorf("still exists: %v", err)
 	})
 }
 
-// getWithTimeout returns the code of an answer.
+// getWithTimeout returns the code of a response.
 func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 	t.Helper()
 	code, err := readWithTimeout(t, s, path)
@@ -361,7 +361,7 @@ func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 	return code
 }
 
-// readWithTimeout returns the code of an answer, when all of it has come.
+// readWithTimeout returns the code of a response after it was read completely.
 func readWithTimeout(t *testing.T, s *harness.Server, path string) (int, error) {
 	t.Helper()
 	cert, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)

@@ -14,7 +14,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// plainDefinition defines cluster-wide widgets of a group.
+// plainDefinition returns the definition of a cluster-scoped kind Widget.
 func plainDefinition(group string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "widgets." + group},
@@ -37,8 +37,8 @@ func widget(group, name string, finalizers ...string) *unstructured.Unstructured
 	return u
 }
 
-// TestDefinitionsOnEveryReplica creates definitions on one replica and their
-// objects on the other at once: a create that was acknowledged counts everywhere.
+// TestDefinitionsOnEveryReplica creates definitions on one replica and their objects on the other
+// at once. An acknowledged definition must be served by all replicas.
 func TestDefinitionsOnEveryReplica(t *testing.T) {
 	t.Parallel()
 	etcd, broker := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
@@ -61,9 +61,9 @@ func TestDefinitionsOnEveryReplica(t *testing.T) {
 	}
 }
 
-// TestKilledAmidDefinitions kills a server while definitions are made and taken
-// away: afterwards each is served or gone, and what was to be cleaned up is.
-func TestKilledAmidDefinitions(t *testing.T) {
+// TestDefinitionsSurviveKill kills a server while definitions are created and deleted. Afterwards
+// each is served or gone, and pending deletions complete.
+func TestDefinitionsSurviveKill(t *testing.T) {
 	t.Parallel()
 	s := harness.StartServer(t)
 	client := dynamic.NewForConfigOrDie(s.Config())
@@ -107,31 +107,31 @@ func TestKilledAmidDefinitions(t *testing.T) {
 		for i := range n {
 			_, err := client.Resource(widgets(group(i))).List(t.Context(), metav1.ListOptions{})
 			if i >= n/2 && err != nil {
-				t.Errorf("round %d: widgets %d, which nobody took away: %v", round, i, err)
+				t.Errorf("round %d: widgets %d were not deleted, got %v", round, i, err)
 			}
 		}
 		for i := range gone {
 			if i == 1 {
 				held(t, client, group(i))
 			}
-			harness.Eventually(t, 30*time.Second, "a definition that was deleted is gone", func() error {
+			harness.Eventually(t, 30*time.Second, "removal of a deleted definition", func() error {
 				if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(i), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 					return fmt.Errorf("definition %d: %v", i, err)
 				}
 				return nil
 			})
-			// A new one of the name has none of the old objects.
+			// A new definition with the same name must not have the old objects.
 			if _, err := client.Resource(definitionsGVR).Create(t.Context(), plainDefinition(group(i)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if l, err := client.Resource(widgets(group(i))).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 0 {
-				t.Errorf("round %d: a new definition finds %d old objects, %v", round, len(l.Items), err)
+				t.Errorf("round %d: a new definition has %d old objects, %v", round, len(l.Items), err)
 			}
 		}
-		// What was on its way when the server died is there as a whole or not at all.
+		// A request in flight at the kill took effect completely or not at all.
 		if _, err := client.Resource(definitionsGVR).Get(t.Context(), "widgets."+group(n), metav1.GetOptions{}); err == nil {
 			if _, err := client.Resource(widgets(group(n))).List(t.Context(), metav1.ListOptions{}); err != nil {
-				t.Errorf("round %d: a definition is there and not served: %v", round, err)
+				t.Errorf("round %d: an existing definition is not served: %v", round, err)
 			}
 		} else if !apierrors.IsNotFound(err) {
 			t.Errorf("round %d: %v", round, err)
@@ -139,14 +139,14 @@ func TestKilledAmidDefinitions(t *testing.T) {
 	}
 }
 
-// held lets go of the one object that a finalizer holds, once all others are gone.
+// held removes the finalizer of the last object after all others are gone.
 func held(t *testing.T, client dynamic.Interface, group string) {
 	t.Helper()
 	r := client.Resource(widgets(group))
-	harness.Eventually(t, 30*time.Second, "only what is held is left", func() error {
+	harness.Eventually(t, 30*time.Second, "removal of all other objects", func() error {
 		l, err := r.List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(l.Items) != 1 || l.Items[0].GetDeletionTimestamp() == nil {
-			return fmt.Errorf("%d are left, %v", len(l.Items), err)
+			return fmt.Errorf("%d objects left, %v", len(l.Items), err)
 		}
 		return nil
 	})

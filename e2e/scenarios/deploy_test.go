@@ -19,7 +19,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// programs are what images hold, by the last part of their names.
+// programs are the programs of images, by the last part of the image names.
 var programs = map[string]harness.Program{
 	"apiserver": harness.APIServer, "authn-webhook": harness.AuthnWebhook, "authz-webhook": harness.AuthzWebhook,
 	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "controllers": harness.Controllers, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
@@ -33,7 +33,7 @@ func knowsFlags(t *testing.T, image string, args []string) {
 	t.Helper()
 	m := imageName.FindStringSubmatch(image)
 	if m == nil || programs[m[1]] == "" {
-		t.Errorf("image %q is of no program that is known here", image)
+		t.Errorf("image %q: unknown program", image)
 		return
 	}
 	known := flagsOf(t, programs[m[1]])
@@ -45,25 +45,25 @@ func knowsFlags(t *testing.T, image string, args []string) {
 	}
 }
 
-// flagName is a flag in a help text: with two dashes, or one as Go has it.
+// flagName matches a flag in a help text, with two dashes or, as in Go, one.
 var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
 
-// flagsOf are the flags of a program, or of a command of it.
+// flagsOf returns the flags of a program or of one of its commands.
 func flagsOf(t *testing.T, p harness.Program, command ...string) map[string]bool {
 	t.Helper()
-	// Some end with another code than 0 when they were asked for help.
+	// Some programs exit with an error after --help.
 	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), append(command, "--help")...).CombinedOutput()
 	out := map[string]bool{}
 	for _, m := range flagName.FindAllStringSubmatch(string(help), -1) {
 		out[m[1]] = true
 	}
 	if len(out) == 0 {
-		t.Fatalf("%s tells no flags: %s", p, help)
+		t.Fatalf("%s --help lists no flags: %s", p, help)
 	}
 	return out
 }
 
-// certificates makes those of a suite, and the Secrets of the manifests.
+// certificates creates the certificates of a suite and the Secrets of the manifests.
 func certificates(t *testing.T) (dir, secrets string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -74,8 +74,7 @@ func certificates(t *testing.T) (dir, secrets string) {
 	return dir, secrets
 }
 
-// TestManifests applies the manifests with kubectl, strictly, and looks at what
-// the server has made of them.
+// TestManifests applies the manifests with kubectl strictly and checks the resulting objects.
 func TestManifests(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -100,7 +99,7 @@ func TestManifests(t *testing.T) {
 		before := versions()
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
 		if after := versions(); after != before {
-			t.Errorf("%s: the second time something was changed:\n%s\n%s", c.overlay, before, after)
+			t.Errorf("%s: the second apply changed objects:\n%s\n%s", c.overlay, before, after)
 		}
 		got := map[string]int32{}
 		deployments, err := client.AppsV1().Deployments("binnacle").List(t.Context(), metav1.ListOptions{})
@@ -120,16 +119,16 @@ func TestManifests(t *testing.T) {
 			checkPods(t, server, s.Name, &s.Spec.Template)
 		}
 		if !maps.Equal(got, c.replicas) {
-			t.Errorf("%s: replicas %v", c.overlay, got)
+			t.Errorf("%s: got replicas %v", c.overlay, got)
 		}
 	}
 	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(budgets.Items) != 7 {
-		t.Errorf("%d disruption budgets, %v", len(budgets.Items), err)
+		t.Errorf("got %d disruption budgets, %v", len(budgets.Items), err)
 	}
 }
 
-// checkPods looks at what pods are made from.
+// checkPods checks the security settings and volumes of a pod template.
 func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTemplateSpec) {
 	t.Helper()
 	bad := func(ok bool, format string, args ...any) {
@@ -152,14 +151,14 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 	}
 }
 
-// checkVolumes looks for the files that a command line names.
+// checkVolumes checks that the files on a command line are mounted.
 func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.PodSpec, c corev1.Container) {
 	t.Helper()
 	files := map[string]bool{}
 	for _, v := range spec.Volumes {
 		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
 		if i < 0 {
-			t.Errorf("%s: volume %s is not mounted", name, v.Name)
+			t.Errorf("%s: volume %s not mounted", name, v.Name)
 			continue
 		}
 		at := c.VolumeMounts[i].MountPath + "/"
@@ -184,7 +183,7 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 	}
 	for _, a := range c.Args {
 		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
-			t.Errorf("%s: no volume has the file of %s", name, a)
+			t.Errorf("%s: no volume contains the file of %s", name, a)
 		}
 	}
 }
@@ -204,7 +203,7 @@ type composition struct {
 	Services map[string]composeService `json:"services"`
 }
 
-// variable is one of the compose file, with what it is by default.
+// variable matches a variable of the compose file with its default.
 var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
 
 func composeFile(t *testing.T) (out composition) {
@@ -228,19 +227,19 @@ func TestCompose(t *testing.T) {
 	number := map[string]int{}
 	for name, s := range compose.Services {
 		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
-			t.Errorf("%s may do more than it needs: %+v", name, s)
+			t.Errorf("%s has more privileges than necessary: %+v", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
 		mounted := map[string]string{}
 		for _, v := range s.Volumes {
 			parts := strings.Split(v, ":")
 			if strings.HasPrefix(parts[0], "./data/") {
-				continue // made by the operator
+				continue // created by the operator
 			}
 			source := filepath.Join(folder, parts[0])
 			if sub, ok := strings.CutPrefix(parts[0], "./certs/"); ok {
 				if sub != program {
-					t.Errorf("%s: the folder of %s is mounted", name, sub)
+					t.Errorf("%s mounts the folder of %s", name, sub)
 				}
 				source = filepath.Join(dir, sub)
 			}
@@ -263,7 +262,7 @@ func TestCompose(t *testing.T) {
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
 	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "controllers": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
-		t.Errorf("services %v", number)
+		t.Errorf("got services %v", number)
 	}
 	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
 		text, err := os.ReadFile(conf)
@@ -281,13 +280,12 @@ func TestCompose(t *testing.T) {
 	checkKubeconfigs(t, dir)
 }
 
-// checkKubeconfigs looks for the files that the kubeconfigs name, and for the
-// services that they point to.
+// checkKubeconfigs checks the files and servers in the kubeconfigs.
 func checkKubeconfigs(t *testing.T, certs string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
 	if err != nil || len(files) != 7 {
-		t.Fatalf("%d kubeconfigs, %v", len(files), err)
+		t.Fatalf("got %d kubeconfigs, %v", len(files), err)
 	}
 	for _, f := range files {
 		c, err := clientcmd.LoadFromFile(f)
@@ -307,7 +305,7 @@ func checkKubeconfigs(t *testing.T, certs string) {
 			}
 		}
 		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444", "https://authz-webhook:6445"}, cluster.Server) {
-			t.Errorf("%s: server %s", filepath.Base(f), cluster.Server)
+			t.Errorf("%s: got server %s", filepath.Base(f), cluster.Server)
 		}
 	}
 }

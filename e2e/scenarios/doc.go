@@ -1,5 +1,4 @@
-// Package scenarios holds the end-to-end tests of the API server with the
-// clients that people use: kubectl, client-go and controller-runtime. It has no
-// code of its own beside tests; testdata/kinds has one file per kind that kubectl
-// is tried on.
+// Package scenarios contains the end-to-end tests of the API server with kubectl, client-go and
+// controller-runtime. It has no code except tests. testdata/kinds has one file per kind for the
+// kubectl tests.
 package scenarios

@@ -17,8 +17,8 @@ var (
 	toldFlag  = regexp.MustCompile("`(--[a-z0-9-]+)")
 )
 
-// TestEverySecurityStatementIsTested: each table row, paragraph and list item of
-// docs/user/security.md names a test, but for the introduction and for what is not
+// TestEverySecurityStatementIsTested checks that each table row, paragraph and list item of
+// docs/user/security.md names a test, except in the introduction and in the list of what is not
 // protected against.
 func TestEverySecurityStatementIsTested(t *testing.T) {
 	t.Parallel()
@@ -29,30 +29,29 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 	model, rest, ok := strings.Cut(string(text), "\n## What is not protected against\n")
 	_, model, found := strings.Cut(model, "\n## ")
 	if !ok || !found || strings.Contains(rest, "\n## ") {
-		t.Fatal("the page is not made as it was")
+		t.Fatal("unexpected structure of the page")
 	}
 	checked := 0
 	for block := range strings.SplitSeq(model, "\n\n") {
 		statements := []string{block}
 		if strings.HasPrefix(block, "|") {
-			statements = strings.Split(block, "\n")[2:] // the head and the line below
+			statements = strings.Split(block, "\n")[2:] // without the header and the separator
 		}
 		for _, s := range statements {
 			if strings.HasPrefix(s, "## ") || s == "Identities" || strings.TrimSpace(s) == "" {
 				continue
 			}
 			if checked++; !toldTest.MatchString(s) {
-				t.Errorf("no test is named by: %s", s)
+				t.Errorf("statement without a test: %s", s)
 			}
 		}
 	}
 	if checked < 30 {
-		t.Errorf("%d statements only", checked)
+		t.Errorf("got only %d statements", checked)
 	}
 }
 
-// TestDocumentation holds the tests and flags that the documentation names against
-// those that there are.
+// TestDocumentation checks that the tests and flags in the documentation exist.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	project := harness.Project(t)
@@ -87,13 +86,13 @@ func TestDocumentation(t *testing.T) {
 	for f := range flagsOf(t, harness.Certificates, "check") {
 		flags["--"+f] = true
 	}
-	// Flags of other programs, and flags that the help does not list.
+	// Flags of other programs and flags that the help omits.
 	for _, f := range []string{"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
 		flags[f] = true
 	}
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*", "*.md"))
 	if err != nil || len(pages) == 0 {
-		t.Fatalf("%d pages, %v", len(pages), err)
+		t.Fatalf("got %d pages, %v", len(pages), err)
 	}
 	named := 0
 	for _, page := range pages {
@@ -103,16 +102,16 @@ func TestDocumentation(t *testing.T) {
 		}
 		for _, m := range toldTest.FindAllStringSubmatch(string(text), -1) {
 			if named++; !tests[m[1]] {
-				t.Errorf("%s names the test %s, which is not there", filepath.Base(page), m[1])
+				t.Errorf("%s names the test %s, which does not exist", filepath.Base(page), m[1])
 			}
 		}
 		for _, m := range toldFlag.FindAllStringSubmatch(string(text), -1) {
 			if !flags[m[1]] && !strings.HasSuffix(m[1], "-") { // --oidc-*
-				t.Errorf("%s names the flag %s, which no program has", filepath.Base(page), m[1])
+				t.Errorf("%s names the flag %s, which does not exist", filepath.Base(page), m[1])
 			}
 		}
 	}
 	if named < 20 {
-		t.Errorf("%d tests are named only", named)
+		t.Errorf("the documentation names only %d tests", named)
 	}
 }

@@ -31,14 +31,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// assets is a folder with our server under the name that tools look for.
+// assets creates a folder with the API server under the name that envtest expects.
 func assets(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, p := range map[string]harness.Program{
 		"kube-apiserver": harness.APIServer, "etcd": harness.EtcdServer, "kubectl": harness.Kubectl,
 	} {
-		// A link will not do: a copied file is what people have.
+		// A copy instead of a link, because installations copy the file.
 		raw, err := os.ReadFile(harness.Binary(t, p))
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +50,8 @@ func assets(t *testing.T) string {
 	return dir
 }
 
-// TestEnvtestContract starts the server as envtest does, with exactly its flags,
-// and checks what envtest relies on.
+// TestEnvtestContract starts the server with exactly envtest's flags and checks what envtest relies
+// on.
 func TestEnvtestContract(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(assets(t), "kube-apiserver")
@@ -60,7 +60,7 @@ func TestEnvtestContract(t *testing.T) {
 	}
 	etcd, pki, port := harness.StartEtcd(t), harness.NewPKI(t), harness.FreePort(t)
 	admin, signer, certDir := pki.Client("admin", harness.SystemMasters), pki.Signer("sa"), t.TempDir()
-	// envtest makes the serving pair itself, under this name.
+	// envtest creates the serving certificate under this name.
 	serving := pki.Serving("apiserver")
 	for from, to := range map[string]string{serving.CertFile: "apiserver.crt", serving.KeyFile: "apiserver.key"} {
 		raw, err := os.ReadFile(from)
@@ -79,7 +79,7 @@ func TestEnvtestContract(t *testing.T) {
 		"--allow-privileged=true", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer="+url+"/", "--service-account-key-file="+signer.CertFile, "--service-account-signing-key-file="+signer.KeyFile,
 	)
-	// Without credentials, and with a certificate that signed nothing known.
+	// Anonymous, and with a certificate of an unknown CA.
 	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	harness.Eventually(t, 20*time.Second, "healthz", func() error {
 		resp, err := anonymous.Get(url + "/healthz")
@@ -92,14 +92,14 @@ func TestEnvtestContract(t *testing.T) {
 		}
 		return nil
 	})
-	// The pair in --cert-dir is the one that is served.
+	// The certificate in --cert-dir is used.
 	config := &rest.Config{Host: url, TLSClientConfig: rest.TLSClientConfig{CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key}}
 	c := harness.ClientFor(t, config)
 	harness.Eventually(t, 5*time.Second, "namespace default", func() error {
 		_, err := c.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
-	// Pods need no service account when its plugin is off.
+	// Pods need no service account if the plugin is disabled.
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
@@ -107,15 +107,15 @@ func TestEnvtestContract(t *testing.T) {
 	stranger := pki.Client("stranger")
 	config.CertData, config.KeyData = stranger.Cert, stranger.Key
 	if _, err := harness.ClientFor(t, config).CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a user without roles: want Forbidden, got %v", err)
+		t.Errorf("user without roles: got %v, want Forbidden", err)
 	}
 	if err := process.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
 }
 
-// TestControllerRuntime runs controller-runtime's envtest, and a manager with a
-// controller on it, against our server.
+// TestControllerRuntime runs controller-runtime's envtest with the API server, and a manager with a
+// controller.
 func TestControllerRuntime(t *testing.T) {
 	dir := assets(t)
 	t.Setenv("TEST_ASSET_KUBE_APISERVER", filepath.Join(dir, "kube-apiserver"))
@@ -133,15 +133,15 @@ func TestControllerRuntime(t *testing.T) {
 	if kubectl, err := user.Kubectl(); err != nil {
 		t.Error(err)
 	} else if stdout, stderr, err := kubectl.Run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); err != nil {
-		t.Errorf("kubectl: %v %v", err, stderr)
+		t.Errorf("kubectl: got %v %v", err, stderr)
 	} else if b, err := io.ReadAll(stdout); err != nil || string(b) != "somebody" {
-		t.Errorf("whoami: %q, %v", b, err)
+		t.Errorf("whoami: got %q, %v", b, err)
 	}
 	startCopier(t, config)
 	testCopier(t, c)
 }
 
-// startEnvtest starts controller-runtime's envtest as tests of operators do.
+// startEnvtest starts controller-runtime's envtest like tests of operators.
 func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest.Environment, *rest.Config) {
 	t.Helper()
 	log.SetLogger(logr.Discard())
@@ -156,7 +156,7 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output.String())
 	}
-	t.Logf("envtest has started after %s", time.Since(begin).Round(time.Millisecond))
+	t.Logf("envtest started after %s", time.Since(begin).Round(time.Millisecond))
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Errorf("stop: %v", err)
@@ -168,14 +168,13 @@ func startEnvtest(t *testing.T, configure ...func(*envtest.APIServer)) (*envtest
 	return environment, config
 }
 
-// onMemory configures an API server of envtest as docs/user/envtest.md shows.
+// onMemory configures envtest's API server as docs/user/envtest.md describes.
 func onMemory(s *envtest.APIServer) {
 	s.Configure().Disable("etcd-servers").Append("storage-backend", "memory")
 }
 
-// TestEnvtestAssets starts envtest from the folders that docs/user/envtest.md tells how to
-// lay out, by make and as links to the binary that holds everything, and on the memory
-// store.
+// TestEnvtestAssets starts envtest from folders as docs/user/envtest.md describes: created by make,
+// and with links to the binary with all services, with the memory store.
 func TestEnvtestAssets(t *testing.T) {
 	made, links := t.TempDir(), t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "envtest", "ENVTEST="+made)
@@ -183,7 +182,7 @@ func TestEnvtestAssets(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make envtest: %v\n%s", err, out)
 	} else if want := "export KUBEBUILDER_ASSETS=" + made; !strings.Contains(string(out), want) {
-		t.Errorf("make envtest does not say %q:\n%s", want, out)
+		t.Errorf("make envtest: want %q in:\n%s", want, out)
 	}
 	for _, name := range []string{"kube-apiserver", "etcd"} {
 		if err := os.Symlink(harness.Binary(t, harness.Everything), filepath.Join(links, name)); err != nil {
@@ -211,7 +210,7 @@ func TestEnvtestAssets(t *testing.T) {
 				t.Error(err)
 			}
 			if what == "links" {
-				return // without a kubectl
+				return // no kubectl
 			}
 			user, err := environment.AddUser(envtest.User{Name: "somebody", Groups: []string{"system:masters"}}, nil)
 			if err != nil {
@@ -222,14 +221,14 @@ func TestEnvtestAssets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if stdout, stderr, err := kubectl.Run("get", "configmap", "made", "-o", "name"); err != nil {
-				t.Errorf("kubectl: %v %v %v", err, stdout, stderr)
+				t.Errorf("kubectl: got %v %v %v", err, stdout, stderr)
 			}
 		})
 	}
 }
 
-// copier is a controller that keeps a secret beside each config map that asks
-// for it, owned by it, and holds a finalizer on it.
+// copier is a controller that copies each selected ConfigMap into a Secret, with an owner reference
+// and a finalizer.
 type copier struct {
 	client.Client
 	events record.EventRecorder
@@ -325,7 +324,7 @@ func testCopier(t *testing.T, c client.Client) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, wait, "the changed copy", holds("two"))
-	// The controller puts right what others change.
+	// The controller recreates a deleted copy.
 	if err := c.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +342,7 @@ func testCopier(t *testing.T, c client.Client) {
 	if err := c.Delete(ctx, source); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, wait, "the end of both", func() error {
+	harness.Eventually(t, wait, "removal of both", func() error {
 		for _, o := range []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}} {
 			if err := c.Get(ctx, key, o); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("%T: %v", o, err)

@@ -23,14 +23,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// goAwayPaths are those of short, long and large answers. A watch takes longer than a closing
-// connection waits for anything.
+// goAwayPaths have short, long and large responses. A watch takes longer than the grace period of a
+// closing connection.
 var goAwayPaths = []string{
 	"/version", "/api/v1/namespaces/default/configmaps", "/version",
 	"/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=2", "/api/v1/namespaces/default/configmaps/object-0",
 }
 
-// goAwayServer is a server with ConfigMaps of 8 KB to list.
+// goAwayServer starts a server with ConfigMaps of 8 KB to list.
 func goAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient) {
 	t.Helper()
 	server := harness.StartServer(t, harness.WithFlags(flags...))
@@ -48,8 +48,8 @@ func goAwayServer(t *testing.T, flags ...string) (*harness.Server, *goAwayClient
 		config: &tls.Config{Certificates: []tls.Certificate{certificate}, InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
 }
 
-// TestGoAwayLosesNoRequest sends 2,000 requests on connections that the server ends by
-// --goaway-chance. Each request that GOAWAY accepts gets a whole answer.
+// TestGoAwayLosesNoRequest sends 2,000 requests on connections that the server closes by
+// --goaway-chance. Each request that GOAWAY accepts gets a whole response.
 func TestGoAwayLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, requests = 20, 100
@@ -74,7 +74,7 @@ func TestGoAwayLosesNoRequest(t *testing.T) {
 }
 
 // TestShutdownLosesNoRequest stops the server while clients send requests, some of them with a
-// window that they enlarge late.
+// flow-control window that they enlarge late.
 func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	const clients, slowClients, requests = 20, 5, 500
@@ -87,7 +87,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 		all.Go(func() {
 			n, err := slow.session(t.Context(), 1)
 			if err != nil {
-				t.Errorf("a client with a small window: %v", err)
+				t.Errorf("client with a small window: %v", err)
 			}
 			whole.Add(int64(n))
 		})
@@ -123,17 +123,17 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 	t.Logf("%d requests, %d with a small window, %d connections ended by GOAWAY, %d requests not accepted", done.Load(), whole.Load(), client.goAways.Load()+slow.goAways.Load(), client.unprocessed.Load())
 }
 
-// goAwayClient makes connections and honours GOAWAY.
+// goAwayClient opens connections and honours GOAWAY.
 type goAwayClient struct {
 	addr   string
 	config *tls.Config
 	window uint32        // of a stream, in bytes
-	late   time.Duration // after GOAWAY, until a window is enlarged; 0 enlarges it at once
+	late   time.Duration // delay after GOAWAY until a window is enlarged; 0 enlarges it at once
 
 	sent, goAways, unprocessed atomic.Int64
 }
 
-// dialError means that there is no connection, so no request is lost.
+// dialError means that no connection was opened, so no request is lost.
 type dialError struct{ error }
 
 // session is one connection.
@@ -144,19 +144,19 @@ type session struct {
 	block   bytes.Buffer
 	next    uint32
 	open    map[uint32]*goAwayAnswer
-	owed    map[uint32]uint32 // window to be granted, by stream
+	owed    map[uint32]uint32 // window to grant, by stream
 	leaving bool
 	done    int
 }
 
-// goAwayAnswer is an answer so far.
+// goAwayAnswer is a partial response.
 type goAwayAnswer struct {
 	path, status string
 	body         bytes.Buffer
 }
 
-// session sends requests on one connection until that number has been answered, or GOAWAY. It
-// returns how many have been answered, and an error if an accepted one is lost.
+// session sends requests on one connection until that number has been answered or GOAWAY arrives.
+// It returns the number of answered requests, and an error if an accepted one is lost.
 func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err error) {
 	conn, err := (&tls.Dialer{Config: c.config}).DialContext(ctx, "tcp", c.addr)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err
 	for {
 		for !s.leaving && len(s.open) < min(atATime, requests-s.done) {
 			if err := s.request(goAwayPaths[int(s.sent.Add(1))%len(goAwayPaths)]); err != nil {
-				break // reading tells why
+				break // the read error is reported
 			}
 		}
 		if len(s.open) == 0 {
@@ -193,7 +193,7 @@ func (c *goAwayClient) session(ctx context.Context, requests int) (done int, err
 
 func (s *session) request(path string) error {
 	if s.late > 0 {
-		path = "/api/v1/namespaces/default/configmaps/object-0" // all of it in one buffer of the server
+		path = "/api/v1/namespaces/default/configmaps/object-0" // fits into one buffer of the server
 	}
 	s.block.Reset()
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", s.addr}, {":path", path}} {
@@ -224,7 +224,7 @@ func (s *session) received(f http2.Frame) error {
 		}
 	case *http2.MetaHeadersFrame:
 		if answer == nil {
-			return fmt.Errorf("HEADERS on stream %d, which is not open", id)
+			return fmt.Errorf("HEADERS on closed stream %d", id)
 		}
 		if status := f.PseudoValue("status"); status != "" {
 			answer.status = status
@@ -232,7 +232,7 @@ func (s *session) received(f http2.Frame) error {
 		return s.end(id, f.StreamEnded())
 	case *http2.DataFrame:
 		if answer == nil {
-			return fmt.Errorf("DATA on stream %d, which is not open", id)
+			return fmt.Errorf("DATA on closed stream %d", id)
 		}
 		answer.body.Write(f.Data())
 		s.owed[id] += f.Length
@@ -242,7 +242,7 @@ func (s *session) received(f http2.Frame) error {
 	return nil
 }
 
-// grant enlarges the windows of what has been read. A late client waits for GOAWAY.
+// grant enlarges the windows by the amount read. A late client waits for GOAWAY.
 func (s *session) grant() {
 	if s.late > 0 && !s.leaving {
 		return
@@ -276,7 +276,7 @@ func (s *session) goAway(f *http2.GoAwayFrame) error {
 	return nil
 }
 
-// end checks an answer that is over.
+// end checks a complete response.
 func (s *session) end(id uint32, over bool) error {
 	if !over {
 		return nil
@@ -285,13 +285,13 @@ func (s *session) end(id uint32, over bool) error {
 	delete(s.open, id)
 	s.done++
 	switch answer.status {
-	case "429", "503": // refused, not lost
+	case "429", "503": // rejected, not lost
 		return nil
 	case "200":
 	default:
 		return fmt.Errorf("%s: %s %s", answer.path, answer.status, &answer.body)
 	}
-	for d := json.NewDecoder(&answer.body); ; { // a watch has one value for each event
+	for d := json.NewDecoder(&answer.body); ; { // a watch has one value per event
 		var value json.RawMessage
 		if err := d.Decode(&value); errors.Is(err, io.EOF) {
 			return nil

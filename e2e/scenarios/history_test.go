@@ -10,9 +10,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestWatchGoesOnAfterARestart watches from a version of before a restart: the
-// server takes up the history that the store has, however often it has said in the
-// meantime that it lives.
+// TestWatchGoesOnAfterARestart watches from a resource version from before a restart. The server
+// loads the history from the store, even after many renewals of its own lease.
 func TestWatchGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -27,7 +26,7 @@ func TestWatchGoesOnAfterARestart(t *testing.T) {
 	leases := server.Client().CoordinationV1().Leases(metav1.NamespaceSystem)
 	list, err := leases.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) == 0 {
-		t.Fatalf("leases of API servers: %v, %v", list, err)
+		t.Fatalf("leases of API servers: got %v, %v", list, err)
 	}
 	for _, l := range list.Items {
 		if _, err := leases.Patch(t.Context(), l.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"e2e":"renewed"}}}`), metav1.PatchOptions{}); err != nil {
@@ -42,6 +41,6 @@ func TestWatchGoesOnAfterARestart(t *testing.T) {
 	defer w.Stop()
 	e := <-w.ResultChan()
 	if m, ok := e.Object.(*corev1.ConfigMap); !ok || m.Name != "second" {
-		t.Errorf("%s %v", e.Type, e.Object)
+		t.Errorf("got %s %v", e.Type, e.Object)
 	}
 }

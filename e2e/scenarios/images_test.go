@@ -16,12 +16,12 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestImages makes the images with buildah, from the binaries under test, and
-// looks into each: one binary, the CA bundle, nothing else, and who runs it.
+// TestImages builds the images with buildah from the binaries under test and checks their contents:
+// one binary, the CA bundle and no other file, and the user.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("buildah"); err != nil {
-		t.Skip("buildah is not installed (it is a package of Debian), so no image is made")
+		t.Skip("buildah is not installed")
 	}
 	dir := t.TempDir()
 	storage := filepath.Join(dir, "storage.conf")
@@ -36,7 +36,7 @@ func TestImages(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := run("buildah", "info"); err != nil {
-		t.Skipf("buildah does not work here: %v\n%s", err, out)
+		t.Skipf("buildah does not work: %v\n%s", err, out)
 	}
 	out := filepath.Join(dir, "out")
 	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+binDir(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
@@ -53,7 +53,7 @@ func TestImages(t *testing.T) {
 		}
 		bills, err := filepath.Glob(filepath.Join(out, service+"-*.cdx.json"))
 		if err != nil || len(bills) != 1 {
-			t.Errorf("%s: bills of materials %v, %v", service, bills, err)
+			t.Errorf("%s: got bills of materials %v, %v", service, bills, err)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func checkImage(t *testing.T, archive, service string) {
 		return json.NewDecoder(r).Decode(&manifest)
 	})
 	if len(manifest) != 1 {
-		t.Fatalf("%s: manifest %v", service, manifest)
+		t.Fatalf("%s: got manifest %v", service, manifest)
 	}
 	var image struct {
 		Config struct {
@@ -100,10 +100,10 @@ func checkImage(t *testing.T, archive, service string) {
 	want := []string{"/" + service, "/etc/ssl/certs/ca-certificates.crt"}
 	slices.Sort(want)
 	if !slices.Equal(files, want) || !executable {
-		t.Errorf("%s: files %v, executable: %t", service, files, executable)
+		t.Errorf("%s: got files %v, executable: %t", service, files, executable)
 	}
 	if image.Config.User != "65532:65532" || !slices.Equal(image.Config.Entrypoint, []string{"/" + service}) || len(image.Config.Cmd) > 0 {
-		t.Errorf("%s: %+v", service, image.Config)
+		t.Errorf("%s: got %+v", service, image.Config)
 	}
 }
 

@@ -27,9 +27,9 @@ const (
 	settleTime         = 60 * time.Second
 )
 
-// TestInformers holds the stores and the histories of client-go's informers, of
-// both wire formats, against the truth, while objects change and the server
-// ends and starts again, gracefully and not.
+// TestInformers compares the stores and notifications of client-go's informers, in both wire
+// formats, with the written objects, while objects change and the server stops or is killed and
+// restarts.
 func TestInformers(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -75,7 +75,7 @@ func TestInformers(t *testing.T) {
 		}
 	}
 	if err := sameVersions(truth, w.live); err != nil {
-		t.Errorf("what was written is not what is listed: %v", err)
+		t.Errorf("the list differs from the written objects: %v", err)
 	}
 	for name, o := range observers {
 		for _, err := range o.faults() {
@@ -84,16 +84,16 @@ func TestInformers(t *testing.T) {
 	}
 }
 
-// writer changes config maps one after the other and knows what must be there.
+// writer changes ConfigMaps one after another and records the expected state.
 type writer struct {
 	client     kubernetes.Interface
 	namespaces []string
-	live       map[string]string // namespace/name: acknowledged resourceVersion
+	live       map[string]string // namespace/name: acknowledged resource version
 	order      []string          // keys of live, oldest first
 	made       int
 }
 
-// step creates, updates or deletes, in a fixed pattern.
+// step creates, updates or deletes in a fixed pattern.
 func (w *writer) step(t *testing.T) {
 	t.Helper()
 	switch w.made++; w.made % 5 {
@@ -147,7 +147,7 @@ func (w *writer) delete(t *testing.T) {
 	delete(w.live, key)
 }
 
-// observer is an informer and everything it has told.
+// observer is an informer with all its notifications.
 type observer struct {
 	store cache.Store
 
@@ -190,7 +190,7 @@ func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
 	}
 	c, ok := obj.(*corev1.ConfigMap)
 	if !ok {
-		t.Errorf("the informer told of a %T", obj)
+		t.Errorf("notification with a %T", obj)
 		return
 	}
 	o.mu.Lock()
@@ -199,7 +199,7 @@ func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
 	o.history[key] = append(o.history[key], notice{what, revision(t, c.ResourceVersion)})
 }
 
-// agrees says whether the informer's store is what must be there.
+// agrees returns an error unless the informer's store has the expected objects.
 func (o *observer) agrees(live map[string]string) error {
 	got := map[string]string{}
 	for _, obj := range o.store.List() {
@@ -218,29 +218,28 @@ func sameVersions(want, got map[string]string) error {
 	}
 	for key := range got {
 		if _, ok := want[key]; !ok {
-			return fmt.Errorf("%s should not be there", key)
+			return fmt.Errorf("%s: want no object", key)
 		}
 	}
 	return nil
 }
 
-// faults are breaks of what an informer promises about each object: it begins
-// with one addition, goes on with newer versions, and nothing follows a
-// deletion (no name is used twice here).
+// faults returns violations of an informer's guarantees for each object: notifications begin with
+// one addition, versions increase, and none follows a deletion (the test uses each name once).
 func (o *observer) faults() (errs []error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, notices := range o.history {
 		for i, n := range notices {
 			if (i == 0) != (n.what == cache.Added) {
-				errs = append(errs, fmt.Errorf("%s: notice %d of %d is %s", key, i+1, len(notices), n.what))
+				errs = append(errs, fmt.Errorf("%s: notification %d of %d is %s", key, i+1, len(notices), n.what))
 			}
 			if i == 0 {
 				continue
 			}
 			before := notices[i-1]
-			// A deletion after a lost watch carries the last known version, and
-			// a repeated list may tell of an unchanged object.
+			// A deletion after a lost watch has the last known version, and a repeated list may
+			// deliver an unchanged object.
 			if n.version < before.version || before.what == cache.Deleted {
 				errs = append(errs, fmt.Errorf("%s: %s %d after %s %d", key, n.what, n.version, before.what, before.version))
 			}
@@ -249,8 +248,8 @@ func (o *observer) faults() (errs []error) {
 	return errs
 }
 
-// TestWritesSurviveKill kills the server while many clients write, several
-// times, and then looks for every write that was acknowledged.
+// TestWritesSurviveKill kills the server several times while many clients write. Every acknowledged
+// write must persist.
 func TestWritesSurviveKill(t *testing.T) {
 	t.Parallel()
 	const rounds, writers, enough = 3, 6, 200
@@ -264,7 +263,7 @@ func TestWritesSurviveKill(t *testing.T) {
 		var once sync.Once
 		var group sync.WaitGroup
 		for i := range writers {
-			client := server.Client() // a connection of its own
+			client := server.Client() // separate connection
 			group.Go(func() {
 				w := loader{client: client, ledger: ledger, prefix: fmt.Sprintf("r%d-w%d", round, i)}
 				for n := 0; ctx.Err() == nil; n++ {
@@ -289,8 +288,8 @@ func TestWritesSurviveKill(t *testing.T) {
 	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledged(), len(ledger.want), rounds)
 }
 
-// entry is what is known of an object: the last acknowledged state, and whether
-// a later write got no answer, so that it may or may not have happened.
+// entry is the last acknowledged state of an object, and whether a later write without a response
+// may have happened.
 type entry struct {
 	version   int64
 	value     string
@@ -343,12 +342,12 @@ func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
 		o, there := got[name]
 		switch {
 		case want.uncertain && want.version == 0:
-			// Its creation was not acknowledged: both are right.
+			// The creation was not acknowledged: both states are correct.
 		case want.deleted && there:
-			t.Errorf("%s was deleted, and is there", name)
+			t.Errorf("%s was deleted but exists", name)
 		case want.deleted:
 		case !there && !want.uncertain:
-			t.Errorf("%s was acknowledged with version %d, and is lost", name, want.version)
+			t.Errorf("%s was acknowledged with version %d but is lost", name, want.version)
 		case !there:
 		default:
 			version := revision(t, o.ResourceVersion)
@@ -386,7 +385,7 @@ func (w loader) round(ctx context.Context, n int) {
 
 func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
 	if err != nil {
-		// Only a refusal says that nothing happened.
+		// Only a Status response proves that nothing happened.
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError {
 			w.ledger.doubt(name)

@@ -25,10 +25,10 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// envelope begins every stored object that is protobuf.
+// envelope is the prefix of every stored protobuf object.
 var envelope = []byte("k8s\x00")
 
-// stored says where Kubernetes 1.33 keeps an object, and in which version.
+// stored is an object and where Kubernetes 1.33 stores it.
 type stored struct {
 	manifest string
 	resource string // "group/version/resource", no group for core
@@ -37,8 +37,8 @@ type stored struct {
 	json     bool   // not protobuf: kinds of servers that are built in
 }
 
-// storedObjects has the historical names and the versions that are not the
-// served one. Objects are in the namespace "ns" where kinds are namespaced.
+// storedObjects has objects of all kinds. Some are stored under historical names or in a version
+// other than the served one. Namespaced objects are in the namespace "ns".
 func storedObjects() []stored {
 	return []stored{
 		{resource: "v1/namespaces", key: "namespaces/o", version: "v1", manifest: `{kind: Namespace}`},
@@ -100,7 +100,7 @@ func (s stored) gvr() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
 }
 
-// object is the manifest with what all of them share.
+// object returns the manifest with the common metadata.
 func (s stored) object(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -117,8 +117,8 @@ func (s stored) object(t *testing.T) *unstructured.Unstructured {
 	return o
 }
 
-// TestStoredLayout reads what the server writes into etcd with the rules by
-// which a stock Kubernetes 1.33 stores objects.
+// TestStoredLayout checks keys and encodings in etcd against the rules by which Kubernetes 1.33
+// stores objects.
 func TestStoredLayout(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
@@ -134,15 +134,15 @@ func TestStoredLayout(t *testing.T) {
 			}
 			resp, err := kv.Get(t.Context(), "/registry/"+s.key)
 			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatalf("key /registry/%s: %d values, %v; all keys: %q", s.key, resp.Count, err, keys(t, kv, o.GetName()))
+				t.Fatalf("key /registry/%s: got %d values, %v; all keys: %q", s.key, resp.Count, err, keys(t, kv, o.GetName()))
 			}
 			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
-				// A definition's conditions are written after its creation.
+				// The conditions of a definition are written after its creation.
 				if made, err = client.Resource(s.gvr()).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
 					return err
 				}
 				if resp, err = kv.Get(t.Context(), "/registry/"+s.key); err != nil || len(resp.Kvs) != 1 {
-					return fmt.Errorf("%d values, %v", resp.Count, err)
+					return fmt.Errorf("got %d values, %v", resp.Count, err)
 				}
 				if got := fmt.Sprint(resp.Kvs[0].ModRevision); got != made.GetResourceVersion() {
 					return fmt.Errorf("resourceVersion is %s, but the revision is %s", made.GetResourceVersion(), got)
@@ -161,7 +161,7 @@ func TestStoredLayout(t *testing.T) {
 				t.Errorf("want %s/%s %s, got %s/%s %s", o.GetNamespace(), o.GetName(), made.GetUID(), m.GetNamespace(), m.GetName(), m.GetUID())
 			}
 			if m.GetResourceVersion() != "" {
-				t.Errorf("a resourceVersion is stored: %q", m.GetResourceVersion())
+				t.Errorf("stored resourceVersion: got %q, want none", m.GetResourceVersion())
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func keys(t *testing.T, kv *clientv3.Client, name string) (found []string) {
 	return found
 }
 
-// decodeStored returns the version that a stored value is in, and the object.
+// decodeStored returns the version of a stored value, and the object.
 func decodeStored(t *testing.T, s stored, value []byte) (string, runtime.Object) {
 	t.Helper()
 	if s.json {
@@ -206,8 +206,8 @@ func decodeStored(t *testing.T, s stored, value []byte) (string, runtime.Object)
 	return unknown.APIVersion, object
 }
 
-// TestForeignObjects writes objects into etcd as a stock Kubernetes 1.33 does,
-// before the server starts and while it runs, and reads them through the API.
+// TestForeignObjects writes objects into etcd like Kubernetes 1.33, before the server starts and
+// while it runs, and reads them through the API.
 func TestForeignObjects(t *testing.T) {
 	t.Parallel()
 	etcd := harness.StartEtcd(t)
@@ -243,15 +243,15 @@ func TestForeignObjects(t *testing.T) {
 			client := harness.ClientFor(t, config)
 			c, err := client.CoreV1().ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{})
 			if err != nil || c.Data["k"] != "v" || c.UID != "u-1" || c.ResourceVersion == "" {
-				t.Errorf("config map: %v, %v", c, err)
+				t.Errorf("config map: got %v, %v", c, err)
 			}
 			n, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.unschedulable=true"})
 			if err != nil || len(n.Items) != 1 || n.Items[0].Name != "node" {
-				t.Errorf("nodes: %v, %v", n, err)
+				t.Errorf("nodes: got %v, %v", n, err)
 			}
 			a, err := client.NetworkingV1().IPAddresses().Get(t.Context(), "10.9.8.7", metav1.GetOptions{})
 			if err != nil || a.Spec.ParentRef == nil || a.Spec.ParentRef.Name != "s" || name == "JSON" && a.APIVersion != "" && a.APIVersion != "networking.k8s.io/v1" {
-				t.Errorf("address: %v, %v", a, err)
+				t.Errorf("address: got %v, %v", a, err)
 			}
 		})
 	}
@@ -270,14 +270,14 @@ func TestForeignObjects(t *testing.T) {
 	select {
 	case e := <-w.ResultChan():
 		if c, ok := e.Object.(*corev1.ConfigMap); !ok || c.UID != types.UID("u-4") {
-			t.Errorf("watch: %v", e)
+			t.Errorf("watch: got %v", e)
 		}
 	case <-ctx.Done():
-		t.Error("no event for an object written behind the server's back")
+		t.Error("got no event for an object written directly to etcd")
 	}
-	// And it can be changed as if it were the server's own.
+	// The API can change the object.
 	c, err := client.CoreV1().ConfigMaps("default").Patch(t.Context(), "during", types.MergePatchType, []byte(`{"data":{"x":"y"}}`), metav1.PatchOptions{})
 	if err != nil || c.Data["x"] != "y" || c.UID != "u-4" {
-		t.Errorf("patch: %v, %v", c, err)
+		t.Errorf("patch: got %v, %v", c, err)
 	}
 }

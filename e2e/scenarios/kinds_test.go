@@ -14,22 +14,22 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// kind is one file of testdata/kinds: an object, and what kubectl shall show.
+// kind is one file of testdata/kinds: an object and the expected output of kubectl.
 type kind struct {
 	Resource string `yaml:"resource"`
 	Kind     string `yaml:"kind"`
 	Name     string `yaml:"name"`
-	Cluster  bool   `yaml:"cluster"` // not in a namespace
-	Lingers  bool   `yaml:"lingers"` // its deletion waits for a controller
+	Cluster  bool   `yaml:"cluster"` // cluster-scoped
+	Lingers  bool   `yaml:"lingers"` // the deletion waits for a controller
 	Manifest string `yaml:"manifest"`
-	// Again is what the second apply says, "unchanged" if empty. Where a patch
-	// strategy is "replace", kubectl sends a patch that changes nothing.
+	// Again is the output of the second apply, "unchanged" if empty. With the patch strategy
+	// "replace", kubectl sends a patch without an effect.
 	Again    string   `yaml:"again"`
 	Table    []string `yaml:"table"`
-	Wide     []string `yaml:"wide"` // the same as Table if empty
+	Wide     []string `yaml:"wide"` // defaults to Table
 	Row      string   `yaml:"row"`
 	Describe []string `yaml:"describe"`
-	Changed  string   `yaml:"changed"` // the manifest with one change, seen at Look
+	Changed  string   `yaml:"changed"` // the manifest with one change, which is visible at Look
 	Look     struct {
 		Path   string `yaml:"path"`
 		Before string `yaml:"before"`
@@ -40,7 +40,7 @@ type kind struct {
 	Scale     bool   `yaml:"scale"`
 }
 
-// patch is a patch and what stands at a path after it.
+// patch is a patch and the expected value at a path.
 type patch struct {
 	Patch string `yaml:"patch"`
 	Path  string `yaml:"path"`
@@ -70,7 +70,7 @@ func loadKinds(t *testing.T) []kind {
 	return kinds
 }
 
-// TestKubectlKinds takes an object of each kind through its life with kubectl.
+// TestKubectlKinds creates, reads, changes and deletes an object of each kind with kubectl.
 func TestKubectlKinds(t *testing.T) {
 	t.Parallel()
 	cli := harness.NewCLI(t, harness.StartServer(t))
@@ -79,7 +79,7 @@ func TestKubectlKinds(t *testing.T) {
 		t.Run(k.Resource, func(t *testing.T) {
 			t.Parallel()
 			l := &life{kind: k, cli: cli.In("kinds"), ref: k.Resource + "/" + k.Name}
-			// Each step finds the object as the one before left it.
+			// Each step uses the object as the previous one left it.
 			l.apply(t)
 			l.tables(t)
 			l.formats(t)
@@ -94,15 +94,14 @@ func TestKubectlKinds(t *testing.T) {
 	}
 }
 
-// life is the object of a kind while it is being tried.
+// life is the test of one object of a kind.
 type life struct {
 	kind
 	cli *harness.CLI
 	ref string
 }
 
-// expect holds what kubectl prints against patterns, each for one of its lines
-// or more.
+// expect checks that each pattern matches one or more lines of an output.
 func (l *life) expect(t *testing.T, output string, patterns ...string) {
 	t.Helper()
 	for _, p := range patterns {
@@ -112,7 +111,7 @@ func (l *life) expect(t *testing.T, output string, patterns ...string) {
 	}
 }
 
-// at returns what stands at a path of the object.
+// at returns the value at a path of the object.
 func (l *life) at(t *testing.T, path string) string {
 	t.Helper()
 	return l.cli.Run(t, "get", l.ref, "-o", "jsonpath="+path)
@@ -134,7 +133,7 @@ func (l *life) apply(t *testing.T) {
 	l.wantAt(t, "{.metadata.resourceVersion}", version)
 	l.wantAt(t, l.Look.Path, l.Look.Before)
 	if r := l.cli.Try(t, l.Manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(AlreadyExists)") {
-		t.Errorf("create once more: want AlreadyExists, got %v %s", r.Err, r.Stderr)
+		t.Errorf("second create: got %v %s, want AlreadyExists", r.Err, r.Stderr)
 	}
 }
 
@@ -147,7 +146,7 @@ func (l *life) tables(t *testing.T) {
 	for option, columns := range map[string][]string{"": l.Table, "wide": wide} {
 		lines := strings.Split(strings.TrimRight(l.cli.Run(t, "get", l.Resource, l.Name, "-o", option), "\n"), "\n")
 		if len(lines) != 2 {
-			t.Fatalf("get -o %q: want a head and a row, got %q", option, lines)
+			t.Fatalf("get -o %q: got %q, want a header and a row", option, lines)
 		}
 		if head := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(lines[0]), -1); strings.Join(head, "|") != strings.Join(columns, "|") {
 			t.Errorf("get -o %q: want columns %q, got %q", option, columns, head)
@@ -168,7 +167,7 @@ func (l *life) formats(t *testing.T) {
 		t.Errorf("yaml: want kind %s, got %v, %v", l.Kind, object["kind"], err)
 	}
 	if names := strings.Fields(l.cli.Run(t, "get", l.Resource, "-o", "name")); !strings.Contains(strings.Join(names, " "), "/"+l.Name) {
-		t.Errorf("get -o name: %q is not among %q", l.Name, names)
+		t.Errorf("get -o name: want %q in %q", l.Name, names)
 	}
 	// explain reads the OpenAPI document of the kind's version.
 	l.expect(t, l.cli.Run(t, "explain", l.Resource), `^KIND: +`+l.Kind+`$`, `^ +metadata\s+<ObjectMeta>`)
@@ -182,10 +181,10 @@ func (l *life) describe(t *testing.T) {
 func (l *life) diff(t *testing.T) {
 	t.Helper()
 	if r := l.cli.Try(t, l.Manifest, "diff", "-f", "-"); r.Err != nil {
-		t.Errorf("diff of what is there: %v\n%s%s", r.Err, r.Stdout, r.Stderr)
+		t.Errorf("diff without a change: got %v\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
 	if r := l.cli.Try(t, l.Changed, "diff", "-f", "-"); r.Err == nil || !strings.Contains(r.Stdout, "\n+") {
-		t.Errorf("diff of a change: want code 1 and lines, got %v\n%s%s", r.Err, r.Stdout, r.Stderr)
+		t.Errorf("diff of a change: got %v, want code 1 and lines\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}
 	l.wantAt(t, l.Look.Path, l.Look.Before)
 	l.expect(t, l.cli.RunWith(t, l.Changed, "apply", "-f", "-"), `/`+l.Name+` configured$`)
@@ -201,7 +200,7 @@ func (l *life) marks(t *testing.T) {
 	}
 	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
 	if got := l.cli.Run(t, "get", l.Resource, "-l", "e2e", "-o", "name"); got != "" {
-		t.Errorf("get -l after the label is gone: %q", got)
+		t.Errorf("get -l after the label is removed: got %q", got)
 	}
 	l.expect(t, l.cli.Run(t, "annotate", l.ref, "e2e/note=some words"), ` annotated$`)
 	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "some words")
@@ -246,7 +245,7 @@ func (l *life) scale(t *testing.T) {
 	l.expect(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
 	l.wantAt(t, "{.spec.replicas}", "5")
 	if r := l.cli.Try(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
-		t.Error("scaled although the current number is another")
+		t.Error("scale with a wrong --current-replicas succeeded")
 	}
 	l.wantAt(t, "{.spec.replicas}", "5")
 }
@@ -256,16 +255,16 @@ func (l *life) delete(t *testing.T) {
 	if l.Lingers {
 		l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)
 		if l.at(t, "{.metadata.deletionTimestamp}") == "" {
-			t.Error("deleted, but there is no deletionTimestamp")
+			t.Error("got no deletionTimestamp after a delete")
 		}
 		return
 	}
-	// A pod that no node has taken is removed at once, also gracefully.
+	// An unscheduled pod is removed at once, also with a grace period.
 	l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait"), ` deleted$`)
 	if r := l.cli.Try(t, "", "get", l.ref); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
-		t.Errorf("get after delete: want NotFound, got %v %s", r.Err, r.Stderr)
+		t.Errorf("get after delete: got %v %s, want NotFound", r.Err, r.Stderr)
 	}
 	if out := l.cli.Run(t, "delete", l.ref, "--ignore-not-found"); out != "" {
-		t.Errorf("delete what is gone: %q", out)
+		t.Errorf("second delete: got %q", out)
 	}
 }

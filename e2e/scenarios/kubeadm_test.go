@@ -17,10 +17,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestKubeadmsStaticPod starts the server with the command line that kubeadm writes,
-// on files as kubeadm makes them. Other than paths, ports and the embedded store in
-// the place of etcd, nothing of it is changed.
-func TestKubeadmsStaticPod(t *testing.T) {
+// TestKubeadmStaticPod starts the server with the command line and the files of kubeadm. Only
+// paths, ports and the etcd address differ.
+func TestKubeadmStaticPod(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "examples", "kubeadm", "kube-apiserver.yaml"))
 	if err != nil {
@@ -32,7 +31,7 @@ func TestKubeadmsStaticPod(t *testing.T) {
 	}
 	command := pod.Spec.Containers[0].Command
 	if command[0] != "kube-apiserver" || !strings.Contains(pod.Spec.Containers[0].Image, "/kube-apiserver:") {
-		t.Fatalf("%s runs %s", pod.Spec.Containers[0].Image, command[0])
+		t.Fatalf("%s: got command %s", pod.Spec.Containers[0].Image, command[0])
 	}
 	dir := t.TempDir()
 	pki := kubeadmFiles(t, dir)
@@ -44,7 +43,7 @@ func TestKubeadmsStaticPod(t *testing.T) {
 		switch {
 		case name == "--secure-port":
 			value = fmt.Sprint(port)
-		case name == "--etcd-servers": // of the harness, without TLS
+		case name == "--etcd-servers": // etcd of the harness, without TLS
 			value = etcd.Endpoint
 		case strings.HasPrefix(name, "--etcd-"):
 			continue
@@ -57,22 +56,22 @@ func TestKubeadmsStaticPod(t *testing.T) {
 	client := harness.ClientFor(t, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", port), TLSClientConfig: rest.TLSClientConfig{
 		CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key,
 	}})
-	harness.Eventually(t, tokenSettle, "the server is ready", func() error {
+	harness.Eventually(t, tokenSettle, "the server to be ready", func() error {
 		if !p.Running() {
-			t.Fatal("it has ended")
+			t.Fatal("the server has exited")
 		}
 		return client.RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
 	})
 	service, err := client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	if err != nil || service.Spec.ClusterIP != "10.96.0.1" {
-		t.Errorf("the service kubernetes is at %q, %v", service.Spec.ClusterIP, err)
+		t.Errorf("service kubernetes: got %q, %v", service.Spec.ClusterIP, err)
 	}
 	if !strings.Contains(p.Log(), "kubelets are not verified") {
-		t.Error("that kubeadm lets kubelets be anybody is not said")
+		t.Error("got no warning about unverified kubelets")
 	}
 }
 
-// kubeadmFiles makes files with kubeadm's names, by one authority.
+// kubeadmFiles creates files with kubeadm's names, signed by one CA.
 func kubeadmFiles(t *testing.T, dir string) *harness.PKI {
 	t.Helper()
 	pki := harness.NewPKI(t)

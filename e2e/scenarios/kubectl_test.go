@@ -17,7 +17,7 @@ import (
 
 const watchLimit = 20 * time.Second
 
-// TestKubectl tries what kubectl can do beside the life of single objects.
+// TestKubectl tests kubectl commands that concern more than one object.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -46,7 +46,7 @@ func TestKubectl(t *testing.T) {
 	}
 }
 
-// contains fails the test unless output has all the parts.
+// contains fails the test unless output contains all parts.
 func contains(t *testing.T, what, output string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
@@ -74,23 +74,23 @@ func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
 	version := cli.Try(t, "", "version")
 	contains(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
 	if version.Stderr != "" {
-		t.Errorf("version warns: %s", version.Stderr)
+		t.Errorf("version: got warning %s", version.Stderr)
 	}
 	contains(t, "whoami", cli.Run(t, "auth", "whoami"), "e2e-admin", harness.SystemMasters, "system:authenticated")
 	contains(t, "can-i", cli.Run(t, "auth", "can-i", "delete", "nodes"), "yes")
 	contains(t, "cluster-info", cli.Run(t, "cluster-info"), "Kubernetes control plane")
 	if out := cli.Run(t, "get", "--raw", "/readyz"); out != "ok" {
-		t.Errorf("get --raw /readyz: %q", out)
+		t.Errorf("get --raw /readyz: got %q", out)
 	}
 	contains(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
 	contains(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
 	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
 	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
 	if r := cli.Try(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
-		t.Errorf("explain a field that is not there: %s", r.Stdout)
+		t.Errorf("explain an unknown field: got %s", r.Stdout)
 	}
 	if r := cli.Try(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
-		t.Errorf("get nothings: %v %s", r.Err, r.Stderr)
+		t.Errorf("get nothings: got %v %s", r.Err, r.Stderr)
 	}
 }
 
@@ -98,7 +98,7 @@ func kubectlGenerators(t *testing.T, cli *harness.CLI) {
 	for _, tc := range []struct {
 		args []string
 		want string
-		path string // of the made object, and what stands there
+		path string // path in the created object whose value is checked
 		at   string
 	}{
 		{[]string{"create", "configmap", "c", "--from-literal=a=1"}, "configmap/c created", "configmap/c={.data.a}", "1"},
@@ -169,7 +169,7 @@ func kubectlWatch(t *testing.T, cli *harness.CLI) {
 	cli.Run(t, "delete", "configmap", "second")
 	next("DELETED second 1 x")
 	cancel()
-	_ = cmd.Wait() // killed
+	_ = cmd.Wait() // it was killed
 }
 
 func kubectlWait(t *testing.T, cli *harness.CLI) {
@@ -191,7 +191,7 @@ func kubectlWait(t *testing.T, cli *harness.CLI) {
 	if err := gone.Wait(); err != nil {
 		t.Errorf("wait --for=delete: %v", err)
 	}
-	// A condition that another client writes into the status.
+	// Another client writes a condition into the status.
 	cli.Run(t, "create", "deployment", "d", "--image=x")
 	cond := cli.Command(ctx, "", "wait", "deployment/d", "--for=condition=Available", "--timeout=20s")
 	if err := cond.Start(); err != nil {
@@ -205,15 +205,15 @@ func kubectlWait(t *testing.T, cli *harness.CLI) {
 
 func kubectlDryRun(t *testing.T, cli *harness.CLI) {
 	if out := cli.Run(t, "create", "configmap", "ghost", "--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
-		t.Errorf("create: %q", out)
+		t.Errorf("create: got %q", out)
 	}
 	if out := cli.Run(t, "get", "configmaps", "--field-selector=metadata.name=ghost", "-o", "name"); out != "" {
-		t.Errorf("a dry run created %q", out)
+		t.Errorf("dry run created %q", out)
 	}
 	cli.Run(t, "create", "configmap", "real", "--from-literal=a=1")
 	cli.Run(t, "patch", "configmap", "real", "--dry-run=server", "--type=merge", "-p", `{"data":{"a":"2"}}`)
 	if got := cli.Run(t, "get", "configmap", "real", "-o", "jsonpath={.data.a}"); got != "1" {
-		t.Errorf("a dry run patched: %q", got)
+		t.Errorf("dry run patched: got %q", got)
 	}
 	cli.Run(t, "delete", "configmap", "real", "--dry-run=server")
 	cli.Run(t, "get", "configmap", "real")
@@ -229,29 +229,29 @@ func kubectlMany(t *testing.T, cli *harness.CLI) {
 		}
 	}
 	if got := strings.Count(cli.Run(t, "apply", "-f", dir), " created\n"); got != objects {
-		t.Errorf("apply of a folder: %d created, want %d", got, objects)
+		t.Errorf("apply of a folder: got %d created, want %d", got, objects)
 	}
 	if got := strings.Count(cli.Run(t, "apply", "-f", dir), " unchanged\n"); got != objects {
-		t.Errorf("apply of a folder again: %d unchanged, want %d", got, objects)
+		t.Errorf("second apply of a folder: got %d unchanged, want %d", got, objects)
 	}
 	for _, chunk := range []string{"0", "7"} {
 		if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name", "--chunk-size="+chunk), "\n"); got != objects {
-			t.Errorf("--chunk-size=%s: %d, want %d", chunk, got, objects)
+			t.Errorf("--chunk-size=%s: got %d, want %d", chunk, got, objects)
 		}
 	}
 	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name", "-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
-		t.Errorf("selector and sort: %q", got)
+		t.Errorf("selector and sort: got %q", got)
 	}
 	cli.Run(t, "delete", "configmaps", "-l", "half=odd")
 	if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"), "\n"); got != objects/2 {
-		t.Errorf("after delete -l: %d left, want %d", got, objects/2)
+		t.Errorf("after delete -l: got %d, want %d", got, objects/2)
 	}
 	if out := cli.Run(t, "apply", "-f", filepath.Join(dir, "00.yaml"), "--prune", "-l", "set=many", "--prune-allowlist=core/v1/ConfigMap"); strings.Count(out, " pruned\n") != objects/2-1 {
 		t.Errorf("apply --prune:\n%s", out)
 	}
 	cli.Run(t, "delete", "-f", dir, "--ignore-not-found")
 	if out := cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"); out != "" {
-		t.Errorf("after delete -f: %q", out)
+		t.Errorf("after delete -f: got %q", out)
 	}
 }
 
@@ -261,10 +261,10 @@ func kubectlRollout(t *testing.T, cli *harness.CLI) {
 	contains(t, "resume", cli.Run(t, "rollout", "resume", "deployment/d"), "resumed")
 	contains(t, "restart", cli.Run(t, "rollout", "restart", "deployment/d"), "restarted")
 	if cli.Run(t, "get", "deployment", "d", "-o", `jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`) == "" {
-		t.Error("restart left no annotation")
+		t.Error("rollout restart set no annotation")
 	}
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.metadata.generation}"); got != "4" {
-		t.Errorf("generation after three changes of the spec: %s", got)
+		t.Errorf("generation after three changes of the spec: got %s", got)
 	}
 }
 
@@ -302,7 +302,7 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
 	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")
 	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
-		t.Errorf("the same again wrote: %s then %s", version, again)
+		t.Errorf("the same apply again changed the version: %s then %s", version, again)
 	}
 	if r := cli.Try(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
 		t.Errorf("conflict: %v %s", r.Err, r.Stderr)
@@ -339,7 +339,7 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 	cli.RunWith(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [e2e.example.org/hold]}\n", "create", "-f", "-")
 	contains(t, "delete", cli.Run(t, "delete", "configmap", "held", "--wait=false"), "deleted")
 	if cli.Run(t, "get", "configmap", "held", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
-		t.Error("no deletionTimestamp on an object that is held")
+		t.Error("got no deletionTimestamp on an object with a finalizer")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
 	defer cancel()
@@ -348,7 +348,7 @@ func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
 		t.Fatal(err)
 	}
 	cli.Run(t, "patch", "configmap", "held", "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
-	// The object may be gone before the second delete looks for it.
+	// The object may be gone before the second delete reads it.
 	_ = waiting.Wait()
 	if r := cli.Try(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
 		t.Errorf("after the last finalizer: %v %s", r.Err, r.Stderr)
@@ -368,7 +368,7 @@ func kubectlSubresource(t *testing.T, cli *harness.CLI) {
 	}
 	cli.Run(t, "patch", "deployment", "d", "--type=merge", "-p", `{"status":{"replicas":100}}`)
 	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.status.replicas}"); got != "1" {
-		t.Errorf("a write of the object changed its status: %q", got)
+		t.Errorf("an update of the object changed its status: got %q", got)
 	}
 }
 
@@ -387,6 +387,6 @@ func kubectlReplace(t *testing.T, cli *harness.CLI) {
 	}
 	cli.RunWith(t, manifest, "replace", "--force", "-f", "-")
 	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}"); got == uid {
-		t.Error("replace --force kept the uid")
+		t.Error("got the old uid after replace --force")
 	}
 }

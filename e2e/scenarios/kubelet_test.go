@@ -22,7 +22,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestKubectlReachesPods tries what kubectl does with a pod's kubelet.
+// TestKubectlReachesPods tests the kubectl commands that reach a pod's kubelet.
 func TestKubectlReachesPods(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t, harness.WithKubelets())
@@ -99,7 +99,7 @@ func TestKubectlReachesPods(t *testing.T) {
 	}
 }
 
-// kubectlPortForward asks a server on this machine through kubectl.
+// kubectlPortForward sends a request to a local server through kubectl port-forward.
 func kubectlPortForward(t *testing.T, cli *harness.CLI) {
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "here ", r.URL.Path) }))
 	defer target.Close()
@@ -121,13 +121,13 @@ func kubectlPortForward(t *testing.T, cli *harness.CLI) {
 	}()
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("port-forward said nothing")
+		t.Fatal("port-forward: got no output")
 	}
 	local := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(lines.Text())
 	if local == nil {
-		t.Fatalf("port-forward said %q", lines.Text())
+		t.Fatalf("port-forward: got %q", lines.Text())
 	}
-	go func() { // so that it is not held up
+	go func() { // so that its output does not block
 		for lines.Scan() {
 		}
 	}()
@@ -144,7 +144,7 @@ func kubectlPortForward(t *testing.T, cli *harness.CLI) {
 	}
 }
 
-// TestKubectlServices scales, exposes and describes.
+// TestKubectlServices tests scale, expose and describe.
 func TestKubectlServices(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -154,7 +154,7 @@ func TestKubectlServices(t *testing.T) {
 	cli.Run(t, "create", "deployment", "web", "--image=x:1", "--port=80", "--replicas=2")
 	cli.Run(t, "scale", "deployment", "web", "--replicas=5", "--current-replicas=2")
 	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "5" {
-		t.Errorf("%s replicas", got)
+		t.Errorf("got %s replicas", got)
 	}
 	cli.Run(t, "expose", "deployment", "web", "--type=NodePort", "--port=8080", "--target-port=80")
 	contains(t, "get services", cli.Run(t, "get", "services"), "NodePort", "10.0.0.")
@@ -167,12 +167,12 @@ func TestKubectlServices(t *testing.T) {
 	contains(t, "describe deployment", cli.Run(t, "describe", "deployment", "web"), "5 desired")
 	cli.Run(t, "create", "serviceaccount", "a")
 	if token := cli.Run(t, "create", "token", "a"); strings.Count(token, ".") != 2 {
-		t.Errorf("token %q", token)
+		t.Errorf("token: got %q", token)
 	}
 	contains(t, "addresses", cli.Run(t, "get", "ipaddresses"), "services/default/kubernetes", "services/s/web")
 	contains(t, "ranges", cli.Run(t, "get", "servicecidrs"), "kubernetes", harness.ServiceRange)
 	cli.Run(t, "delete", "service", "web")
 	if left := cli.Run(t, "get", "ipaddresses"); strings.Contains(left, "services/s/web") {
-		t.Errorf("the address of a deleted service is kept:\n%s", left)
+		t.Errorf("the address of a deleted service still exists:\n%s", left)
 	}
 }

@@ -36,9 +36,9 @@ func monitoring(t *testing.T, file string, unmarshal func([]byte, any) error, in
 
 func fromYAML(data []byte, into any) error { return yaml.Unmarshal(data, into) }
 
-// TestEverythingIsScraped looks for every container that has metrics in the scrape
-// configuration, at its port, and for what Prometheus shows there.
-func TestEverythingIsScraped(t *testing.T) {
+// TestAllMetricsAreScraped checks that the scrape configuration has every container with metrics
+// and its port.
+func TestAllMetricsAreScraped(t *testing.T) {
 	t.Parallel()
 	var config struct {
 		Scrapes []struct {
@@ -46,7 +46,7 @@ func TestEverythingIsScraped(t *testing.T) {
 			Static []struct {
 				Targets []string `json:"targets"`
 			} `json:"static_configs"`
-			// What need not be there is known to the DNS when it is.
+			// Optional containers are found by DNS.
 			Found []struct {
 				Names []string `json:"names"`
 				Port  int      `json:"port"`
@@ -84,11 +84,11 @@ func TestEverythingIsScraped(t *testing.T) {
 		}
 	}
 	if !maps.Equal(scraped, there) {
-		t.Errorf("scraped are %v, and there are %v", slices.Sorted(maps.Keys(scraped)), slices.Sorted(maps.Keys(there)))
+		t.Errorf("scrape configuration has %v, want %v", slices.Sorted(maps.Keys(scraped)), slices.Sorted(maps.Keys(there)))
 	}
 }
 
-// portOf is the port at which the console of a composition finds a container.
+// portOf returns the port at which the console finds a container.
 func portOf(compose composition, name string) string {
 	for _, a := range compose.Services["console"].Command {
 		if _, port, ok := strings.Cut(a, "=https://"+name+":"); ok {
@@ -98,7 +98,7 @@ func portOf(compose composition, name string) string {
 	return "not known to the console"
 }
 
-// expressions are those of the alerts and of the dashboard, by where they stand.
+// expressions returns the expressions of the alerts and of the dashboard by location.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -126,7 +126,7 @@ func expressions(t *testing.T) map[string]string {
 		}
 	}
 	if len(out) < 30 {
-		t.Errorf("%d expressions only", len(out))
+		t.Errorf("got only %d expressions", len(out))
 	}
 	return out
 }
@@ -136,8 +136,7 @@ var (
 	words     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
 )
 
-// metricsOf are the names of metrics in an expression: words that are neither
-// functions nor labels.
+// metricsOf returns the metric names in an expression: words that are neither functions nor labels.
 func metricsOf(expr string) (out []string) {
 	for _, w := range words.FindAllString(noMetrics.ReplaceAllString(expr, " "), -1) {
 		if !strings.HasSuffix(w, "(") {
@@ -147,7 +146,7 @@ func metricsOf(expr string) (out []string) {
 	return out
 }
 
-// exposed are the metrics of the services on some ports of this machine.
+// exposed returns the metrics of the services on some local ports.
 func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -159,7 +158,7 @@ func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
-	out := map[string]bool{"up": true} // Prometheus' own
+	out := map[string]bool{"up": true} // of Prometheus itself
 	for port := first; port < first+n; port++ {
 		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/metrics", port))
 		if err != nil {
@@ -182,17 +181,16 @@ func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
 	return out
 }
 
-// checkMonitoring looks for every metric of the alerts and of the dashboard among
-// those that the suite exposes.
+// checkMonitoring checks that the suite exposes every metric of the alerts and of the dashboard.
 func checkMonitoring(t *testing.T, kubeconfig string, first int) {
 	t.Helper()
 	all := expressions(t)
-	harness.Eventually(t, tokenSettle, "every metric is there", func() error {
+	harness.Eventually(t, tokenSettle, "all metrics", func() error {
 		have := exposed(t, kubeconfig, first, suiteSize)
 		for where, expr := range all {
 			names := metricsOf(expr)
 			if len(names) == 0 {
-				return fmt.Errorf("%s: no metric in %q", where, expr)
+				return fmt.Errorf("%s: got no metric in %q", where, expr)
 			}
 			for _, name := range names {
 				if !have[name] {

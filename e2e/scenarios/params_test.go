@@ -21,14 +21,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// churn is a sequence of writes of one parameter: in each round it is created, changed
-// a few times and deleted.
+// The sequence of writes to one parameter. In each round it is created, changed a few times and
+// deleted.
 const (
 	churnWrites = 200
 	churnRound  = 5
 )
 
-// deletes tells that a write of the sequence takes the parameter away.
+// deletes reports whether a write of the sequence deletes the parameter.
 func deletes(seq int64) bool { return seq%churnRound == churnRound-1 }
 
 // churned is a parameter that one writer changes through two replicas in turn.
@@ -36,8 +36,8 @@ type churned struct {
 	resource schema.GroupVersionResource
 	kind     schema.GroupVersionKind
 	clients  []dynamic.Interface
-	// issued is the last write that was begun, acknowledged that which each replica
-	// has acknowledged.
+	// issued is the last write that was sent, and acknowledged the last one that each replica
+	// acknowledged.
 	issued       atomic.Int64
 	acknowledged []atomic.Int64
 }
@@ -65,13 +65,13 @@ func (c *churned) write(ctx context.Context, seq int64) error {
 
 var judgedBy = regexp.MustCompile(`judged by ([0-9]+)`)
 
-// judge asks a replica, which tells by what it judges: a write of the sequence, or that
-// there is no parameter.
+// judge sends a request to a replica and returns the write of the sequence by which the policy
+// decided, or that there is no parameter.
 func (c *churned) judge(ctx context.Context, replica int, policy string) (seq int64, none bool, err error) {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "asked", "labels": map[string]any{"policy": policy}}}}
 	_, err = c.clients[replica].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("churn").Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if !apierrors.IsInvalid(err) {
-		return 0, false, fmt.Errorf("no verdict: %w", err)
+		return 0, false, fmt.Errorf("no decision: %w", err)
 	}
 	if m := judgedBy.FindStringSubmatch(err.Error()); m != nil {
 		seq, err = strconv.ParseInt(m[1], 10, 64)
@@ -83,8 +83,8 @@ func (c *churned) judge(ctx context.Context, replica int, policy string) (seq in
 	return 0, false, err
 }
 
-// check asks a replica once and says what is wrong with the answer: it may not be older
-// than what the replica had acknowledged before.
+// check sends a request to a replica. The policy must not use an older write than the last one that
+// the replica had acknowledged before.
 func (c *churned) check(ctx context.Context, replica int, policy string) (seq int64, err error) {
 	before := c.acknowledged[replica].Load()
 	seq, none, err := c.judge(ctx, replica, policy)
@@ -96,15 +96,15 @@ func (c *churned) check(ctx context.Context, replica int, policy string) (seq in
 		}
 	}
 	if seq < before {
-		return seq, fmt.Errorf("replica %d judges by write %d (none: %t), it acknowledged %d", replica, seq, none, before)
+		return seq, fmt.Errorf("replica %d uses write %d (none: %t) after acknowledging %d", replica, seq, none, before)
 	}
 	return seq, nil
 }
 
-// TestParametersChurn: a parameter changes while requests are judged by it on two
-// replicas. None is judged by what is older than what its replica has acknowledged, on
-// none does a parameter go back, and the other replica follows.
-func TestParametersChurn(t *testing.T) {
+// TestPolicyParametersStayCurrent changes a parameter while requests on two replicas use it. No
+// replica may use an older version than it has acknowledged or go back to an older version, and the
+// other replica must catch up.
+func TestPolicyParametersStayCurrent(t *testing.T) {
 	t.Parallel()
 	etcd, broker := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
 	flags := harness.WithFlags("--nats-servers=nats://"+broker.Addr, "--cluster-id=churn")
@@ -160,7 +160,7 @@ func (c *churned) run(t *testing.T) {
 	if err := c.write(ctx, 0); err != nil {
 		t.Fatal(err)
 	}
-	for replica := range c.clients { // each enforces it
+	for replica := range c.clients { // wait until each enforces it
 		c.follows(t, replica, policy, 0)
 	}
 	churning, stop := context.WithCancel(ctx)
@@ -173,7 +173,7 @@ func (c *churned) run(t *testing.T) {
 			for churning.Err() == nil {
 				seq, err := c.check(ctx, replica, policy)
 				if err == nil && seq < last {
-					err = fmt.Errorf("replica %d judged by write %d, then by %d", replica, last, seq)
+					err = fmt.Errorf("replica %d used write %d, then %d", replica, last, seq)
 				}
 				if err != nil {
 					t.Error(err)
@@ -199,12 +199,12 @@ func (c *churned) run(t *testing.T) {
 	stop()
 	askers.Wait()
 	if n := asked.Load(); n < churnWrites {
-		t.Errorf("only %d requests were judged", n)
+		t.Errorf("got only %d requests", n)
 	}
-	t.Logf("%d requests were judged during %d writes", asked.Load(), churnWrites)
+	t.Logf("%d requests during %d writes", asked.Load(), churnWrites)
 
-	// Policies and bindings come and go at once, too: as the last write of the sequence
-	// took the parameter away, there is a verdict whenever there is a policy.
+	// Changes of policies and bindings take effect at once, too. The last write of the sequence
+	// deleted the parameter, so every request is denied while there is a policy.
 	for round := range 10 {
 		here, there := round%2, (round+1)%2
 		resource, again := "validatingadmissionpolicybindings", makeBinding
@@ -215,29 +215,29 @@ func (c *churned) run(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := c.judge(ctx, here, policy); err == nil {
-			t.Fatalf("round %d: without its %s it refuses still", round, resource)
+			t.Fatalf("round %d: still denied without %s", round, resource)
 		}
-		harness.Eventually(t, 10*time.Second, "the other replica allows it", func() error {
+		harness.Eventually(t, 10*time.Second, "permission by the other replica", func() error {
 			if _, _, err := c.judge(ctx, there, policy); err == nil {
-				return fmt.Errorf("round %d: it refuses", round)
+				return fmt.Errorf("round %d: denied", round)
 			}
 			return nil
 		})
 		again(here)
 		if _, none, err := c.judge(ctx, here, policy); err != nil || !none {
-			t.Fatalf("round %d: with its %s again: %v", round, resource, err)
+			t.Fatalf("round %d: after recreating %s: got %v", round, resource, err)
 		}
 		c.follows(t, there, policy, churnWrites-1)
 	}
 }
 
-// follows waits until a replica judges by a write or a later one.
+// follows waits until a replica uses a write or a later one.
 func (c *churned) follows(t *testing.T, replica int, policy string, seq int64) {
 	t.Helper()
-	harness.Eventually(t, 10*time.Second, fmt.Sprintf("replica %d judges by write %d", replica, seq), func() error {
+	harness.Eventually(t, 10*time.Second, fmt.Sprintf("replica %d to use write %d", replica, seq), func() error {
 		got, none, err := c.judge(t.Context(), replica, policy)
 		if err == nil && (none && !deletes(seq) || !none && got < seq) {
-			err = fmt.Errorf("it judges by %d (none: %t)", got, none)
+			err = fmt.Errorf("uses write %d (none: %t)", got, none)
 		}
 		return err
 	})

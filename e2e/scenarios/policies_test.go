@@ -15,7 +15,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// bindingsOf binds policies, each under its own name, to namespaces with a label.
+// bindingsOf returns bindings of policies to namespaces with a label.
 func bindingsOf(names []string, label, more string) string {
 	var out strings.Builder
 	for _, name := range names {
@@ -26,7 +26,7 @@ func bindingsOf(names []string, label, more string) string {
 
 var policyNames = regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata: \{name: ([^}]*)\}`)
 
-// policiesOf a file, which is applied, by their names.
+// policiesOf applies a file and returns the names of its policies.
 func policiesOf(t *testing.T, cli *harness.CLI, file string) (names []string) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/policies/" + file)
@@ -38,16 +38,16 @@ func policiesOf(t *testing.T, cli *harness.CLI, file string) (names []string) {
 		names = append(names, m[1])
 	}
 	if len(names) == 0 {
-		t.Fatalf("no policies in %s", file)
+		t.Fatalf("got no policies in %s", file)
 	}
 	return names
 }
 
-// safePod is the spec of a pod that is allowed everywhere.
+// safePod is the spec of a pod that all policies allow.
 const safePod = `{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"c","image":"registry.example.com/team/app:v1",
 	"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}`
 
-// forms are the kinds of objects that have a pod's spec in them.
+// forms are the kinds that contain a pod spec.
 var forms = map[string]string{
 	"Pod":         `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{}},"spec":%s}`,
 	"Deployment":  `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":%s}}}`,
@@ -55,13 +55,13 @@ var forms = map[string]string{
 	"CronJob":     `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":{"spec":%s}}}}}`,
 }
 
-// podCase is a change of the pod that is allowed, as a JSON patch, and who refuses it,
-// with which words; nobody where that is empty.
+// podCase is a change of the allowed pod as a JSON patch, the policy that denies it, if any, and a
+// part of the message.
 type podCase struct{ name, patch, by, says string }
 
 const first = "/containers/0/securityContext"
 
-// add is a JSON patch that adds a value.
+// add returns a JSON patch that adds a value.
 func add(at, value string) string { return fmt.Sprintf(`{"op":"add","path":%q,"value":%s}`, at, value) }
 
 func baselineCases() []podCase {
@@ -111,8 +111,8 @@ func restrictedCases() []podCase {
 	}
 }
 
-// TestPodSecurityInPolicies tries policies that say what the standards of pod security
-// do, on all kinds that have pods in them.
+// TestPodSecurityInPolicies tests policies that implement the pod security standards, on all kinds
+// with pod specs.
 func TestPodSecurityInPolicies(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -130,9 +130,9 @@ func TestPodSecurityInPolicies(t *testing.T) {
 		}
 		for _, name := range names {
 			if !refusing[name] {
-				t.Errorf("nothing is tried that %s refuses", name)
+				t.Errorf("no case for policy %s", name)
 			}
-			harness.Eventually(t, time.Minute, "the types of "+name+" are found to be fine", func() error {
+			harness.Eventually(t, time.Minute, "type checking of "+name, func() error {
 				if text := cli.Run(t, "get", "validatingadmissionpolicy", name, "-o", "jsonpath={.status.observedGeneration}{.status.typeChecking.expressionWarnings}"); text != "1" {
 					return errors.New(text)
 				}
@@ -149,7 +149,7 @@ func TestPodSecurityInPolicies(t *testing.T) {
 	cli.In("default").RunWith(t, fmt.Sprintf(forms["Pod"], "p", elsewhere), "create", "-f", "-")
 }
 
-// tryPods creates what the cases make of the pod, all with one run of kubectl.
+// tryPods creates the pods of the cases with one run of kubectl.
 func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase) {
 	t.Helper()
 	var all []json.RawMessage
@@ -182,17 +182,17 @@ func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase)
 		}
 		if c.by == "" {
 			if !created || said != "" {
-				t.Errorf("%s is not allowed: %s", c.name, r.Stderr)
+				t.Errorf("%s: got denied: %s", c.name, r.Stderr)
 			}
 			continue
 		}
 		if created || !strings.Contains(said, "ValidatingAdmissionPolicy '"+c.by+"' with binding '"+c.by+"' denied request: ") || !strings.Contains(said, c.says) {
-			t.Errorf("%s: created %t, said %q; want it refused by %s with %q", c.name, created, said, c.by, c.says)
+			t.Errorf("%s: got created %t, %q; want denied by %s with %q", c.name, created, said, c.by, c.says)
 		}
 	}
 }
 
-// TestCommonPolicies tries what clusters often have, in all that may be done to objects.
+// TestCommonPolicies tests widely used policies with all operations on objects.
 func TestCommonPolicies(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -215,14 +215,14 @@ func TestCommonPolicies(t *testing.T) {
 	allowed := func(what, stdin string, args ...string) {
 		t.Helper()
 		if r := team.Try(t, stdin, args...); r.Err != nil || strings.Contains(r.Stderr, "Warning") {
-			t.Errorf("%s: %v %s", what, r.Err, r.Stderr)
+			t.Errorf("%s: got %v %s", what, r.Err, r.Stderr)
 		}
 	}
-	refused := func(what, by, says, stdin string, args ...string) {
+	rejected := func(what, by, says, stdin string, args ...string) {
 		t.Helper()
 		r := team.Try(t, stdin, args...)
 		if r.Err == nil || !strings.Contains(r.Stderr, by) || !strings.Contains(r.Stderr, says) {
-			t.Errorf("%s: want it refused by %s with %q: %v %s", what, by, says, r.Err, r.Stderr)
+			t.Errorf("%s: want denied by %s with %q, got %v %s", what, by, says, r.Err, r.Stderr)
 		}
 	}
 	limit := func(version, name string, max int) string {
@@ -230,53 +230,53 @@ func TestCommonPolicies(t *testing.T) {
 	}
 	create := []string{"create", "-f", "-"}
 
-	refused("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
 	allowed("the parameters", "", "create", "configmap", "labels", "--from-literal=required=app,cost-center")
-	refused("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	rejected("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
 	allowed("fewer labels", "", "patch", "configmap", "labels", "--type=merge", "-p", `{"data":{"required":"app"}}`)
 	allowed("all labels, and no limit", "", "create", "deployment", "d", "--image=registry.example.com/a:v1", "--replicas=9")
 	allowed("a limit", limit("v1", "few", 3), create...)
-	refused("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
-	refused("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
+	rejected("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
+	rejected("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
 	allowed("a scale within it", "", "scale", "deployment", "d", "--replicas=2")
-	refused("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
-	refused("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
-	refused("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
+	rejected("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
+	rejected("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
+	rejected("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
 	allowed("a lower one of the other version", limit("v1beta1", "one", 1), create...)
-	refused("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
+	rejected("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
 	allowed("an exact policy", "", "patch", "validatingadmissionpolicy", "limits-of-limits", "--type=merge", "-p", `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`)
 	allowed("is not for the other version", limit("v1beta1", "many", 101), create...)
 	allowed("no limits", "", "delete", "replicalimits", "--all")
 	allowed("any scale then", "", "scale", "deployment", "d", "--replicas=50")
 
-	refused("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
-	refused("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
+	rejected("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
+	rejected("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
 	allowed("the registry", "", "run", "p", "--image=registry.example.com/a:v1", "--labels=protected=true")
 
-	refused("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
+	rejected("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
 	if r := team.Try(t, "", "exec", "p", "--", "ls"); strings.Contains(r.Stderr, "denied request") {
-		t.Errorf("a command that is no shell: %s", r.Stderr)
+		t.Errorf("exec of a command that is not a shell: got %s", r.Stderr)
 	}
-	refused("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
-	refused("to delete it among others", "protected", "it is protected", "", "delete", "pods", "--all")
+	rejected("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
+	rejected("to delete it among others", "protected", "it is protected", "", "delete", "pods", "--all")
 	allowed("no protection", "", "label", "pod", "p", "protected-")
 	allowed("to delete it then", "", "delete", "pod", "p")
 
 	allowed("an owner", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","labels":{"owner":"ada"}}}`, create...)
 	allowed("the same owner", "", "label", "configmap", "c", "a=b")
-	refused("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
+	rejected("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
 
 	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"v"},"spec":{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
 	allowed("a class, by who may everything", claim, "create", "--dry-run=server", "-f", "-")
 	allowed("somebody else", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
-	refused("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	rejected("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 	allowed("a role", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"fast"},"rules":[{"verbs":["use"],"apiGroups":["storage.k8s.io"],"resources":["storageclasses"],"resourceNames":["fast"]}]}`, create...)
 	allowed("who has it", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
 	allowed("a class, by who may", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 
 	team = cli.In("default")
-	refused("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
-	refused("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
+	rejected("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
+	rejected("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
 	allowed("what is left out", "", "create", "configmap", "allowed")
 	allowed("what is in no namespace", "", "create", "namespace", "other")
 	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)

@@ -10,8 +10,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestHTTP2Conformance runs h2spec, the conformance suite of HTTP/2 (RFC 9113) and HPACK
-// (RFC 7541), against a server, as a client with a certificate. Strict mode adds recommendations.
+// TestHTTP2Conformance runs h2spec, the conformance suite of HTTP/2 (RFC 9113) and HPACK (RFC
+// 7541), with a client certificate. Strict mode adds recommendations.
 func TestHTTP2Conformance(t *testing.T) {
 	t.Parallel()
 	const all = 146 // tests of h2spec 2.2.1 in strict mode
@@ -20,8 +20,8 @@ func TestHTTP2Conformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An administrator may post to the path: only a handler that reads a body notices that its length is not
-	// the declared one.
+	// An administrator may post to the path. Only a handler that reads a body detects a wrong
+	// length.
 	h2spec := func(parts ...string) ([]byte, error) {
 		args := []string{
 			"-host=" + u.Hostname(), "-port=" + u.Port(), "-path=/api/v1/namespaces/default/configmaps", "-timeout=10s", "-strict",
@@ -32,12 +32,12 @@ func TestHTTP2Conformance(t *testing.T) {
 	out, err := h2spec()
 	summary := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
 	if summary == nil {
-		t.Fatalf("h2spec has no result: %v\n%s", err, out)
+		t.Fatalf("got no result of h2spec: %v\n%s", err, out)
 	}
 	passed, _ := strconv.Atoi(string(summary[2]))
 	if string(summary[4]) == "1" && regexp.MustCompile("× "+regexp.QuoteMeta(overflow)).Match(out) {
-		// The answer, and its stream, may end before the second frame comes (RFC 9113, "HTTP Message
-		// Framing"). Such a run says nothing.
+		// The response, and its stream, may end before the second frame arrives (RFC 9113, "HTTP
+		// Message Framing"). Such a run is repeated.
 		for try := 0; err != nil && try < 10; try++ {
 			if _, err = h2spec("http2/6.9.1/3"); err == nil {
 				passed++

@@ -14,11 +14,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestAQuotaBesideDeath: clients of three replicas race for more than a quota allows,
-// and one replica is killed among them. There is never more than is allowed, and all
-// that was acknowledged. What the dead replica had charged and not written stays
-// charged: to count anew is the work of the quota controller.
-func TestAQuotaBesideDeath(t *testing.T) {
+// TestQuotaHoldsWhenReplicaIsKilled lets clients of three replicas compete for more objects than a
+// quota allows, and kills one replica. The quota is never exceeded, and all acknowledged objects
+// exist. Usage that the killed replica charged without a write stays charged until the quota
+// controller recalculates it.
+func TestQuotaHoldsWhenReplicaIsKilled(t *testing.T) {
 	t.Parallel()
 	const limit, asked, writers = 60, 120, 12
 	etcd := harness.StartEtcd(t)
@@ -36,7 +36,7 @@ func TestAQuotaBesideDeath(t *testing.T) {
 	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range replicas { // each has it
+	for _, r := range replicas { // wait until each has the quota
 		if _, err := r.Client().CoreV1().ResourceQuotas("limited").Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestAQuotaBesideDeath(t *testing.T) {
 					continue
 				}
 				if err != nil {
-					return // the replica is dead
+					return // the replica was killed
 				}
 				acknowledged.Store(name, true)
 				if created.Add(1) == limit/2 {
@@ -67,7 +67,7 @@ func TestAQuotaBesideDeath(t *testing.T) {
 	select {
 	case <-half:
 	case <-t.Context().Done():
-		t.Fatal("half of them were never made")
+		t.Fatal("fewer than half of the objects were created")
 	}
 	replicas[2].Kill()
 	group.Wait()
@@ -81,20 +81,20 @@ func TestAQuotaBesideDeath(t *testing.T) {
 	}
 	acknowledged.Range(func(name, _ any) bool {
 		if !there[name.(string)] {
-			t.Errorf("%s was acknowledged and is not there", name)
+			t.Errorf("%s was acknowledged but does not exist", name)
 		}
 		return true
 	})
 	if len(there) > limit {
-		t.Errorf("%d were made, %d are allowed", len(there), limit)
+		t.Errorf("got %d objects, want at most %d", len(there), limit)
 	}
 	if q, err = quotas.Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	used := q.Status.Used["count/configmaps"]
-	// More were asked for than are allowed, so all of it is charged.
+	// More objects were requested than allowed, so the whole quota is charged.
 	if n := used.Value(); n != limit || n < int64(len(there)) {
-		t.Errorf("%d are charged, %d are there, %d are allowed", n, len(there), limit)
+		t.Errorf("got %d charged for %d objects, want %d", n, len(there), limit)
 	}
-	t.Logf("%d made, %d acknowledged, %d charged", len(there), created.Load(), used.Value())
+	t.Logf("%d created, %d acknowledged, %d charged", len(there), created.Load(), used.Value())
 }

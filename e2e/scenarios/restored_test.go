@@ -28,15 +28,15 @@ import (
 const (
 	restoredReplicas = 3
 	restoredPatience = 90 * time.Second
-	// mapsPrefix is where etcd has the config maps of the test.
+	// mapsPrefix is the prefix of the test's ConfigMaps in etcd.
 	mapsPrefix = "/registry/configmaps/default/"
 )
 
-// TestRestoredUnderReplicas restores etcd from a backup under running API servers
-// which follow one stream of changes, as an administrator in need does: without a
-// word to them, without a greater revision and with the same cluster id. Each shows
-// what etcd holds then, and nothing of what is lost; so do informers.
-func TestRestoredUnderReplicas(t *testing.T) {
+// TestReplicasFollowRestoredStore restores etcd from a backup under running API servers that follow
+// one stream of changes. As in an emergency, they are not notified, the revision does not increase
+// and the cluster ID stays the same. Each must serve the restored state without the lost objects,
+// and so must informers.
+func TestReplicasFollowRestoredStore(t *testing.T) {
 	t.Parallel()
 	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
 	flags := harness.WithFlags("--nats-servers=nats://"+nats.Addr, "--cluster-id=restored")
@@ -51,8 +51,8 @@ func TestRestoredUnderReplicas(t *testing.T) {
 	}
 	for round, c := range []struct {
 		name string
-		// passed: before anybody can look, the store has more revisions again than it
-		// had before.
+		// passed writes to the restored store until its revision exceeds the old one, before any
+		// client reads it.
 		passed bool
 	}{
 		{"behind", false},
@@ -63,7 +63,7 @@ func TestRestoredUnderReplicas(t *testing.T) {
 	}
 }
 
-// restored is an etcd that goes back, and those who live on it.
+// restored is an etcd that is restored, and its readers.
 type restored struct {
 	*testing.T
 	etcd     *harness.Etcd
@@ -71,7 +71,7 @@ type restored struct {
 	replicas []*storeReader
 }
 
-// storeReader is a replica, seen by a client and an informer.
+// storeReader is a replica with a client and an informer.
 type storeReader struct {
 	name   string
 	client *kubernetes.Clientset
@@ -85,7 +85,7 @@ func (r *restored) follow(name string, c *kubernetes.Clientset) *storeReader {
 	ctx, cancel := context.WithCancel(context.Background())
 	factory.Start(ctx.Done())
 	r.Cleanup(func() {
-		cancel() // first: Shutdown waits for the informers
+		cancel() // before Shutdown, which waits for the informers
 		factory.Shutdown()
 	})
 	return &storeReader{name: name, client: c, store: informer.GetStore()}
@@ -134,16 +134,16 @@ func (r *restored) round(n int, name string, passed bool) {
 	for _, reader := range r.replicas {
 		maps := reader.client.CoreV1().ConfigMaps("default")
 		if _, err := maps.Get(r.Context(), lost+"-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			r.Errorf("%s: what is lost: %v", reader.name, err)
+			r.Errorf("%s: lost object: got %v", reader.name, err)
 		}
 		for _, m := range []string{kept, removed} {
 			if got, err := maps.Get(r.Context(), m, metav1.GetOptions{}); err != nil || got.Data["value"] != "saved" {
-				r.Errorf("%s: what was saved: %v, %v", reader.name, got, err)
+				r.Errorf("%s: saved object: got %v, %v", reader.name, got, err)
 			}
 		}
 		for i := range r.replicas {
 			if _, err := maps.Get(r.Context(), created(n, i), metav1.GetOptions{}); err != nil {
-				r.Errorf("%s: what was created since: %v", reader.name, err)
+				r.Errorf("%s: object created since: %v", reader.name, err)
 			}
 		}
 		if _, err := reader.client.RESTClient().Get().AbsPath("/readyz").DoRaw(r.Context()); err != nil {
@@ -152,7 +152,7 @@ func (r *restored) round(n int, name string, passed bool) {
 	}
 }
 
-// restore puts an etcd that holds what was saved in the place of the one that runs.
+// restore replaces the running etcd by one with the saved data.
 func (r *restored) restore(file string, passed bool) {
 	r.Helper()
 	members, err := r.client.MemberList(r.Context())
@@ -177,12 +177,12 @@ func (r *restored) restore(file string, passed bool) {
 	}
 	r.etcd.StartOn(data)
 	if again, err := r.client.Status(r.Context(), r.etcd.Endpoint); err != nil || again.Header.ClusterId != status.Header.ClusterId {
-		r.Errorf("the cluster was %v, and is %v, %v", status.Header, again, err)
+		r.Errorf("cluster: got %[2]v, want %[1]v, %[3]v", status.Header, again, err)
 	}
 }
 
-// pass writes to an etcd, where nobody sees it, until it is beyond a revision. What is
-// stored is written once more, so that it gets other versions.
+// pass writes to an etcd that has no other client until it is beyond a revision. Stored objects are
+// written again, so that they get other versions.
 func (r *restored) pass(data string, revision int64) {
 	r.Helper()
 	etcd := harness.StartEtcd(r.T, "--data-dir="+data)
@@ -201,13 +201,13 @@ func (r *restored) pass(data string, revision int64) {
 		}
 	}
 	if err := etcd.Stop(); err != nil {
-		r.Logf("etcd ended with %v", err) // it ends itself by the signal
+		r.Logf("etcd ended with %v", err) // it exits by the signal
 	}
 }
 
 func created(round, replica int) string { return fmt.Sprintf("created-%d-%d", round, replica) }
 
-// create creates something through each replica, however often it has to be tried.
+// create creates an object through each replica and retries until it succeeds.
 func (r *restored) create(round int) {
 	r.Helper()
 	var all sync.WaitGroup
@@ -228,7 +228,7 @@ func (r *restored) create(round int) {
 	all.Wait()
 }
 
-// ended reads a watch, which has to end, by an error that sends its client to list.
+// ended reads a watch, which must end with an error that makes its client list.
 func (r *restored) ended(name string, w watch.Interface) {
 	r.Helper()
 	defer w.Stop()
@@ -248,13 +248,13 @@ func (r *restored) ended(name string, w watch.Interface) {
 				return
 			}
 		case <-deadline.C:
-			r.Errorf("%s: a watch goes on", name)
+			r.Errorf("%s: a watch did not end", name)
 			return
 		}
 	}
 }
 
-// agree waits until all show what etcd holds.
+// agree waits until all readers have the state of etcd.
 func (r *restored) agree(when string) {
 	r.Helper()
 	harness.Eventually(r.T, restoredPatience, when, func() error {
@@ -278,7 +278,7 @@ func (r *restored) agree(when string) {
 	})
 }
 
-// shows compares names and versions with what a replica and its informer show.
+// shows compares names and versions with those of a replica and its informer.
 func (s *storeReader) shows(ctx context.Context, want map[string]string) error {
 	for _, version := range []string{"", "0"} {
 		list, err := s.client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{ResourceVersion: version})
@@ -290,7 +290,7 @@ func (s *storeReader) shows(ctx context.Context, want map[string]string) error {
 			got[m.Name] = m.ResourceVersion
 		}
 		if !maps.Equal(got, want) {
-			return fmt.Errorf("the list at %q is %v, want %v", version, got, want)
+			return fmt.Errorf("list at %q: got %v, want %v", version, got, want)
 		}
 	}
 	got := map[string]string{}
@@ -299,7 +299,7 @@ func (s *storeReader) shows(ctx context.Context, want map[string]string) error {
 		got[m.Name] = m.ResourceVersion
 	}
 	if !maps.Equal(got, want) {
-		return fmt.Errorf("the informer has %v, want %v", got, want)
+		return fmt.Errorf("informer: got %v, want %v", got, want)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestSuiteIsSecured knocks at every door of the suite as `make up` runs it, with
-// every certificate that there is, and looks for secrets where none belong.
+// TestSuiteIsSecured connects to every port of the suite as `make up` runs it, with every
+// certificate, and searches logs and metrics for secrets.
 func TestSuiteIsSecured(t *testing.T) {
 	t.Parallel()
 	bin, dir := binDir(t), t.TempDir()
@@ -23,7 +23,7 @@ func TestSuiteIsSecured(t *testing.T) {
 	port := harness.FreePorts(t, suiteSize)
 	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(port))
 	said(t, supervisor, "all services are ready")
-	k := &knocker{t: t, certs: filepath.Join(dir, "certs"), first: port}
+	k := &requester{t: t, certs: filepath.Join(dir, "certs"), first: port}
 	const (
 		api       = 0
 		reviewer  = 1
@@ -36,10 +36,10 @@ func TestSuiteIsSecured(t *testing.T) {
 		path    string
 		want    int
 	}{
-		// Nobody in particular.
+		// Anonymous.
 		{"", api, "/livez", 200}, {"", api, "/readyz", 200}, {"", api, "/healthz", 200}, {"", api, "/version", 200},
 		{"", api, "/metrics", 403}, {"", api, "/api", 403}, {"", api, "/debug/pprof/", 403}, {"", api, "/api/v1/namespaces", 403},
-		// The suite's own, each with what it needs alone.
+		// The suite's services, each with only the rights that it needs.
 		{"tokencleaner/tokencleaner-client", api, "/api/v1/namespaces/kube-system/secrets", 200},
 		{"tokencleaner/tokencleaner-client", api, "/api/v1/namespaces/default/secrets", 403},
 		{"tokencleaner/tokencleaner-client", api, "/metrics", 403},
@@ -57,47 +57,47 @@ func TestSuiteIsSecured(t *testing.T) {
 		{"admin/admin", api, "/api/v1/secrets", 200},
 		{"admin/admin", api, "/debug/pprof/", 200},
 		{"console/console-client", api, "/metrics", 200}, {"console/console-client", api, "/api/v1/pods", 403},
-		// The console shows itself to everybody, and the suite to who may read metrics.
+		// The console page is public. The state requires the right to read metrics.
 		{"", console, "/", 200}, {"", console, "/state", 401}, {"admin/admin", console, "/state", 200}, {"monitoring/monitoring", console, "/state", 200},
 		{"tokencleaner/tokencleaner-client", console, "/state", 403}, {"etcd/etcd", console, "/state", 401},
-		// Certificates for other doors are nobody's here.
+		// Certificates for other services are not accepted.
 		{"apiserver/apiserver-etcd-client", api, "/api", 401}, {"apiserver/apiserver-nats-client", api, "/api", 401},
 		{"apiserver/apiserver-kubelet-client", api, "/api", 401}, {"apiserver/apiserver-proxy-client", api, "/api", 401},
 		{"front-proxy/front-proxy-client", api, "/api", 401}, {"etcd/etcd", api, "/api", 401}, {"tokencleaner/tokencleaner", api, "/api", 401},
-		// The authorities answer the API server alone.
+		// The webhooks accept only the API server.
 		{"apiserver/apiserver-webhook-client", reviewer, "review", 200}, {"apiserver/apiserver-webhook-client", authority, "review", 200},
 		{"admin/admin", reviewer, "review", 401}, {"admin/admin", authority, "review", 401},
 		{"tokencleaner/tokencleaner-client", reviewer, "review", 401}, {"tokencleaner/tokencleaner-client", authority, "review", 401},
 		{"etcd/etcd", reviewer, "review", 401}, {"", reviewer, "review", 401}, {"", authority, "review", 401},
 	} {
-		if got := k.knock(c.who, c.service, c.path); got != c.want {
-			t.Errorf("%q at service %d, %s: %d, want %d", c.who, c.service, c.path, got, c.want)
+		if got := k.code(c.who, c.service, c.path); got != c.want {
+			t.Errorf("%q at service %d, %s: got %d, want %d", c.who, c.service, c.path, got, c.want)
 		}
 	}
 	for i := range suiteSize {
 		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 		if err == nil {
 			c.Close()
-			t.Errorf("service %d speaks %s", i, tls.VersionName(c.ConnectionState().Version))
+			t.Errorf("service %d accepts %s", i, tls.VersionName(c.ConnectionState().Version))
 		}
 	}
 	k.noSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
 }
 
-// knocker asks services as who a certificate says.
-type knocker struct {
+// requester sends requests to services with a certificate.
+type requester struct {
 	t     *testing.T
 	certs string
 	first int // port
 }
 
-func (k *knocker) knock(who string, service int, path string) int {
+func (k *requester) code(who string, service int, path string) int {
 	k.t.Helper()
-	code, _ := k.ask(who, service, path)
+	code, _ := k.request(who, service, path)
 	return code
 }
 
-func (k *knocker) ask(who string, service int, path string) (int, string) {
+func (k *requester) request(who string, service int, path string) (int, string) {
 	k.t.Helper()
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", who)}}
 	defer client.CloseIdleConnections()
@@ -125,9 +125,9 @@ func (k *knocker) ask(who string, service int, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// noSecrets uses a token, a wrong one, and a Secret, and looks for them in the
-// logs and metrics of all services.
-func (k *knocker) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
+// noSecrets uses a token, a wrong token and a Secret, and searches the logs and metrics of all
+// services for them.
+func (k *requester) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
 	k.t.Helper()
 	const wrong, hidden = "abcdef.0123456789wrong77", "hidden-7c1f0a93"
 	cli.Run(k.t, "create", "serviceaccount", "robot", "-n", "default")
@@ -146,23 +146,23 @@ func (k *knocker) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
 		}
 		resp.Body.Close()
 		if want := map[string]int{token: 200, wrong: 401}[bearer]; resp.StatusCode != want {
-			k.t.Errorf("with a token: %d, want %d", resp.StatusCode, want)
+			k.t.Errorf("with a token: got %d, want %d", resp.StatusCode, want)
 		}
 	}
 	_, signature, _ := strings.Cut(token[strings.Index(token, ".")+1:], ".")
 	places := map[string]string{"the log": supervisor.Log()}
 	for i := range suiteSize {
-		if code, text := k.ask("admin/admin", i, "/metrics"); code == http.StatusOK {
+		if code, text := k.request("admin/admin", i, "/metrics"); code == http.StatusOK {
 			places[fmt.Sprintf("metrics of service %d", i)] = text
 		}
 	}
 	if len(places) != suiteSize+1 {
-		k.t.Errorf("%d places looked at", len(places))
+		k.t.Errorf("got %d places to search", len(places))
 	}
 	for where, text := range places {
 		for what, secret := range map[string]string{"token": signature, "wrong token": wrong, "secret": hidden} {
 			if strings.Contains(text, secret) {
-				k.t.Errorf("%s has the %s", where, what)
+				k.t.Errorf("%s contains the %s", where, what)
 			}
 		}
 	}

@@ -25,8 +25,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestSemantics tries what the API promises to programs, through client-go, in
-// each wire format.
+// TestSemantics tests the API's guarantees for programs through client-go, in each wire format.
 func TestSemantics(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
@@ -57,7 +56,7 @@ func TestSemantics(t *testing.T) {
 	}
 }
 
-// subject is what a test works with: a namespace of its own.
+// subject is a client with its own namespace.
 type subject struct {
 	config *rest.Config
 	client kubernetes.Interface
@@ -74,7 +73,7 @@ func (s subject) create(t *testing.T, c *corev1.ConfigMap) *corev1.ConfigMap {
 	return made
 }
 
-// compareAndSwap counts with many writers, none of whose additions may be lost.
+// compareAndSwap counts with many writers. No addition may be lost.
 func compareAndSwap(t *testing.T, s subject) {
 	const writers, additions = 5, 8
 	old := s.create(t, configMap("counter", "0"))
@@ -98,17 +97,17 @@ func compareAndSwap(t *testing.T, s subject) {
 		t.Errorf("want %d, got %v, %v", writers*additions, c.Data, err)
 	}
 	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("an update of an old version: %v", err)
+		t.Errorf("update of an old version: got %v", err)
 	}
 	old.ResourceVersion = ""
 	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("an update without a version: %v", err)
+		t.Errorf("update without a version: got %v", err)
 	}
 	if _, err := s.maps.Create(t.Context(), configMap("counter", "0"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("create once more: %v", err)
+		t.Errorf("second create: got %v", err)
 	}
 	if _, err := s.maps.Update(t.Context(), configMap("nobody", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("update of nothing: %v", err)
+		t.Errorf("update of a missing object: got %v", err)
 	}
 }
 
@@ -140,7 +139,7 @@ func deleteOptions(t *testing.T, s subject) {
 		t.Errorf("delete with the right preconditions: %v", err)
 	}
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("delete once more: %v", err)
+		t.Errorf("second delete: got %v", err)
 	}
 	for policy, finalizer := range map[metav1.DeletionPropagation]string{
 		metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents, metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
@@ -150,7 +149,7 @@ func deleteOptions(t *testing.T, s subject) {
 		if err := s.maps.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 			t.Fatal(err)
 		}
-		// The garbage collector, which is not there, takes the finalizer off.
+		// A garbage collector would remove the finalizer; none runs here.
 		c, err := s.maps.Get(ctx, name, metav1.GetOptions{})
 		if err != nil || c.DeletionTimestamp == nil || len(c.Finalizers) != 1 || c.Finalizers[0] != finalizer {
 			t.Errorf("%s: %v, %v", policy, c, err)
@@ -158,7 +157,7 @@ func deleteOptions(t *testing.T, s subject) {
 	}
 	nonsense := metav1.DeletionPropagation("Sideways")
 	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
-		t.Errorf("an unknown policy: %v", err)
+		t.Errorf("unknown policy: got %v", err)
 	}
 }
 
@@ -176,22 +175,22 @@ func finalizers(t *testing.T, s subject) {
 	}
 	first := c.DeletionTimestamp.DeepCopy()
 	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete while it is being deleted: %v", err)
+		t.Errorf("delete during deletion: got %v", err)
 	}
 	c.Finalizers = append(c.Finalizers, "e2e.example.org/late")
 	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("a finalizer added while it is being deleted: %v", err)
+		t.Errorf("finalizer added during deletion: got %v", err)
 	}
 	c.Finalizers = c.Finalizers[1:2]
 	if c, err = s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil || !c.DeletionTimestamp.Equal(first) {
-		t.Fatalf("one finalizer off: %v, %v", c, err)
+		t.Fatalf("after one finalizer was removed: got %v, %v", c, err)
 	}
 	c.Finalizers = nil
 	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.maps.Get(ctx, "held", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after the last finalizer: %v", err)
+		t.Errorf("after the last finalizer: got %v", err)
 	}
 }
 
@@ -211,7 +210,7 @@ func deleteCollection(t *testing.T, s subject) {
 	}
 	for _, c := range list.Items {
 		if c.Labels["odd"] != "false" {
-			t.Errorf("%s is still there", c.Name)
+			t.Errorf("%s still exists", c.Name)
 		}
 	}
 }
@@ -223,7 +222,7 @@ func dryRun(t *testing.T, s subject) {
 		t.Errorf("create: %v, %v", c, err)
 	}
 	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("after a create for trial: %v", err)
+		t.Errorf("after a dry-run create: got %v", err)
 	}
 	real := s.create(t, configMap("a", "1"))
 	if c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all}); err != nil || c.Data["value"] != "2" {
@@ -233,10 +232,10 @@ func dryRun(t *testing.T, s subject) {
 		t.Errorf("delete: %v", err)
 	}
 	if c, err = s.maps.Get(ctx, "a", metav1.GetOptions{}); err != nil || !equality.Semantic.DeepEqual(c, real) {
-		t.Errorf("after trials: want %v, got %v, %v", real, c, err)
+		t.Errorf("after dry runs: want %v, got %v, %v", real, c, err)
 	}
 	if _, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("create of what is there: %v", err)
+		t.Errorf("create of an existing object: got %v", err)
 	}
 }
 
@@ -251,7 +250,7 @@ func generateName(t *testing.T, s subject) {
 	}
 }
 
-// pages reads a list in parts while it changes: the parts are of one version.
+// pages reads a list in chunks while objects change. All chunks have one version.
 func pages(t *testing.T, s subject) {
 	const objects = 53
 	ctx, want := t.Context(), map[string]string{}
@@ -269,15 +268,15 @@ func pages(t *testing.T, s subject) {
 			version = list.ResourceVersion
 		}
 		if list.ResourceVersion != version || len(list.Items) > 10 {
-			t.Errorf("a page of %d at version %s, the first was of %s", len(list.Items), list.ResourceVersion, version)
+			t.Errorf("page of %d items has version %s, want %s", len(list.Items), list.ResourceVersion, version)
 		}
 		if left := list.RemainingItemCount; list.Continue != "" && (left == nil || *left+int64(len(list.Items)+len(got)) != objects) {
-			t.Errorf("%v remain after %d", left, len(list.Items)+len(got))
+			t.Errorf("got %v remaining items after %d", left, len(list.Items)+len(got))
 		}
 		for _, c := range list.Items {
 			got[c.Name] = c.ResourceVersion
 		}
-		// What changes now is not for this list.
+		// Changes from now on must not appear in this list.
 		page++
 		if err := s.maps.Delete(ctx, fmt.Sprintf("p-%03d", objects-page), metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
@@ -293,7 +292,7 @@ func pages(t *testing.T, s subject) {
 		t.Error(err)
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a token of nonsense: %v", err)
+		t.Errorf("invalid continue token: got %v", err)
 	}
 }
 
@@ -317,11 +316,11 @@ func selectors(t *testing.T, s subject) {
 		}
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a field that cannot be selected: %v", err)
+		t.Errorf("unsupported field selector: got %v", err)
 	}
 }
 
-// next returns the next event that is no bookmark.
+// next returns the next event that is not a bookmark.
 func next(t *testing.T, w watch.Interface) watch.Event {
 	t.Helper()
 	limit := time.After(watchLimit)
@@ -335,12 +334,12 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 				return e
 			}
 		case <-limit:
-			t.Fatal("no event")
+			t.Fatal("got no event")
 		}
 	}
 }
 
-// watchChanges follows an object into and out of a selection, and resumes.
+// watchChanges follows an object into and out of a selection, and resumes the watch.
 func watchChanges(t *testing.T, s subject) {
 	ctx := t.Context()
 	list, err := s.maps.List(ctx, metav1.ListOptions{})
@@ -386,7 +385,7 @@ func watchChanges(t *testing.T, s subject) {
 	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || revision(t, c.ResourceVersion) <= revision(t, versions[3]) {
 		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
 	}
-	// A second watch goes on from the second event.
+	// A second watch resumes after the second event.
 	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: versions[1], LabelSelector: "on=yes"})
 	if err != nil {
 		t.Fatal(err)
@@ -399,7 +398,7 @@ func watchChanges(t *testing.T, s subject) {
 	}
 }
 
-// bookmarks come before a watch ends, with a version to go on from.
+// bookmarks checks that a bookmark with a version to resume at arrives before a watch ends.
 func bookmarks(t *testing.T, s subject) {
 	ctx, limit := t.Context(), int64(4)
 	w, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
@@ -413,7 +412,7 @@ func bookmarks(t *testing.T, s subject) {
 	for e := range w.ResultChan() {
 		o, ok := e.Object.(*corev1.ConfigMap)
 		if !ok {
-			t.Fatalf("event %v", e)
+			t.Fatalf("got event %v", e)
 		}
 		switch {
 		case e.Type == watch.Bookmark:
@@ -423,7 +422,7 @@ func bookmarks(t *testing.T, s subject) {
 		}
 	}
 	if !seen || last == nil || last.ResourceVersion == "" || last.Name != "" || last.Data != nil {
-		t.Fatalf("event seen: %v; last bookmark: %v", seen, last)
+		t.Fatalf("got event: %v; last bookmark: %v", seen, last)
 	}
 	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
 	if err != nil {
@@ -433,7 +432,7 @@ func bookmarks(t *testing.T, s subject) {
 	newer := s.create(t, configMap("b", "1"))
 	e := next(t, again)
 	if o, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
-		t.Errorf("after the bookmark: want the creation of b alone, got %v", e)
+		t.Errorf("after the bookmark: got %v, want only the creation of b", e)
 	}
 }
 
@@ -464,7 +463,7 @@ func listVersions(t *testing.T, s subject) {
 		}
 	}
 	if _, err := s.maps.List(ctx, metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
-		t.Errorf("a match without a version: %v", err)
+		t.Errorf("resourceVersionMatch without a version: got %v", err)
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestDataDirectoryTakenOver moves a control plane from the etcd within the
-// server to a stock etcd on the same directory, and back.
-func TestDataDirectoryTakenOver(t *testing.T) {
+// TestDataDirectoryIsCompatibleWithEtcd moves a control plane from the embedded etcd to a stock
+// etcd on the same data directory, and back.
+func TestDataDirectoryIsCompatibleWithEtcd(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	embedded := harness.StartServer(t, harness.WithFlags("--data-dir="+dir))
-	const objects = 200 // more than etcd keeps in memory of its log
+	const objects = 200 // more than etcd keeps of its log in memory
 	want := map[string]corev1.ConfigMap{}
 	add := func(s *harness.Server, from string) {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestDataDirectoryTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := etcd.Stop(); err != nil {
-		t.Logf("etcd ended with %v", err) // it ends itself by the signal
+		t.Logf("etcd ended with %v", err) // it exits by the signal
 	}
 	embedded.Start()
 	check(embedded, "back again")

@@ -11,17 +11,17 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// longEnv switches on what takes minutes.
+// longEnv enables tests that take minutes.
 const longEnv = "BINNACLE_LONG"
 
-// TestControllerRuntimeSuites runs controller-runtime's own tests, out of its
-// module, against our server.
+// TestControllerRuntimeSuites runs controller-runtime's own tests, from its module, with the API
+// server.
 func TestControllerRuntimeSuites(t *testing.T) {
 	if os.Getenv(longEnv) == "" {
 		t.Skip(longEnv + " is not set")
 	}
 	dir, modDir := assets(t), t.TempDir()
-	// The tests need modules that this one does not: they go into a copy.
+	// The tests need other modules than this one. A copy has them in its go.mod.
 	for _, name := range []string{"go.mod", "go.sum"} {
 		raw, err := os.ReadFile(filepath.Join("..", name))
 		if err != nil {
@@ -31,7 +31,7 @@ func TestControllerRuntimeSuites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Those of client/apiutil download servers, which needs more than a module proxy.
+	// The tests of client/apiutil download servers, which need more than a module proxy.
 	const module = "sigs.k8s.io/controller-runtime/pkg/"
 	for _, suite := range []string{
 		"envtest", "client", "client/config", "cluster", "builder", "cache", "controller",
@@ -57,7 +57,7 @@ func TestControllerRuntimeSuites(t *testing.T) {
 	}
 }
 
-// What Ginkgo says at the end of a suite.
+// Lines at the end of a Ginkgo suite.
 var (
 	summary = regexp.MustCompile(`(?m)^(Ran \d+ of .*|(FAIL|SUCCESS)! -- .*)$`)
 	failed  = regexp.MustCompile(`(?m)^ *\[(FAIL|PANICKED!|TIMEDOUT)\].*\n.*$`)

@@ -24,14 +24,14 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// hookServer is a webhook that allows everything, and hangs at /hang.
+// hookServer is a webhook that allows everything. Requests to /hang get no response.
 type hookServer struct {
 	addr  string
 	asked atomic.Int64
 	stop  func()
 }
 
-// serveHook starts one, at an address unless that is empty, with a certificate of pki.
+// serveHook starts a webhook with a certificate of pki, at addr unless that is empty.
 func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 	t.Helper()
 	pair := pki.Serving("hook")
@@ -53,7 +53,7 @@ func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var review struct{ Request struct{ UID string } }
 			if json.NewDecoder(r.Body).Decode(&review) != nil {
-				return // the server that asks looks at nothing but answers
+				return // the API server reads only the response
 			}
 			h.asked.Add(1)
 			if r.URL.Path == "/hang" {
@@ -86,7 +86,7 @@ func bundle(t *testing.T, pki *harness.PKI) []byte {
 	return ca
 }
 
-// newHook is a validating webhook for new config maps.
+// newHook returns a validating webhook for new ConfigMaps.
 func newHook(name, url string, ca []byte, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
 	none, second := admissionv1.SideEffectClassNone, int32(2)
 	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
@@ -96,7 +96,7 @@ func newHook(name, url string, ca []byte, policy admissionv1.FailurePolicyType) 
 	}}}
 }
 
-// hooked makes config maps that nobody keeps.
+// hooked creates ConfigMaps in dry runs.
 type hooked struct {
 	t *testing.T
 	c kubernetes.Interface
@@ -123,9 +123,9 @@ func (w *hooked) configure(c *admissionv1.ValidatingWebhookConfiguration) (remov
 	}
 }
 
-// TestWebhookServers: what becomes of the certificates and the lives of a webhook's
-// server counts for the requests that follow, and for no others.
-func TestWebhookServers(t *testing.T) {
+// TestWebhookServerChangesTakeEffect replaces the certificate of a webhook server and stops and
+// restarts it. Each change affects only later requests.
+func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	w := &hooked{t: t, c: server.Client()}
@@ -134,16 +134,16 @@ func TestWebhookServers(t *testing.T) {
 	hook := serveHook(t, first, "")
 	remove := w.configure(newHook("rotated", "https://"+hook.addr+"/", bundle(t, first), admissionv1.Fail))
 	if err := w.write(); err != nil {
-		t.Errorf("with the first certificate: %v", err)
+		t.Errorf("with the first certificate: got %v", err)
 	}
 	hook.stop()
 	hook = serveHook(t, second, hook.addr)
 	err := w.write()
-	if err != nil && strings.Contains(err.Error(), "broken pipe") { // on what is left of the connection to the first one
+	if err != nil && strings.Contains(err.Error(), "broken pipe") { // on the old connection
 		err = w.write()
 	}
 	if err == nil || !strings.Contains(err.Error(), "x509") {
-		t.Errorf("with a certificate of another authority: %v", err)
+		t.Errorf("with a certificate of another CA: got %v", err)
 	}
 	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(t, second)}})
 	if err != nil {
@@ -153,31 +153,31 @@ func TestWebhookServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := w.write(); err != nil {
-		t.Errorf("with the second bundle: %v", err)
+		t.Errorf("with the second CA bundle: got %v", err)
 	}
 
-	hook.stop() // it crashes
+	hook.stop() // simulates a crash
 	var last error
 	later := false
-	for range 4 + 4 { // the first may be sent on what is left of its connections, which is another failure
+	for range 4 + 4 { // the first ones may use old connections and fail differently
 		if last = w.write(); !later {
 			_, later = apierrors.SuggestsClientDelay(last)
 		}
 	}
 	if _, still := apierrors.SuggestsClientDelay(last); !later || !still || !strings.Contains(last.Error(), "connection refused") {
-		t.Errorf("while it is gone: %v", last)
+		t.Errorf("while the webhook is down: got %v", last)
 	}
 	if _, err := w.c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("reads while it is gone: %v", err)
+		t.Errorf("reads while the webhook is down: got %v", err)
 	}
 	hook = serveHook(t, second, hook.addr)
-	harness.Eventually(t, time.Minute, "writes when it is back", w.write)
+	harness.Eventually(t, time.Minute, "writes after the restart", w.write)
 	remove()
 
 	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
 		remove := w.configure(newHook("hangs", "https://"+hook.addr+"/hang", bundle(t, second), policy))
 		if err := w.write(); (err == nil) != passes || err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
-			t.Errorf("it hangs, %s: %v", policy, err)
+			t.Errorf("hanging webhook, %s: got %v", policy, err)
 		}
 		remove()
 	}
@@ -188,14 +188,14 @@ func TestWebhookServers(t *testing.T) {
 	}
 	before := hook.asked.Load()
 	if err := w.write(); err != nil || hook.asked.Load()-before != many {
-		t.Errorf("%d webhooks: %v, asked %d times", many, err, hook.asked.Load()-before)
+		t.Errorf("%d webhooks: got %v and %d calls", many, err, hook.asked.Load()-before)
 	}
 }
 
-// TestNobodyIsLockedOut: the webhooks of a cluster are configured for nearly
-// everything, and nothing of it runs, as after a cut of power. The server starts and
-// serves, says what is wrong, and an administrator can mend it.
-func TestNobodyIsLockedOut(t *testing.T) {
+// TestUnreachableWebhooksDoNotPreventRepair configures webhooks for nearly everything, of which
+// none runs, as after a power failure. The server must start, serve reads and log the cause, and an
+// administrator must be able to remove the configurations.
+func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	c := server.Client()
@@ -204,7 +204,7 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	rules := func(groups, resources []string) []admissionv1.RuleWithOperations {
 		return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"}, Rule: admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources}}}
 	}
-	// A service that exists, without endpoints, and one that does not.
+	// One service exists without endpoints, the other does not exist.
 	makeNamespace(t, c, "kueue-system")
 	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
 		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}, CABundle: bundle(t, server.PKI)}
@@ -228,17 +228,17 @@ func TestNobodyIsLockedOut(t *testing.T) {
 	}
 	server.Restart() // waits until it is ready
 	if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("reads: %v", err)
+		t.Errorf("reads: got %v", err)
 	}
-	for range 3 { // the next ones are refused without asking, and clients try those again
+	for range 3 { // the circuit breaker rejects the next ones, and clients retry those
 		var status *apierrors.StatusError
 		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
 		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "mpod.kb.io") {
-			t.Errorf("a write: %v", err)
+			t.Errorf("write: got %v", err)
 		}
 	}
-	// One line says what is wrong; it is written beside the requests.
-	harness.Eventually(t, time.Minute, "the log names the configuration", func() error {
+	// One line names the cause. It is logged asynchronously.
+	harness.Eventually(t, time.Minute, "the configuration in the log", func() error {
 		lines := 0
 		for line := range strings.Lines(server.Log()) {
 			if strings.Contains(line, "admission webhook is not called until it can be reached again") && strings.Contains(line, "kueue-mutating-webhook-configuration") {
@@ -246,17 +246,17 @@ func TestNobodyIsLockedOut(t *testing.T) {
 			}
 		}
 		if lines != 1 {
-			return fmt.Errorf("%d lines", lines)
+			return fmt.Errorf("got %d lines", lines)
 		}
 		return nil
 	})
 	if err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(), "kueue-mutating-webhook-configuration", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("mending: %v", err)
+		t.Errorf("repair: %v", err)
 	}
 	if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), "cert-manager-webhook", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("mending: %v", err)
+		t.Errorf("repair: %v", err)
 	}
 	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {
-		t.Errorf("when it is mended: %v", err)
+		t.Errorf("after the repair: got %v", err)
 	}
 }

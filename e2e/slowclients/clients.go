@@ -108,8 +108,8 @@ func (c *goClient) do(ctx context.Context, method, path string, body []byte) (*h
 	return resp, err
 }
 
-// connect makes the connection that later requests share: net/http makes one for each request that comes
-// before it knows that the server speaks HTTP/2.
+// connect opens the connection that later requests share. Without it net/http would open one for
+// each request that it sends before it knows that the server supports HTTP/2.
 func (c *goClient) connect(ctx context.Context) error {
 	resp, err := c.do(ctx, "GET", "/version", nil)
 	if err != nil {

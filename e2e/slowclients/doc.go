@@ -1,11 +1,12 @@
 // Package slowclients reads and writes through slow connections to a real server. No client that
-// keeps reading may be cut.
+// keeps reading may be disconnected.
 //
-// A link is a TCP proxy with small kernel buffers that passes a number of bytes a second, in each
-// direction. A cell is one combination of a rate, a client and a workload, with a link of its own.
-// The table shows the server of package h2 ("ours") beside net/http's ("standard"), if the server
+// A link is a TCP proxy with small kernel buffers that passes a number of bytes per second in each
+// direction. A cell is one combination of a rate, a client and a workload, with its own link. The
+// table shows the server of package h2 ("ours") beside that of net/http ("standard"), if the server
 // has the flag that selects it.
 //
-// Cells run side by side, because they wait for their links. The short form has a few cells. BINNACLE_SLOWCLIENTS=long runs all; BINNACLE_SLOWCLIENTS_ONLY is a regular expression of
-// cells, such as "260 KB/s".
+// Cells run concurrently, because they wait for their links. The short form has a few cells.
+// BINNACLE_SLOWCLIENTS=long runs all. BINNACLE_SLOWCLIENTS_ONLY is a regular expression that
+// selects cells, such as "260 KB/s".
 package slowclients

@@ -15,15 +15,15 @@ import (
 const (
 	// kernelBuffer is the size of the send and receive buffers of a link's sockets, in bytes.
 	kernelBuffer = 16 << 10
-	// segment is the size of TCP segments, as in a network. Those of the loopback interface are larger than the
-	// buffers, so that TCP would wait for its timers.
+	// segment is the size of TCP segments, as in a network. Segments of the loopback interface are
+	// larger than the buffers, so that TCP would wait for its timers.
 	segment = 1400
-	// partsPerSecond is how often a link passes something.
+	// partsPerSecond is the number of parts that a link passes per second.
 	partsPerSecond = 50
 )
 
-// link is a TCP proxy of a server that passes a limited number of bytes a second in each direction,
-// over all its connections.
+// link is a TCP proxy of a server that passes a limited number of bytes per second in each
+// direction over all its connections.
 type link struct {
 	addr     string
 	target   string
@@ -31,7 +31,7 @@ type link struct {
 	conns    atomic.Int64 // connections that clients have made
 }
 
-// startLink starts a link of rate bytes a second, which ends with the test.
+// startLink starts a link with a rate in bytes per second, which ends with the test.
 func startLink(t testing.TB, target string, rate int) *link {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func (l *link) serve(ctx context.Context, client net.Conn) {
 
 // pace limits what passes in one direction.
 type pace struct {
-	rate int // bytes a second
+	rate int // bytes per second
 	mu   sync.Mutex
 	next time.Time // when the next part may pass
 }
@@ -121,7 +121,7 @@ func (p *pace) pass(to, from net.Conn) {
 	}
 }
 
-// wait takes the time of n bytes on the link.
+// wait blocks as long as n bytes take on the link.
 func (p *pace) wait(n int) {
 	p.mu.Lock()
 	now := time.Now()

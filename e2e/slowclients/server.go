@@ -77,7 +77,7 @@ func startServer(t testing.TB, cells []*cell, flags ...string) *server {
 	return s
 }
 
-// create makes an object of a cell and returns its resource version.
+// create creates an object of a cell and returns its resource version.
 func (s *server) create(ctx context.Context, namespace, name, cell string, data []byte) (string, error) {
 	return s.createObject(ctx, namespace, configMap(name, map[string]string{"cell": cell}, len(data)))
 }

@@ -15,10 +15,11 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// spare is how much longer than its bytes take a cell may take. Only a hanging server reaches it.
-const spare = 3 * time.Minute
+// extraTime is the time that a cell may take beyond the transfer of its bytes. Only a hanging
+// server reaches it.
+const extraTime = 3 * time.Minute
 
-// shortCells take half a minute each, longer than the timeouts of the server.
+// shortCells returns cells of half a minute each, which is longer than the timeouts of the server.
 func shortCells() []*cell {
 	const take = 35 * time.Second
 	return []*cell{
@@ -32,8 +33,8 @@ func shortCells() []*cell {
 	}
 }
 
-// longCells are all combinations. A list of 4 MB fits into the kernel's buffers, which takes minutes
-// to pass on the slowest link.
+// longCells returns all combinations. A single list has at least 4 MB, which exceeds the kernel's
+// buffers and takes minutes on the slowest link.
 func longCells() (cells []*cell) {
 	for _, rate := range []int{30_000, 60_000, 110_000, 260_000, 800_000} {
 		for i := range kinds {
@@ -52,7 +53,7 @@ func longCells() (cells []*cell) {
 	return cells
 }
 
-// selected are the cells of the form that the environment asks for.
+// selected returns the cells of the form that the environment selects.
 func selected(t *testing.T) (cells []*cell) {
 	all := shortCells()
 	if os.Getenv("BINNACLE_SLOWCLIENTS") == "long" {
@@ -67,7 +68,7 @@ func selected(t *testing.T) (cells []*cell) {
 		switch {
 		case !only.MatchString(c.String()):
 		case noCurl != nil && strings.HasPrefix(c.kind.name, "curl"):
-			t.Logf("%s is left out: %v", c, noCurl)
+			t.Logf("skipping %s: %v", c, noCurl)
 		default:
 			cells = append(cells, c)
 		}
@@ -75,7 +76,7 @@ func selected(t *testing.T) (cells []*cell) {
 	return cells
 }
 
-// outcome is what became of a cell.
+// outcome is the result of a cell.
 type outcome struct {
 	err   error
 	took  time.Duration
@@ -90,7 +91,7 @@ func (o outcome) String() string {
 	return text
 }
 
-// TestSlowClients runs the cells and prints the table. Each has to complete.
+// TestSlowClients runs the cells and prints the table. Each cell must complete.
 func TestSlowClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
@@ -102,14 +103,14 @@ func TestSlowClients(t *testing.T) {
 	if hasStandard(t) {
 		columns, flags["standard"] = append(columns, "standard"), []string{standardFlag + "=standard"}
 	} else {
-		t.Logf("no column of net/http: the server has no %s", standardFlag)
+		t.Logf("no column for net/http: the server has no flag %s", standardFlag)
 	}
 	outcomes := map[string][]outcome{}
 	for _, column := range columns {
 		s := startServer(t, cells, append(flags[column], "--feature-gates=WatchList=true")...)
 		outcomes[column] = runCells(t, s, cells)
 		if err := s.Stop(); err != nil {
-			t.Errorf("%s: the server does not end: %v", column, err)
+			t.Errorf("%s: stop the server: %v", column, err)
 		}
 	}
 	var b strings.Builder
@@ -124,7 +125,7 @@ func TestSlowClients(t *testing.T) {
 				t.Errorf("%s, %s: %v", column, c, o)
 			}
 			if c.kind.multiplexed && o.err == nil && o.conns != 1 {
-				t.Errorf("%s, %s: the client made %d connections", column, c, o.conns)
+				t.Errorf("%s, %s: got %d connections, want 1", column, c, o.conns)
 			}
 		}
 		fmt.Fprintln(table)
@@ -133,24 +134,24 @@ func TestSlowClients(t *testing.T) {
 	t.Logf("\n%s", &b)
 }
 
-// mostBytes is what the links that are in use at a time may pass a second. More is work for the CPU, whose
-// delays look like those of the links.
-const mostBytes = 2_500_000
+// maxBytesPerSecond bounds the total rate of the links in use. At higher rates CPU delays would
+// look like those of the links.
+const maxBytesPerSecond = 2_500_000
 
-// runCells runs cells side by side, because each waits for its link.
+// runCells runs cells concurrently, because each waits for its link.
 func runCells(t *testing.T, s *server, cells []*cell) []outcome {
 	outcomes := make([]outcome, len(cells))
 	var all sync.WaitGroup
-	room := semaphore.NewWeighted(mostBytes)
+	limit := semaphore.NewWeighted(maxBytesPerSecond)
 	for i, c := range cells {
-		if err := room.Acquire(t.Context(), int64(c.rate)); err != nil {
+		if err := limit.Acquire(t.Context(), int64(c.rate)); err != nil {
 			t.Fatal(err)
 		}
 		l := startLink(t, s.addr, c.rate)
 		r := &run{c, c.kind.start(t, s.Server, l), s, fmt.Sprintf("cell-%d", i)}
 		all.Go(func() {
-			defer room.Release(int64(c.rate))
-			ctx, cancel := context.WithTimeout(t.Context(), c.time+spare)
+			defer limit.Release(int64(c.rate))
+			ctx, cancel := context.WithTimeout(t.Context(), c.time+extraTime)
 			defer cancel()
 			start := time.Now()
 			err := r.client.connect(ctx)

@@ -15,25 +15,25 @@ import (
 const (
 	// smallObject and largeObject are about the size of one ConfigMap in a list, in bytes.
 	smallObject, largeObject = 10 << 10, 100 << 10
-	// uploadSize is the size of an object that is created, just below the limit of ConfigMaps.
+	// uploadSize is the size of a created object, just below the limit of ConfigMaps.
 	uploadSize = 1000 << 10
-	// watchers is how many watches run beside lists.
+	// watchers is the number of watches beside lists.
 	watchers = 3
 )
 
 // cell is one combination of a rate, a client and a workload.
 type cell struct {
-	rate     int // bytes a second
+	rate     int // bytes per second
 	kind     *kind
 	workload *workload
-	time     time.Duration // that its bytes take on the link, about
+	time     time.Duration // transfer time of its bytes on the link
 }
 
 func (c *cell) String() string {
 	return fmt.Sprintf("%d KB/s, %s, %s", c.rate/1000, c.kind.name, c.workload.name)
 }
 
-// bytes is how many bytes pass during the time of the cell.
+// bytes returns the number of bytes that pass during the time of the cell.
 func (c *cell) bytes() int { return int(c.time.Seconds() * float64(c.rate)) }
 
 // run is a cell that runs against a server.
@@ -41,10 +41,10 @@ type run struct {
 	*cell
 	client client
 	server *server
-	id     string // of the objects that it makes
+	id     string // prefix of its objects' names
 }
 
-// workload is what a client does. Its error says what is not complete.
+// workload is the work of a client. Its error says what is incomplete.
 type workload struct {
 	name string
 	run  func(context.Context, *run) error
@@ -60,7 +60,7 @@ var (
 	uploads     = &workload{"upload", runUpload, false}
 )
 
-// lists reads n lists at a time, which together have the bytes of the cell.
+// lists reads n lists concurrently. Together they have the bytes of the cell.
 func (r *run) lists(ctx context.Context, n int) error {
 	namespace, items := "small", r.bytes()/n/smallObject
 	if n == 1 {
@@ -80,7 +80,7 @@ func (r *run) lists(ctx context.Context, n int) error {
 			got, err = countItems(body)
 		}
 		if err == nil && got != items {
-			err = fmt.Errorf("a list of %d items, want %d", got, items)
+			err = fmt.Errorf("list: got %d items, want %d", got, items)
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -96,8 +96,8 @@ func (r *run) lists(ctx context.Context, n int) error {
 	return nil
 }
 
-// listsAndWatches reads lists while watches on the same connection wait. Each watch has to show
-// an object that is created before the lists end, and one that is created afterwards.
+// listsAndWatches reads lists while watches on the same connection wait. Each watch must deliver an
+// object that is created during the lists, and one that is created after them.
 func listsAndWatches(ctx context.Context, r *run) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,7 +164,7 @@ func initialEvents(ctx context.Context, r *run) error {
 	return nil
 }
 
-// runUpload creates an object as large as the cell has bytes, at most uploadSize.
+// runUpload creates an object as large as the cell's bytes, at most uploadSize.
 func runUpload(ctx context.Context, r *run) error {
 	return r.client.upload(ctx, configMaps("uploads"), configMap(r.id, nil, min(r.bytes(), uploadSize)))
 }
@@ -178,7 +178,7 @@ func configMap(name string, labels map[string]string, size int) []byte {
 		"data": map[string]string{"text": string(bytes.Repeat([]byte("0123456789abcdef"), size/16))},
 	})
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // cannot happen for strings
 	}
 	return b
 }

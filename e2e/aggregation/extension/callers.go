@@ -18,20 +18,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// callers knows who calls, by what the API server publishes.
+// callers identifies and authorizes callers with the configuration that the API server publishes.
 type callers struct {
 	api    kubernetes.Interface
 	policy atomic.Pointer[policy]
 }
 
-// policy is what is published.
+// policy is the published configuration.
 type policy struct {
 	cas                    *x509.CertPool
 	names                  []string
 	user, group, extraFrom []string
 }
 
-// caller is a user in the words of the API server.
+// caller is the user of a request.
 type caller struct {
 	name   string
 	groups []string
@@ -40,7 +40,7 @@ type caller struct {
 
 var errUnknown = errors.New("the caller is unknown")
 
-// follow reads what is published until ctx ends.
+// follow reads the configuration every second until ctx ends.
 func (c *callers) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		if p, err := c.read(ctx); err != nil {
@@ -64,7 +64,7 @@ func (c *callers) read(ctx context.Context) (*policy, error) {
 	}
 	p := &policy{cas: x509.NewCertPool()}
 	if !p.cas.AppendCertsFromPEM([]byte(cm.Data["requestheader-client-ca-file"])) {
-		return nil, errors.New("no authority is published")
+		return nil, errors.New("no CA is published")
 	}
 	for key, into := range map[string]*[]string{
 		"requestheader-allowed-names": &p.names, "requestheader-username-headers": &p.user,
@@ -77,7 +77,7 @@ func (c *callers) read(ctx context.Context) (*policy, error) {
 	return p, nil
 }
 
-// identify finds out on whose behalf the API server calls; nobody else may.
+// identify returns the user on whose behalf the API server calls. Other clients are rejected.
 func (c *callers) identify(r *http.Request) (*caller, error) {
 	p := c.policy.Load()
 	if p == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -117,7 +117,7 @@ func (c *callers) identify(r *http.Request) (*caller, error) {
 	return u, nil
 }
 
-// may asks the API server whether a caller may do something.
+// may returns an error unless the API server allows the caller's request.
 func (c *callers) may(ctx context.Context, u *caller, what authorizationv1.SubjectAccessReviewSpec) error {
 	what.User, what.Groups, what.Extra = u.name, u.groups, u.extra
 	answer, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: what}, metav1.CreateOptions{})
@@ -125,7 +125,7 @@ func (c *callers) may(ctx context.Context, u *caller, what authorizationv1.Subje
 		return err
 	}
 	if !answer.Status.Allowed {
-		return errors.New(u.name + " may not: " + answer.Status.Reason)
+		return errors.New(u.name + " is not allowed: " + answer.Status.Reason)
 	}
 	return nil
 }

@@ -1,9 +1,9 @@
-// Command extension is a small extension server, made as those that people write:
-// it knows its callers by what the API server publishes in
-// kube-system/extension-apiserver-authentication, and asks it what they may.
+// Command extension is a small extension server. Like a typical one, it identifies its callers by
+// the configuration in kube-system/extension-apiserver-authentication and authorizes them through
+// the API server.
 //
-// It serves widgets (ext.example.com/v1), which it keeps in memory, and the paths that
-// kubectl top asks (metrics.k8s.io/v1beta1).
+// It serves widgets (ext.example.com/v1) from memory, and the paths that kubectl top uses
+// (metrics.k8s.io/v1beta1).
 package main
 
 import (
@@ -22,10 +22,10 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:8443", "where to listen")
-	cert := flag.String("cert", "", "certificate, which is followed")
-	key := flag.String("key", "", "its key")
-	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
+	listen := flag.String("listen", "127.0.0.1:8443", "address to listen on")
+	cert := flag.String("cert", "", "file of the serving certificate, which is reloaded")
+	key := flag.String("key", "", "file of its key")
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig for the API server")
 	flag.Parse()
 	if err := run(*listen, *cert, *key, *kubeconfig); err != nil {
 		log.Fatal(err)

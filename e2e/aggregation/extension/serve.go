@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// server answers.
+// server handles all requests.
 type server struct {
 	api     kubernetes.Interface
 	callers *callers
 	widgets *widgets
 }
 
-// documents tell what is served.
+// documents are the discovery and OpenAPI documents by path.
 var documents = map[string]string{
 	"/apis/ext.example.com/v1": `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.example.com/v1","resources":[
 		{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["get","list","watch","create"],"shortNames":["wd"],"categories":["all"]},
@@ -36,12 +36,12 @@ var documents = map[string]string{
 		"paths":{"/apis/ext.example.com/v1/namespaces/{namespace}/widgets":{"get":{"operationId":"listWidgets","x-kubernetes-action":"list","x-kubernetes-group-version-kind":` + gvk + `,
 			"responses":{"200":{"description":"OK","content":{"application/json":{"schema":{"$ref":"#/components/schemas/com.example.ext.v1.Widget"}}}}}},
 		"parameters":[{"name":"namespace","in":"path","required":true,"schema":{"type":"string"}}]}},
-		"components":{"schemas":{"com.example.ext.v1.Widget":{"type":"object","description":"A widget is made by whoever likes one.","x-kubernetes-group-version-kind":[` + gvk + `],
-			"properties":{"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"type":"object"},"spec":{"type":"object","description":"what it shall be",
-			"properties":{"color":{"type":"string","description":"the color that it shows"}}}}}}}}`,
+		"components":{"schemas":{"com.example.ext.v1.Widget":{"type":"object","description":"A widget for tests.","x-kubernetes-group-version-kind":[` + gvk + `],
+			"properties":{"apiVersion":{"type":"string"},"kind":{"type":"string"},"metadata":{"type":"object"},"spec":{"type":"object","description":"desired state",
+			"properties":{"color":{"type":"string","description":"displayed color"}}}}}}}}`,
 	"/openapi/v2": `{"swagger":"2.0","info":{"title":"Widgets","version":"v1"},"paths":{"/apis/ext.example.com/v1/namespaces/{namespace}/widgets":{"get":{"operationId":"listWidgets",
 		"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.ext.v1.Widget"}}}}}},
-		"definitions":{"com.example.ext.v1.Widget":{"type":"object","description":"A widget is made by whoever likes one.","x-kubernetes-group-version-kind":[` + gvk + `]}}}`,
+		"definitions":{"com.example.ext.v1.Widget":{"type":"object","description":"A widget for tests.","x-kubernetes-group-version-kind":[` + gvk + `]}}}`,
 }
 
 const gvk = `{"group":"ext.example.com","version":"v1","kind":"Widget"}`
@@ -85,7 +85,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// place is what a path names.
+// place is the parsed path of a request.
 type place struct{ group, version, namespace, resource, name, sub, verb string }
 
 func placeOf(r *http.Request, parts []string) place {
@@ -143,7 +143,7 @@ func (s *server) serveWidgets(w http.ResponseWriter, r *http.Request, at place, 
 	}
 }
 
-// echo takes the connection over and sends back what comes.
+// echo upgrades the connection and returns each line that it receives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "echo" {
 		fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "Upgrade request required")
@@ -163,7 +163,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// metrics of everything there is, which are always the same.
+// metrics returns constant metrics for any object.
 func (s *server) metrics(w http.ResponseWriter, at place) {
 	const now = "2026-01-01T00:00:00Z"
 	usage := map[string]any{"cpu": "250m", "memory": "64Mi"}
@@ -188,7 +188,7 @@ func (s *server) metrics(w http.ResponseWriter, at place) {
 	write(w, http.StatusOK, map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": kind + "List", "metadata": map[string]any{}, "items": []any{item(kind, name, at.namespace)}})
 }
 
-// widgets are all there are.
+// widgets is the storage of widgets.
 type widgets struct {
 	mu      sync.Mutex
 	all     []map[string]any
@@ -226,7 +226,7 @@ func (s *widgets) list(namespace string) ([]map[string]any, int) {
 	return out, len(s.all)
 }
 
-// watch tells of what comes after a version until the client goes.
+// watch sends the widgets after a resource version until the client disconnects.
 func (s *widgets) watch(w http.ResponseWriter, r *http.Request, namespace string) {
 	at := 0
 	_, _ = fmt.Sscan(r.URL.Query().Get("resourceVersion"), &at)

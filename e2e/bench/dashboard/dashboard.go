@@ -1,10 +1,9 @@
-// Package dashboard draws a Grafana dashboard from its JSON and a Prometheus, where
-// there is no Grafana: Run is the whole of `bench dashboard`.
+// Package dashboard draws a Grafana dashboard from its JSON and the data of a Prometheus, without
+// Grafana. Run implements `bench dashboard`.
 //
-// It knows rows and time series, in the dashboard's own grid, with legends below and
-// units of fieldConfig on the axis; what it does not know is an error, so that nobody
-// takes a picture for one of something else. dashboard.go reads the dashboard and asks
-// Prometheus, draw.go draws.
+// It supports rows and time series in the dashboard's grid, with legends below and the units of
+// fieldConfig on the axis. Anything else is an error, so that a picture is never incomplete.
+// dashboard.go reads the dashboard and queries Prometheus, draw.go draws.
 package dashboard
 
 import (
@@ -24,20 +23,20 @@ import (
 	"time"
 )
 
-// board is what is read of a dashboard.
+// board is the used part of a dashboard.
 type board struct {
 	Title  string
 	Panels []*panel
 }
 
-// panel is one of its panels, or the heading of a row of them.
+// panel is a panel of a dashboard, or the heading of a row.
 type panel struct {
 	Type, Title string
-	GridPos     struct{ X, Y, W, H int } // in columns of 24, and heights of 30 px
+	GridPos     struct{ X, Y, W, H int } // columns of 24, and heights of 30 px
 	FieldConfig struct {
 		Defaults struct {
 			Unit     string
-			Min, Max *float64 // of the axis; by what is drawn where they are not given
+			Min, Max *float64 // limits of the axis; derived from the data if missing
 		}
 	}
 	Targets []target
@@ -48,16 +47,16 @@ type panel struct {
 // target is a query of a panel.
 type target struct{ RefID, Expr, LegendFormat string }
 
-// line is what a target's answer has for one set of labels.
+// line is the result of a query for one set of labels.
 type line struct {
 	name   string
 	points []point
 }
 
-// point is a value that Prometheus has, of seconds since 1970.
+// point is a value at a time in seconds since 1970.
 type point struct{ at, value float64 }
 
-// UnmarshalJSON reads a time and, as a string, its value.
+// UnmarshalJSON decodes a time and a value, which is a string.
 func (p *point) UnmarshalJSON(data []byte) (err error) {
 	var value string
 	if err := json.Unmarshal(data, &[2]any{&p.at, &value}); err != nil {
@@ -67,18 +66,18 @@ func (p *point) UnmarshalJSON(data []byte) (err error) {
 	return err
 }
 
-// period is what is asked for and drawn.
+// period is the drawn time range.
 type period struct {
 	begin, end time.Time
 	step       time.Duration
 	variables  *strings.Replacer
 }
 
-// width is how many pixels of a panel Grafana counts as points, about.
+// width is the approximate number of pixels of a panel that Grafana counts as points.
 const width = 500
 
-// newPeriod is the last time until now, with points and Grafana's own variables as
-// Grafana has them for a Prometheus that scrapes that often.
+// newPeriod returns the time range that ends now, with the points and variables that Grafana would
+// use for a scrape interval.
 func newPeriod(now time.Time, last, scrape time.Duration) period {
 	step := max(scrape, (last / width).Round(time.Second))
 	end := now.Truncate(step)
@@ -92,15 +91,15 @@ func newPeriod(now time.Time, last, scrape time.Duration) period {
 	return period{begin: end.Add(-last), end: end, step: step, variables: strings.NewReplacer(pairs...)}
 }
 
-// Run draws a dashboard by the arguments of `bench dashboard`. It tells out of every
-// query that has no data.
+// Run draws a dashboard with the arguments of `bench dashboard`. It reports every query without
+// data to out.
 func Run(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("dashboard", flag.ContinueOnError)
-	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus that scrapes what the dashboard shows")
-	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "the dashboard's JSON")
-	to := fs.String("out", "dashboard.svg", "where to draw, by its name as SVG, PNG or PDF")
-	last := fs.Duration("last", 10*time.Minute, "how much to draw, until now")
-	scrape := fs.Duration("scrape", 15*time.Second, "how often Prometheus scrapes, of which $__rate_interval is made")
+	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus with the data")
+	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "file of the dashboard")
+	to := fs.String("out", "dashboard.svg", "output file (.svg, .png or .pdf)")
+	last := fs.Duration("last", 10*time.Minute, "time range to draw, up to now")
+	scrape := fs.Duration("scrape", 15*time.Second, "scrape interval of Prometheus, which determines $__rate_interval")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -112,7 +111,7 @@ func Run(args []string, out io.Writer) error {
 		return err
 	}
 	asked := newPeriod(time.Now(), *last, *scrape)
-	missing, err := b.ask(context.Background(), *server, asked)
+	missing, err := b.query(context.Background(), *server, asked)
 	if err != nil {
 		return err
 	}
@@ -125,7 +124,7 @@ func Run(args []string, out io.Writer) error {
 	return nil
 }
 
-// read reads a dashboard that can be drawn.
+// read reads a dashboard and checks that it can be drawn.
 func read(file string) (*board, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -143,21 +142,21 @@ func read(file string) (*board, error) {
 		switch {
 		case p.Type == "row":
 		case p.Type != "timeseries":
-			errs = append(errs, fmt.Errorf("panel %q: type %q is not known here, only row and timeseries are", p.Title, p.Type))
+			errs = append(errs, fmt.Errorf("panel %q: unsupported type %q, want row or timeseries", p.Title, p.Type))
 		case units[p.FieldConfig.Defaults.Unit] == nil:
-			errs = append(errs, fmt.Errorf("panel %q: unit %q is not known here; draw.go has those that are", p.Title, p.FieldConfig.Defaults.Unit))
+			errs = append(errs, fmt.Errorf("panel %q: unsupported unit %q; draw.go lists the supported ones", p.Title, p.FieldConfig.Defaults.Unit))
 		}
 	}
 	return b, errors.Join(errs...)
 }
 
-// ask fills the panels with what Prometheus has, and returns the queries for which it
-// has nothing. Queries that it refuses are told together.
-func (b *board) ask(ctx context.Context, server string, asked period) (missing []string, err error) {
+// query queries Prometheus for all panels and returns the queries without data. The errors of
+// rejected queries are joined.
+func (b *board) query(ctx context.Context, server string, asked period) (missing []string, err error) {
 	var refused []error
 	for _, p := range b.Panels {
 		for _, t := range p.Targets {
-			lines, err := t.ask(ctx, server, asked)
+			lines, err := t.query(ctx, server, asked)
 			if away := (*url.Error)(nil); errors.As(err, &away) {
 				return nil, fmt.Errorf("Prometheus does not answer: %w; start it, or name another with -prometheus", err)
 			}
@@ -173,8 +172,8 @@ func (b *board) ask(ctx context.Context, server string, asked period) (missing [
 	return missing, errors.Join(refused...)
 }
 
-// ask is the answer to one query.
-func (t target) ask(ctx context.Context, server string, asked period) ([]line, error) {
+// query returns the result of one query.
+func (t target) query(ctx context.Context, server string, asked period) ([]line, error) {
 	expr := asked.variables.Replace(t.Expr)
 	form := url.Values{
 		"query": {expr}, "start": {strconv.FormatInt(asked.begin.Unix(), 10)}, "end": {strconv.FormatInt(asked.end.Unix(), 10)},
@@ -207,7 +206,7 @@ func (t target) ask(ctx context.Context, server string, asked period) ([]line, e
 	}
 	var out []line
 	for _, r := range answer.Data.Result {
-		// 0/0 is no value: a quantile of a histogram to which nothing came.
+		// NaN is no value, such as a quantile of an empty histogram.
 		points := slices.DeleteFunc(r.Values, func(p point) bool { return p.value-p.value != 0 })
 		if len(points) > 0 {
 			out = append(out, line{name: t.legend(r.Metric), points: points})
@@ -218,7 +217,7 @@ func (t target) ask(ctx context.Context, server string, asked period) ([]line, e
 
 var inLegend = regexp.MustCompile(`\{\{\s*(.+?)\s*\}\}`)
 
-// legend is what a line is called: a label that it does not have is empty.
+// legend returns the name of a line. A missing label is empty.
 func (t target) legend(labels map[string]string) string {
 	if t.LegendFormat == "" {
 		return t.Expr

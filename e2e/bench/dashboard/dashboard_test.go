@@ -16,7 +16,7 @@ import (
 	"binnacle/e2e/bench/dashboard"
 )
 
-// example has a row, a panel with two queries, and one whose query has no data.
+// example has a row, a panel with two queries, and a panel whose query has no data.
 const example = `{"title": "example", "panels": [
  {"type": "row", "title": "Heading", "gridPos": {"x": 0, "y": 0, "w": 24, "h": 1}},
  {"type": "timeseries", "title": "Memory", "gridPos": {"x": 0, "y": 1, "w": 12, "h": 8}, "fieldConfig": {"defaults": {"unit": "bytes"}},
@@ -25,15 +25,15 @@ const example = `{"title": "example", "panels": [
   "targets": [{"refId": "A", "expr": "rate(silent[$__rate_interval])", "legendFormat": ""}]}
 ]}`
 
-// prometheus answers query_range.
+// prometheus serves query_range.
 type prometheus struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []string
 }
 
-// newPrometheus answers with the lines that a query has, each the labels and what it
-// has of the n-th point; "" is a point that is missing.
+// newPrometheus starts a Prometheus that returns the lines of a query: the labels, and the values
+// of the points. "" is a missing point.
 func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *prometheus {
 	t.Helper()
 	p := &prometheus{}
@@ -54,7 +54,7 @@ func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *
 		start, _ := strconv.Atoi(r.FormValue("start"))
 		step, _ := strconv.Atoi(r.FormValue("step"))
 		if end, _ := strconv.Atoi(r.FormValue("end")); end-start != 300 || start%step != 0 {
-			t.Errorf("asked from %d to %d by %d", start, end, step)
+			t.Errorf("got a query from %d to %d with step %d", start, end, step)
 		}
 		result := []any{}
 		for labels, values := range lines(query) {
@@ -83,61 +83,61 @@ func write(t *testing.T, text string) string {
 }
 
 // draw draws five minutes.
-func draw(t *testing.T, server, board, name string, more ...string) (drawn, told string, err error) {
+func draw(t *testing.T, server, board, name string, more ...string) (drawn, output string, err error) {
 	t.Helper()
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), name)
 	err = dashboard.Run(append([]string{"-prometheus", server, "-dashboard", board, "-out", file, "-last", "5m"}, more...), &out)
 	data, readErr := os.ReadFile(file)
 	if (err == nil) != (readErr == nil) {
-		t.Errorf("%v, and the picture: %v", err, readErr)
+		t.Errorf("got error %v, and picture: %v", err, readErr)
 	}
 	return string(data), out.String(), err
 }
 
-func TestDraw(t *testing.T) {
+func TestRunDrawsDashboard(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(query string) map[string][]string {
 		switch {
-		case strings.Contains(query, "used"): // three parts: one point is missing, one is no number
+		case strings.Contains(query, "used"): // three parts: one point is missing, one is NaN
 			return map[string][]string{"one": {"0", "3145728", "", "1048576", "2097152", "NaN", "1", "2"}}
-		case strings.Contains(query, "silent"): // nothing but 0/0
+		case strings.Contains(query, "silent"): // only NaN
 			return map[string][]string{"one": {"NaN", "NaN"}}
 		}
 		return nil
 	})
-	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
+	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{">Heading<", ">Memory<", ">one used<", ">1 MiB<", ">3 MiB<", ">Silent<", "Liberation Sans,Arial"} {
 		if !strings.Contains(drawn, want) {
-			t.Errorf("the picture has no %q", want)
+			t.Errorf("want %q in the picture", want)
 		}
 	}
 	if n := strings.Count(drawn, ">no data<"); n != 1 {
-		t.Errorf("%d panels without data", n)
+		t.Errorf("got %d panels without data", n)
 	}
-	// The first colour, for each part and in the legend.
+	// The first colour is used for each part and in the legend.
 	if n := strings.Count(drawn, "stroke:#56A64B"); n != 4 {
-		t.Errorf("the line is drawn in %d parts", n-1)
+		t.Errorf("got a line of %d parts, want 3", n-1)
 	}
-	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; told != want {
-		t.Errorf("told %q", told)
+	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; output != want {
+		t.Errorf("got output %q", output)
 	}
 	if got := strings.Join(p.asked, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
-		t.Errorf("asked %s", got)
+		t.Errorf("got query %s", got)
 	}
 	if _, _, err := draw(t, p.URL, write(t, example), "out.svg", "-scrape", "1m"); err != nil || p.asked[5] != "rate(silent[240s])" {
-		t.Errorf("a Prometheus that scrapes each minute is asked for %s: %v", p.asked[5], err)
+		t.Errorf("with a scrape interval of one minute: got query %s, %v", p.asked[5], err)
 	}
 	if drawn, _, err := draw(t, p.URL, write(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
-		t.Errorf("as PNG: %v, %.8q", err, drawn)
+		t.Errorf("as PNG: got %v, %.8q", err, drawn)
 	}
 }
 
-// What does not fit below a panel is counted.
-func TestLongLegend(t *testing.T) {
+// TestLongLegendIsTruncated checks that entries that do not fit below a panel are counted.
+func TestLongLegendIsTruncated(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string {
 		out := map[string][]string{}
@@ -146,27 +146,27 @@ func TestLongLegend(t *testing.T) {
 		}
 		return out
 	})
-	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
-	if err != nil || told != "" {
-		t.Fatal(err, told)
+	drawn, output, err := draw(t, p.URL, write(t, example), "out.svg")
+	if err != nil || output != "" {
+		t.Fatal(err, output)
 	}
 	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn, fmt.Sprintf(">and %d more<", 200-shown)) {
-		t.Errorf("%d lines have names, and how many do not is not told", shown)
+		t.Errorf("got %d entries without the number of the others", shown)
 	}
 }
 
-// The project's own dashboard can be drawn, every panel of it.
-func TestShipped(t *testing.T) {
+// TestShippedDashboardIsDrawn draws every panel of deploy/monitoring's dashboard.
+func TestShippedDashboardIsDrawn(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
 	file := filepath.Join("..", "..", "..", "deploy", "monitoring", "dashboard.json")
-	drawn, told, err := draw(t, p.URL, file, "out.svg")
-	if err != nil || told != "" {
-		t.Fatal(err, told)
+	drawn, output, err := draw(t, p.URL, file, "out.svg")
+	if err != nil || output != "" {
+		t.Fatal(err, output)
 	}
 	for _, query := range p.asked {
 		if strings.Contains(query, "$") {
-			t.Errorf("a variable is left: %s", query)
+			t.Errorf("query with an unresolved variable: %s", query)
 		}
 	}
 	data, err := os.ReadFile(file)
@@ -175,16 +175,16 @@ func TestShipped(t *testing.T) {
 	}
 	var board struct{ Panels []struct{ Title string } }
 	if err := json.Unmarshal(data, &board); err != nil || len(board.Panels) < 20 {
-		t.Fatalf("%d panels: %v", len(board.Panels), err)
+		t.Fatalf("got %d panels: %v", len(board.Panels), err)
 	}
 	for _, panel := range board.Panels {
 		if !strings.Contains(drawn, ">"+strings.ReplaceAll(panel.Title, "'", "&#39;")+"<") {
-			t.Errorf("no panel %q", panel.Title)
+			t.Errorf("panel %q missing", panel.Title)
 		}
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestRunReportsErrors(t *testing.T) {
 	t.Parallel()
 	p := newPrometheus(t, func(string) map[string][]string { return nil })
 	gone := httptest.NewServer(nil)
@@ -197,28 +197,28 @@ func TestErrors(t *testing.T) {
 		more                []string
 		want                []string
 	}{
-		"nobody answers":       {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
-		"somebody else does":   {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
-		"queries are refused":  {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
-		"no dashboard":         {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
-		"no JSON":              {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
-		"something else":       {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
-		"an unknown type":      {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": type "gauge"`}},
-		"an unknown unit":      {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unit "furlongs"`}},
-		"an unknown format":    {p.URL, board, "a.doc", nil, []string{".svg"}},
-		"a time that is none":  {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
-		"a flag that is none":  {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
-		"a folder not there":   {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
-		"an address not there": {"://", board, "a.svg", nil, []string{"protocol scheme"}},
+		"nobody answers":         {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
+		"another server answers": {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
+		"queries are refused":    {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
+		"no dashboard":           {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
+		"no JSON":                {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
+		"something else":         {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
+		"an unknown type":        {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": unsupported type "gauge"`}},
+		"an unknown unit":        {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unsupported unit "furlongs"`}},
+		"an unknown format":      {p.URL, board, "a.doc", nil, []string{".svg"}},
+		"a time that is none":    {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
+		"a flag that is none":    {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
+		"a folder not there":     {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
+		"an address not there":   {"://", board, "a.svg", nil, []string{"protocol scheme"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := draw(t, c.server, c.board, c.file, c.more...)
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("got no error")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("no %q in: %v", want, err)
+					t.Errorf("want %q in: %v", want, err)
 				}
 			}
 		})

@@ -23,17 +23,17 @@ const (
 	px      = 0.75 * vg.Length(1) // a point is 1/72 inch
 	columns = 24
 	column  = 1600 * px / columns
-	height  = 38 * px // 30 and a gap of 8
+	height  = 38 * px // 30 px and a gap of 8 px
 	gap     = 8 * px
 )
 
-// scale is how values from some size on are written: divided by it, with a name after.
+// scale is how values from some size on are written: divided by the size and followed by a name.
 type scale struct {
 	size float64
 	name string
 }
 
-// units are those that dashboards name, as Grafana writes them.
+// units are the supported units, written like in Grafana.
 var units = map[string][]scale{
 	"short":       {{1, ""}, {1e3, " K"}, {1e6, " Mil"}, {1e9, " Bil"}},
 	"percentunit": {{0.01, "%"}},
@@ -45,7 +45,7 @@ var units = map[string][]scale{
 	"eps":         {{1, " evt/s"}, {1e3, "K evt/s"}},
 }
 
-// colours of Grafana's lines, in their order.
+// colours are Grafana's line colours in order.
 var colours = []color.NRGBA{
 	{0x56, 0xa6, 0x4b, 255}, {0xf2, 0xcc, 0x0c, 255}, {0x32, 0x74, 0xd9, 255}, {0xff, 0x78, 0x0a, 255}, {0xe0, 0x2f, 0x44, 255}, {0xa3, 0x52, 0xcc, 255},
 	{0x37, 0x87, 0x2d, 255}, {0xe0, 0xb4, 0x00, 255}, {0x1f, 0x60, 0xc4, 255}, {0xfa, 0x64, 0x00, 255}, {0xc4, 0x16, 0x2a, 255}, {0x8f, 0x3b, 0xb8, 255},
@@ -59,7 +59,7 @@ var (
 	pale   = color.Gray{0x60}
 )
 
-// draw draws all panels where the dashboard has them.
+// draw draws all panels at their places.
 func (b *board) draw(file string, asked period) error {
 	rows := 0
 	for _, p := range b.Panels {
@@ -68,7 +68,7 @@ func (b *board) draw(file string, asked period) error {
 	w, h := column*columns+gap, height*vg.Length(rows)+gap
 	page, err := draw.NewFormattedCanvas(w, h, strings.TrimPrefix(filepath.Ext(file), "."))
 	if err != nil {
-		return fmt.Errorf("%s: %w; give -out a name that ends with .svg, .png or .pdf", file, err)
+		return fmt.Errorf("%s: %w; the name of -out must end with .svg, .png or .pdf", file, err)
 	}
 	all := draw.New(page)
 	fill(all, paper)
@@ -91,12 +91,12 @@ func (b *board) draw(file string, asked period) error {
 	if _, err := page.WriteTo(&out); err != nil {
 		return err
 	}
-	// Who does not have that font has one with letters of the same width.
+	// The fallback fonts have letters of the same width.
 	drawn := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
 	return os.WriteFile(file, drawn, 0o644)
 }
 
-// draw draws the panel: title, lines, and the legend below.
+// draw draws the title, the lines and the legend of a panel.
 func (p *panel) draw(place draw.Canvas, asked period) error {
 	fill(place, color.White)
 	place.StrokeLines(draw.LineStyle{Color: border, Width: px}, append(corners(place), place.Min))
@@ -150,7 +150,7 @@ func (p *panel) draw(place draw.Canvas, asked period) error {
 	return nil
 }
 
-// parts are the line without what is between points that do not follow each other.
+// parts splits the line where points are missing.
 func (l line) parts(step time.Duration) (out []plotter.XYs) {
 	for i, p := range l.points {
 		if i == 0 || p.at-l.points[i-1].at > 1.5*step.Seconds() {
@@ -162,8 +162,8 @@ func (l line) parts(step time.Duration) (out []plotter.XYs) {
 	return out
 }
 
-// legend writes what the lines are called, at the bottom, and returns its height.
-// What does not fit into a third of the panel is counted; Grafana scrolls there.
+// legend draws the names of the lines at the bottom and returns its height. Names that do not fit
+// into a third of the panel are counted, where Grafana would scroll.
 func (p *panel) legend(place draw.Canvas) vg.Length {
 	const rowHeight, mark, between = 17 * px, 18 * px, 12 * px
 	text, more := style(11, pale, draw.XLeft, draw.YCenter), style(11, ink, draw.XRight, draw.YCenter)
@@ -200,7 +200,7 @@ func (p *panel) legend(place draw.Canvas) vg.Length {
 	return rowHeight*vg.Length(rows) + 4*px
 }
 
-// ticks are round values in the unit of the largest.
+// ticks returns round values in the unit of the largest.
 func ticks(unit string, least, most float64) (out plot.ConstantTicks) {
 	in := units[unit][0]
 	for _, s := range units[unit] {
@@ -215,7 +215,7 @@ func ticks(unit string, least, most float64) (out plot.ConstantTicks) {
 	return out
 }
 
-// round is 1, 2 or 5, with zeros before or after, and not less.
+// round returns the smallest number 1, 2 or 5 times a power of ten that is not less than x.
 func round(x float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, n := range []float64{1, 2, 5} {
@@ -226,7 +226,7 @@ func round(x float64) float64 {
 	return 10 * power
 }
 
-// ticks are full minutes, about six, not so near to the edges that they stand elsewhere.
+// ticks returns about six full minutes that are not too close to the edges.
 func (p period) ticks() (out plot.ConstantTicks) {
 	last := p.end.Sub(p.begin)
 	step := max(time.Minute, (last / 6).Round(time.Minute))

@@ -1,5 +1,5 @@
-// Command etcd is the stock etcd server, built from the version of this module,
-// so that the tests need nothing installed.
+// Command etcd is the stock etcd server, built from the version of this module, so that the tests
+// need no installation.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command kubectl is the stock kubectl, built from the version of this module,
-// so that the tests need nothing installed.
+// Command kubectl is the stock kubectl, built from the version of this module, so that the tests
+// need no installation.
 package main
 
 import (

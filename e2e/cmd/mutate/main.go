@@ -1,18 +1,17 @@
-// Command mutate takes checks out of packages, one at a time, and tells which of them
-// no test misses (docs/dev/testing.md). Each operand of each condition is once made to
-// count no more: in a && b an operand becomes true, in a || b false, and what stands
-// alone false, a && b as a whole too, in a return once each. The sources are not
-// touched: the compiler is shown other ones.
+// Command mutate disables the conditions of packages, one at a time, and reports those that no test
+// detects (docs/dev/testing.md). In a && b, each operand becomes true. In a || b, each becomes
+// false. A single condition becomes false, and so does a && b as a whole. In a return statement a
+// condition becomes true and false. The source files are not changed: the compiler gets an overlay.
 //
 //	go build -C e2e -o /tmp/mutate ./cmd/mutate
 //	/tmp/mutate [-run REGEXP] [-tests "PACKAGES"] [-file REGEXP] DIR...
 //
-// It runs where the module is whose packages it changes, which is not its own.
+// It must run in the module of the mutated packages.
 //
-// The tests are those of the package in DIR, or of the packages that are named too. All
-// mutants of a package are built into one binary, which is told by its environment
-// which one is on; a mutant is met only by the tests that come by it, the fastest first.
-// The exit code is 1 when something survived.
+// The tests are those of the package in DIR, and of the packages named in -tests. All mutants of a
+// package are built into one binary, and an environment variable activates one of them. A mutant
+// runs only with the tests that reach it, the fastest first. The exit code is 1 if a mutant
+// survived.
 package main
 
 import (
@@ -29,19 +28,19 @@ import (
 	"strings"
 )
 
-// mutation is a condition of a file that can be made to count no more.
+// mutation is a condition of a file and the value that replaces it.
 type mutation struct {
 	file       string
 	line       int
 	begin, end int
 	becomes    string // "true" or "false"
-	text       string // of the condition
+	text       string // source text of the condition
 }
 
 func main() {
-	run := flag.String("run", "", "the tests to run, by a pattern of their names")
-	tests := flag.String("tests", "", "packages whose tests to run beside those of the folder")
-	files := flag.String("file", "", "the files to change, by a pattern of their names")
+	run := flag.String("run", "", "regular expression that selects tests by name")
+	tests := flag.String("tests", "", "further packages whose tests run")
+	files := flag.String("file", "", "regular expression that selects source files by name")
 	flag.Parse()
 	if flag.NArg() == 0 {
 		fmt.Fprintln(os.Stderr, "mutate: no folder is given")
@@ -112,9 +111,9 @@ func mutate(dir, run string, tests []string, files string) (survived int, err er
 		case killed:
 			continue
 		case reached:
-			fmt.Printf("%s:%d: nobody misses %s\n", m.file, m.line, m.text)
+			fmt.Printf("%s:%d: no test detects the mutation of %s\n", m.file, m.line, m.text)
 		default:
-			fmt.Printf("%s:%d: nobody comes by %s\n", m.file, m.line, m.text)
+			fmt.Printf("%s:%d: no test reaches %s\n", m.file, m.line, m.text)
 		}
 		survived++
 	}
@@ -122,7 +121,7 @@ func mutate(dir, run string, tests []string, files string) (survived int, err er
 	return survived, nil
 }
 
-// readFolder gives the sources of a folder by their paths, and their mutations.
+// readFolder returns the sources of a folder by path, and their mutations.
 func readFolder(dir string, wanted *regexp.Regexp) (map[string][]byte, []mutation, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -144,12 +143,12 @@ func readFolder(dir string, wanted *regexp.Regexp) (map[string][]byte, []mutatio
 		sources[path], found = source, append(found, more...)
 	}
 	if len(sources) == 0 {
-		return nil, nil, errors.New("no sources")
+		return nil, nil, errors.New("no source files")
 	}
 	return sources, found, nil
 }
 
-// mutations of a file, in the order of their places.
+// mutations returns the mutations of a file in source order.
 func mutations(path string, source []byte) ([]mutation, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, source, 0)
@@ -189,9 +188,9 @@ func mutations(path string, source []byte) ([]mutation, error) {
 	return out, nil
 }
 
-// operands adds a condition's leaves, and the conjunctions and disjunctions that are
-// operands of the other sort or stand alone; becomes is what one becomes that stands
-// alone. In a || b, where each operand becomes false, that both do shows nothing new.
+// operands adds the leaves of a condition, and the conjunctions and disjunctions that are operands
+// of the other kind or stand alone. becomes is the value of an operand that stands alone. In a ||
+// b, where each operand becomes false, replacing both would test nothing new.
 func operands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -218,7 +217,7 @@ func operands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
 	add(e, becomes)
 }
 
-// isCondition tells whether an expression is one by its looks.
+// isCondition reports whether an expression is syntactically a condition.
 func isCondition(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.ParenExpr:

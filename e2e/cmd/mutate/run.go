@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// The environment of a test with mutants in it.
+// The environment of a test with mutants.
 const (
 	isOn      = "MUTATE_ON"      // the number of the mutant that is on
-	reachedIn = "MUTATE_REACHED" // the file that takes the numbers of those come by
+	reachedIn = "MUTATE_REACHED" // file for the numbers of the reached mutants
 )
 
-// switchboard is the file that a mutated package gets; PACKAGE is its name.
+// switchboard is the file that is added to a mutated package; PACKAGE is its name.
 const switchboard = `package PACKAGE
 
 import (
@@ -53,8 +53,8 @@ func mutateIf[B ~bool](id int, is, becomes B) B {
 }
 `
 
-// writeOverlay writes the sources with all mutants in them, and the file that shows
-// them to the compiler, whose path it gives.
+// writeOverlay writes the sources with all mutants and the overlay file for the compiler, and
+// returns its path.
 func writeOverlay(temp, dir string, sources map[string][]byte, found []mutation) (string, error) {
 	replace := map[string]string{}
 	show := func(path, content string) error {
@@ -88,9 +88,9 @@ func writeOverlay(temp, dir string, sources map[string][]byte, found []mutation)
 	return overlay, os.WriteFile(overlay, raw, 0o600)
 }
 
-// withMutants gives a source in which each condition can be switched. A mutation may
-// stand within another, so each adds text before and after; of those that begin at one
-// place the longer is the outer one.
+// withMutants returns a source in which each condition can be switched. Mutations can be nested, so
+// each adds text before and after. Of two mutations that begin at the same place, the longer one is
+// outside.
 func withMutants(path string, source []byte, found []mutation) string {
 	type insertion struct {
 		at, order int
@@ -102,7 +102,7 @@ func withMutants(path string, source []byte, found []mutation) string {
 			continue
 		}
 		size := m.end - m.begin
-		// The first of two on the very same condition is the inner one.
+		// The first of two mutations of the same condition is inside.
 		all = append(all,
 			insertion{m.begin, (1<<30 - size*1000) - id%1000, fmt.Sprintf("mutateIf(%d, ", id)},
 			insertion{m.end, -(1 << 30) + size*1000 + id%1000, fmt.Sprintf(", %s)", m.becomes)})
@@ -124,20 +124,20 @@ func withMutants(path string, source []byte, found []mutation) string {
 	return out.String()
 }
 
-// test is one test of a built package.
+// test is a test of a built package.
 type test struct {
 	binary, dir, name string
 	reaches           map[int]bool
-	took              time.Duration // with no mutant on
+	took              time.Duration // without an active mutant
 }
 
-// build builds the tests of a package into a file, and lists them.
+// build builds the tests of a package into a file and lists them.
 func build(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
 	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
 	if _, err := os.Stat(binary); err != nil {
-		return nil, nil // it has no tests
+		return nil, nil // no tests
 	}
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", pkg).Output()
 	if err != nil {
@@ -156,7 +156,7 @@ func build(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
 	return all, nil
 }
 
-// unchanged runs a test with no mutant on, and notes which ones it comes by.
+// unchanged runs a test without an active mutant and records the mutants that it reaches.
 func (t *test) unchanged(reached string) error {
 	if err := os.WriteFile(reached, nil, 0o600); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (t *test) unchanged(reached string) error {
 	return nil
 }
 
-// fails runs the test with a mutant on. One that hangs is missed too.
+// fails reports whether the test detects a mutant. A test that hangs detects it, too.
 func (t *test) fails(id int) bool {
 	return t.command(20*time.Second+5*t.took, isOn+"="+strconv.Itoa(id)).Run() != nil
 }

@@ -1,5 +1,5 @@
-// Command nats-server is the stock NATS server, built from the version of this
-// module, so that the tests need nothing installed.
+// Command nats-server is the stock NATS server, built from the version of this module, so that the
+// tests need no installation.
 package main
 
 import (

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// readExpected reads the tests that are expected to fail, with the reasons, by package. A line has a
-// package, a test and the reason.
+// readExpected reads the expected failures with their reasons by package. A line has a package, a
+// test and the reason.
 func readExpected(file string) (map[string]map[string]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -37,7 +37,7 @@ func readExpected(file string) (map[string]map[string]string, error) {
 	return out, lines.Err()
 }
 
-// report prints the results of a package, and returns how many differ from the expected ones.
+// report prints the results of a package and returns the number of unexpected ones.
 func report(w io.Writer, name string, results map[string]outcome, expected map[string]string) int {
 	counts := map[outcome]int{}
 	differences := 0

@@ -16,18 +16,18 @@ import (
 	"time"
 )
 
-// defaultPackages are run if none is named, relative to the folder of integration tests. A package of
-// k8s.io/apiextensions-apiserver has the prefix apiextensions/.
+// defaultPackages run if none is named. They are relative to the folder of integration tests. A
+// package of k8s.io/apiextensions-apiserver has the prefix apiextensions/.
 const defaultPackages = "apiserver apiserver/apply apiserver/admissionwebhook apiserver/cel apiserver/oidc auth certificates " +
 	"controlplane dryrun etcd garbagecollector metrics namespace quota service servicecidr tls apiextensions/."
 
 func main() {
-	packages := flag.String("packages", defaultPackages, "packages of tests, separated by spaces")
-	run := flag.String("run", "", "pattern of the tests to run; all if empty")
+	packages := flag.String("packages", defaultPackages, "space-separated test packages")
+	run := flag.String("run", "", "regular expression that selects tests; empty runs all")
 	bin := flag.String("bin", "", "folder with the binaries apiserver and etcd")
-	expected := flag.String("expected", "integration/expected.txt", "file of expected failures")
-	cache := flag.String("cache", "", "folder of compiled tests; that of the user if empty")
-	timeout := flag.Duration("timeout", 30*time.Minute, "time that the tests of one package may take")
+	expected := flag.String("expected", "integration/expected.txt", "file with the expected failures")
+	cache := flag.String("cache", "", "folder for compiled tests; defaults to the user's cache")
+	timeout := flag.Duration("timeout", 30*time.Minute, "timeout of the tests of one package")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -17,13 +17,13 @@ import (
 	"binnacle/e2e/conformance/mirror"
 )
 
-// outcome is that of a test: PASS, FAIL or SKIP.
+// outcome is the outcome of a test: PASS, FAIL, SKIP or UNFINISHED.
 type outcome string
 
 const (
 	pass outcome = "PASS"
 	fail outcome = "FAIL"
-	// unfinished tests were running when the process ended.
+	// unfinished tests were running when the process exited.
 	unfinished outcome = "UNFINISHED"
 )
 
@@ -36,7 +36,7 @@ type runner struct {
 	modfile string
 }
 
-// test runs the tests of a package, and returns the outcome of each.
+// test runs the tests of a package and returns the outcome of each.
 func (r *runner) test(ctx context.Context, name string) (map[string]outcome, error) {
 	module, path := "k8s.io/kubernetes", "test/integration/"+name
 	if rest, ok := strings.CutPrefix(name, "apiextensions/"); ok {
@@ -58,7 +58,7 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run="+r.run, "-test.timeout="+r.timeout.String())
 	cmd.Dir = filepath.Join(r.modules[module], filepath.FromSlash(path))
 	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-	// Servers of a process that ends at once are in its group.
+	// Servers of a process that exits early are in its process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = end
@@ -72,7 +72,7 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	}
 	results, err := outcomes(io.TeeReader(out, log), os.Stdout)
 	waited := cmd.Wait()
-	_ = end() // the group is empty if all went well
+	_ = end() // the group is empty after a normal exit
 	if exit := (*exec.ExitError)(nil); err == nil && waited != nil && !errors.As(waited, &exit) {
 		err = waited
 	}
@@ -88,7 +88,7 @@ var (
 	ended = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+) \(`)
 )
 
-// outcomes reads the output of a test binary, and returns the outcomes of its top-level tests.
+// outcomes reads the output of a test binary and returns the outcomes of its top-level tests.
 func outcomes(in io.Reader, progress io.Writer) (map[string]outcome, error) {
 	results := map[string]outcome{}
 	lines := bufio.NewReader(in)
@@ -111,7 +111,7 @@ func outcomes(in io.Reader, progress io.Writer) (map[string]outcome, error) {
 	}
 }
 
-// prepare lays out the modules with the shim, and writes a go.mod that uses them.
+// prepare lays out the modules with the shim and writes a go.mod that uses them.
 func (r *runner) prepare(ctx context.Context) error {
 	var err error
 	r.modules, err = mirror.Write(filepath.Join(r.cache, "mirror"), func(module string) (string, error) {

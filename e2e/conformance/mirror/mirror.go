@@ -1,8 +1,8 @@
-// Package mirror makes the packages of k8s.io/kubernetes that start an API server in their own
-// process start the binnacle API server instead. It lays out a folder for each module, which links to
-// the folders of the module cache. In the packages that start a server, the function that does so is
-// renamed, and a file below testdata adds another one of its name. No file of the reference is stored
-// in the repository.
+// Package mirror changes the packages of k8s.io/kubernetes that start an API server in their own
+// process, so that they start the binnacle API server instead. It lays out a folder for each module
+// with links to the module cache. In these packages the function that starts a server is renamed,
+// and a file below testdata adds another one with its name. The repository contains no file of
+// Kubernetes.
 package mirror
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed testdata
 var files embed.FS
 
-// replaced is a function that another file declares.
+// replaced is a function that is replaced by one in another file.
 type replaced struct {
 	module, file, function, by string
 }
@@ -29,7 +29,7 @@ var all = []replaced{
 	{"k8s.io/apiextensions-apiserver", "test/integration/fixtures/server.go", "StartDefaultServerWithConfigAccess", "fixtures.go"},
 }
 
-// Write lays out the modules below dir, and returns the folder of each. root returns the folder of a
+// Write lays out the modules below dir and returns the folder of each. root returns the folder of a
 // module in the module cache.
 func Write(dir string, root func(module string) (string, error)) (map[string]string, error) {
 	if err := os.RemoveAll(dir); err != nil {
@@ -53,7 +53,7 @@ func Write(dir string, root func(module string) (string, error)) (map[string]str
 	return out, nil
 }
 
-// open makes the folders of to on the path at, and links or copies what from has in them.
+// open creates the folders of to along the path at, and links or copies their contents from from.
 func open(from, to, at string) error {
 	if err := fill(from, to); err != nil || at == "." {
 		return err
@@ -65,8 +65,8 @@ func open(from, to, at string) error {
 	return open(filepath.Join(from, first), filepath.Join(to, first), rest)
 }
 
-// fill makes a folder unless it is there, with links to folders and copies of files: the go command
-// embeds no files that are links.
+// fill creates a folder unless it exists, with links to folders and copies of files, because the go
+// command does not embed linked files.
 func fill(from, to string) error {
 	if info, err := os.Lstat(to); err == nil {
 		if info.IsDir() {
@@ -105,7 +105,7 @@ func duplicate(from, to string) error {
 	return os.WriteFile(to, text, 0o600)
 }
 
-// replace renames the function in a module's folder, and adds the other one.
+// replace renames the function in a module's folder and adds the other one.
 func (r replaced) replace(module string) error {
 	path := filepath.Join(module, filepath.FromSlash(r.file))
 	text, err := os.ReadFile(path)
@@ -114,7 +114,7 @@ func (r replaced) replace(module string) error {
 	}
 	declaration := "\nfunc " + r.function + "("
 	if strings.Count(string(text), declaration) != 1 {
-		return fmt.Errorf("%s does not declare %s once", path, r.function)
+		return fmt.Errorf("%s does not declare %s exactly once", path, r.function)
 	}
 	renamed := strings.Replace(string(text), declaration, "\nfunc inProcess"+r.function+"(", 1)
 	if err := os.WriteFile(path, []byte(renamed), 0o600); err != nil {

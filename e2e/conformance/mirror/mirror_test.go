@@ -9,7 +9,8 @@ import (
 	"binnacle/e2e/conformance/mirror"
 )
 
-// TestWriteReplacesFunctions lays out modules that declare what is replaced, and another package.
+// TestWriteReplacesFunctions lays out modules that declare the replaced functions, and another
+// package.
 func TestWriteReplacesFunctions(t *testing.T) {
 	cache := t.TempDir()
 	for path, text := range map[string]string{
@@ -46,11 +47,11 @@ func TestWriteReplacesFunctions(t *testing.T) {
 	} {
 		text, err := os.ReadFile(filepath.Join(modules["k8s.io/kubernetes"], path))
 		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %q, %v, want %q", path, text, err, want)
+			t.Errorf("%s: got %q, %v, want %q", path, text, err, want)
 		}
 	}
 	original, err := os.ReadFile(filepath.Join(cache, "k8s.io/kubernetes/test/integration/etcd/server.go"))
 	if err != nil || strings.Contains(string(original), "inProcess") {
-		t.Errorf("the original is changed: %q, %v", original, err)
+		t.Errorf("the original was changed: got %q, %v", original, err)
 	}
 }

@@ -46,12 +46,12 @@ func NewCA(dir, file, name string) (CA, error) {
 	return ca, ca.Write(dir, file)
 }
 
-// Write writes the certificate of the authority.
+// Write writes the certificate of the CA.
 func (ca CA) Write(dir, file string) error {
 	return os.WriteFile(filepath.Join(dir, file), encode(ca.Cert.Raw), 0o644)
 }
 
-// WriteClient writes name.crt and name.key, a client certificate of the authority.
+// WriteClient writes name.crt and name.key, a client certificate of the CA.
 func (ca CA) WriteClient(dir, file, name string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -68,7 +68,7 @@ func (ca CA) WriteClient(dir, file, name string) error {
 	return writePair(dir, file+".crt", file+".key", der, key)
 }
 
-// writeLoopbackPair writes the certificate by which the test knows its server, and returns it.
+// writeLoopbackPair writes the certificate with which the test verifies its server, and returns it.
 func writeLoopbackPair(dir string) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -101,7 +101,7 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// WriteServiceAccountKey writes a key for the tokens of service accounts, and returns its path.
+// WriteServiceAccountKey writes a signing key for service account tokens and returns its path.
 func WriteServiceAccountKey(dir string) (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // owned are flags that the shim sets itself.
 var owned = []string{"feature-gates", "emulated-version", "secure-port", "token-auth-file"}
 
-// flagsOf returns the flags by which options differ from the defaults.
+// flagsOf returns the flags for options that differ from the defaults.
 func flagsOf(o *options.ServerRunOptions) []string {
 	defaults := map[string]string{}
 	visit(options.NewServerRunOptions(), func(f *pflag.Flag) { defaults[f.Name] = f.Value.String() })
@@ -36,7 +36,7 @@ func visit(o *options.ServerRunOptions, do func(*pflag.Flag)) {
 	}
 }
 
-// texts returns the values of a flag as a command line has them.
+// texts returns the values of a flag as on a command line.
 func texts(o *options.ServerRunOptions, f *pflag.Flag) []string {
 	if f.Name == "tls-sni-cert-key" {
 		var out []string
@@ -54,7 +54,7 @@ func texts(o *options.ServerRunOptions, f *pflag.Flag) []string {
 	return []string{strings.TrimSuffix(strings.TrimPrefix(f.Value.String(), "["), "]")}
 }
 
-// gateFlags returns the flags for the feature gates that a test has changed in its own process.
+// gateFlags returns the flags for feature gates that a test has changed in its own process.
 func gateFlags() []string {
 	var out []string
 	gate := utilfeature.DefaultMutableFeatureGate
@@ -77,5 +77,5 @@ func gateFlags() []string {
 	return out
 }
 
-// release is the version of the reference.
+// release is the version of Kubernetes.
 const release = "1.33"

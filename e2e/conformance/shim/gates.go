@@ -11,7 +11,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 )
 
-// Gates are the feature gates and versions of one server, which starts with those of the test.
+// Gates are the feature gates and versions of a server. They start with those of the test.
 type Gates struct {
 	Registry basecompatibility.ComponentGlobalsRegistry
 	gate     featuregate.MutableVersionedFeatureGate
@@ -25,7 +25,7 @@ func NewGates() (*Gates, error) {
 	return g, g.Registry.Register(basecompatibility.DefaultKubeComponent, g.version, g.gate)
 }
 
-// Parse reads flags, and sets the gates of the test to those of the server as long as the test runs.
+// Parse reads flags and sets the gates of the test to those of the server while the test runs.
 func (g *Gates) Parse(t featuregatetesting.TB, fs *pflag.FlagSet, flags []string) error {
 	if err := fs.Parse(flags); err != nil {
 		return err

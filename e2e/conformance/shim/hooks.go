@@ -18,8 +18,8 @@ import (
 // ErrHook is wrapped in errors of tests that change the server inside its process.
 var ErrHook = errors.New("in-process hook")
 
-// hookFlags returns the flags for what a test changes in the configuration of a server. It returns
-// ErrHook for what no flag can say.
+// hookFlags returns the flags for changes that a test makes to the configuration of a server. It
+// returns ErrHook for a change without a flag.
 func hookFlags(modify func(*controlplane.Config)) (flags []string, err error) {
 	if modify == nil {
 		return nil, nil

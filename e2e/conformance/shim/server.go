@@ -30,20 +30,20 @@ const (
 	startTimeout   = 2 * time.Minute
 	stopTimeout    = 20 * time.Second
 	pollInterval   = 50 * time.Millisecond
-	// loopbackName is the server name by which the server's loopback certificate is chosen.
+	// loopbackName is the server name that selects the server's loopback certificate.
 	loopbackName = "apiserver-loopback-client"
-	// logTail is how many bytes of the log an error has.
+	// logTail is the number of bytes of the log in an error.
 	logTail = 3000
 )
 
-// TB is what a test offers.
+// TB is the used part of testing.TB.
 type TB interface {
 	Logf(format string, args ...any)
 }
 
-// Config says which server a test needs.
+// Config describes the server of a test.
 type Config struct {
-	// Options are those of kube-apiserver. Their certificates and listener are not used.
+	// Options are the options of kube-apiserver. Their certificates and listener are not used.
 	Options *options.ServerRunOptions
 	// Flags follow the flags of Options.
 	Flags []string
@@ -55,9 +55,9 @@ type Config struct {
 	SkipHealth bool
 }
 
-// Server is an API server that runs.
+// Server is a running API server.
 type Server struct {
-	// Client has the privileges of the server itself.
+	// Client has the privileges of the API server itself.
 	Client *rest.Config
 	Port   int
 
@@ -99,7 +99,7 @@ func Start(ctx context.Context, t TB, c Config) (*Server, error) {
 	return s, nil
 }
 
-// prepare writes the files of a server, and returns its arguments.
+// prepare writes the files of a server and returns its arguments.
 func prepare(c Config) ([]string, *Server, error) {
 	port, err := freePort()
 	if err != nil {
@@ -138,7 +138,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// writeTokens writes the token file of the test, and the token of the server itself.
+// writeTokens writes the token file of the test with the token of the server itself.
 func writeTokens(c Config, token string) (string, error) {
 	var all []byte
 	if file := c.Options.Authentication.TokenFile; file != nil && file.TokenFile != "" {
@@ -166,7 +166,7 @@ func (s *Server) wait(ctx context.Context, skipHealth bool) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the server is not healthy in time: %w", ctx.Err())
+			return fmt.Errorf("the server is not healthy: %w", ctx.Err())
 		case <-s.done:
 			return errors.New("the server exited: " + s.cmd.ProcessState.String())
 		case <-tick.C:
@@ -182,7 +182,7 @@ func (s *Server) wait(ctx context.Context, skipHealth bool) error {
 	}
 }
 
-// Stop ends the server and waits for it.
+// Stop stops the server and waits for its end.
 func (s *Server) Stop() {
 	s.once.Do(func() {
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)

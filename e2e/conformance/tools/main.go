@@ -1,5 +1,5 @@
-// Command tools builds programs of Kubernetes from the module cache into a folder, and prints their
-// paths. A program that is there already is not built again.
+// Command tools builds programs of Kubernetes from the module cache into a folder and prints their
+// paths. It does not rebuild existing programs.
 package main
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// program is one that can be built.
+// program is a program to build.
 type program struct {
 	name, pkg string
-	test      bool // it is a test binary
+	test      bool // a test binary
 }
 
 var programs = []program{
@@ -31,8 +31,8 @@ var programs = []program{
 }
 
 func main() {
-	dir := flag.String("dir", "", "folder of the programs; that of the user's cache if empty")
-	only := flag.String("only", "", "programs to build, separated by commas; all if empty")
+	dir := flag.String("dir", "", "folder of the programs; defaults to the user's cache")
+	only := flag.String("only", "", "comma-separated programs to build; empty builds all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -60,7 +60,7 @@ func build(ctx context.Context, dir, only string) error {
 	for i, p := range selected {
 		path := filepath.Join(dir, p.name)
 		if _, err := os.Stat(path); err == nil {
-			fmt.Printf("[%d/%d] %s is there\n", i+1, len(selected), path)
+			fmt.Printf("[%d/%d] %s exists\n", i+1, len(selected), path)
 			continue
 		}
 		fmt.Printf("[%d/%d] build %s\n", i+1, len(selected), p.name)
@@ -92,7 +92,7 @@ func selection(only string) ([]program, error) {
 	return out, nil
 }
 
-// compile builds a program as its release does.
+// compile builds a program like its release.
 func compile(ctx context.Context, p program, path, version string) error {
 	minor := strings.Split(version, ".")
 	if len(minor) < 3 {

@@ -1,10 +1,11 @@
-// Command cmd plays recorded conversations against a running server:
+// Command cmd replays recorded conversations against a running server:
 //
 //	go run ./golden/cmd -server https://127.0.0.1:6443 -cert admin.crt -key admin.key [CASE.yaml|DIR ...]
 //
-// It prints each step whose answer differs, and how many agree per area. It ends
-// with code 1 when any differs in substance. With -record it writes the server's
-// answers as the wanted ones; record only against the reference, twice from
+// It prints each step whose answer differs, and a tally per area. It exits with code 1 if any step
+// differs in substance. With -record it writes the server's answers as the wanted ones. Record only
+// against kube-apiserver, twice from scratch, and keep a case only if the second run agrees with
+// the first.
 // scratch, and keep a case only if the second run agrees with the first.
 package main
 
@@ -28,14 +29,14 @@ var errDiffers = errors.New("answers differ")
 
 func main() {
 	var f flags
-	flag.StringVar(&f.server, "server", "https://127.0.0.1:6443", "API server")
+	flag.StringVar(&f.server, "server", "https://127.0.0.1:6443", "URL of the API server")
 	flag.StringVar(&f.cert, "cert", "", "client certificate of a system:masters user")
-	flag.StringVar(&f.key, "key", "", "its key")
-	flag.BoolVar(&f.record, "record", false, "write what the server answers as the wanted answers")
+	flag.StringVar(&f.key, "key", "", "file of its key")
+	flag.BoolVar(&f.record, "record", false, "write the server's answers as the wanted answers")
 	flag.BoolVar(&f.verbose, "v", false, "print every differing step in full")
-	flag.StringVar(&f.skip, "skip", "", "a field name left out of the comparison wherever it stands, such as managedFields")
+	flag.StringVar(&f.skip, "skip", "", "field name to ignore in comparisons, such as managedFields")
 	flag.BoolVar(&f.letters, "letters", false, "print differences in the wording of messages too")
-	flag.StringVar(&f.run, "run", "", "only cases whose file name matches")
+	flag.StringVar(&f.run, "run", "", "regular expression that selects cases by file name")
 	flag.Parse()
 	paths := flag.Args()
 	if len(paths) == 0 {

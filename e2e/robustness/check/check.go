@@ -7,34 +7,33 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// Violation is one breach of a guarantee.
+// Violation is one violation of a guarantee.
 type Violation struct {
 	Guarantee string
-	Who       string
+	Subject   string        // the client, or the key of an object
 	At        time.Duration // since the beginning of the history
 	What      string
 }
 
 // String implements fmt.Stringer.
 func (v Violation) String() string {
-	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Who, v.At.Round(time.Millisecond), v.What)
+	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Subject, v.At.Round(time.Millisecond), v.What)
 }
 
-// Checker is a guarantee and how it is checked.
+// Checker checks one guarantee.
 type Checker struct {
 	Guarantee string
 	check     func(*history.History, *report)
 }
 
-// Check returns the violations of the guarantee, the first ones when there are
-// many.
+// Check returns the violations of the guarantee, at most maxViolations.
 func (c Checker) Check(h *history.History) []Violation {
 	r := &report{guarantee: c.Guarantee}
 	c.check(h, r)
 	return r.violations
 }
 
-// Checkers are those of all guarantees.
+// Checkers returns the checkers of all guarantees.
 func Checkers() []Checker {
 	return []Checker{
 		{"ordered", ordered},
@@ -59,7 +58,7 @@ func All(h *history.History) []Violation {
 	return all
 }
 
-// maxViolations bounds what is kept of each guarantee.
+// maxViolations bounds the number of violations per guarantee.
 const maxViolations = 20
 
 type report struct {
@@ -67,13 +66,13 @@ type report struct {
 	violations []Violation
 }
 
-func (r *report) add(who string, at time.Duration, format string, args ...any) {
+func (r *report) add(subject string, at time.Duration, format string, args ...any) {
 	if len(r.violations) < maxViolations {
-		r.violations = append(r.violations, Violation{r.guarantee, who, at, fmt.Sprintf(format, args...)})
+		r.violations = append(r.violations, Violation{r.guarantee, subject, at, fmt.Sprintf(format, args...)})
 	}
 }
 
-// sessions are those of everything that follows changes.
+// sessions returns the sessions of all watches and informers.
 func sessions(h *history.History) []history.Session {
 	var all []history.Session
 	for _, w := range h.Following() {

@@ -11,9 +11,9 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// The truth of the tests is about one object that comes at revision 11, changes
-// at 13, 15 and 17 and goes at 19, and another one that comes at 12 and changes
-// its color from red to blue at 14. Between 20 and 30 nothing happens.
+// truth is about two objects. One is created at revision 11, changes at 13, 15 and 17 and is
+// deleted at 19. The other is created at 12, and its color changes from red to blue at 14. Nothing
+// happens between 20 and 30.
 func truth() *history.Truth {
 	t := &history.Truth{Revision: 30}
 	add := func(name string, revision int64, color string) {
@@ -30,13 +30,13 @@ func truth() *history.Truth {
 	return t
 }
 
-// at is the time at which a revision was made.
+// at returns the time of a revision.
 func at(revision int64) time.Duration { return time.Duration(revision) * time.Millisecond }
 
 var all = history.Selection{Resource: "configmaps"}
 
-// good is a history without any breach: a watch in two streams, a second one of
-// red objects, an informer, reads of all kinds, and operations.
+// good returns a history without violations: a watch in two streams, a watch of red objects, an
+// informer, reads of all kinds, and operations.
 func good() *history.History {
 	t := truth()
 	initial := state(t, all, history.Newest, 10)
@@ -66,15 +66,15 @@ func good() *history.History {
 		},
 	}
 	exact := *state(t, all, history.Exact, 12)
-	exact.Asked = 12
+	exact.Requested = 12
 	later := *state(t, all, history.NotOlder, 15)
-	later.Asked = 12
+	later.Requested = 12
 	h.Reads = append(h.Reads, exact, later)
 	h.Operations = operations()
 	return h
 }
 
-// state is a correct read at the time of its revision.
+// state returns a correct read at the time of its revision.
 func state(t *history.Truth, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
 	r := &history.Read{Kind: kind, By: "reader", Selection: s, Begun: at(revision), End: at(revision), Revision: revision}
 	for _, v := range t.State(s, revision) {
@@ -106,26 +106,26 @@ func operations() []history.Operation {
 	}
 	for i := range ops {
 		if v := ops[i].Verb; v == history.Delete || v == history.Get || ops[i].Outcome != history.Done {
-			ops[i].Revision = 0 // the answer names none, or none that is new
+			ops[i].Revision = 0 // the response has no revision, or no new one
 		}
 	}
 	return ops
 }
 
-func TestGoodHistory(t *testing.T) {
+func TestCorrectHistoryHasNoViolations(t *testing.T) {
 	for _, v := range check.All(good()) {
 		t.Error(v)
 	}
 }
 
-// damage is something that a server could do wrong, and who has to notice.
+// damage is a server error in a history and the guarantees that it violates.
 type damage struct {
 	name string
-	by   string // guarantees, separated by spaces: exactly those that are broken
+	by   string // exactly the violated guarantees, separated by spaces
 	do   func(*history.History)
 }
 
-func TestDamage(t *testing.T) {
+func TestCheckersFindDamage(t *testing.T) {
 	for _, d := range slices.Concat(watchDamages(), readDamages(), operationDamages()) {
 		t.Run(d.name, func(t *testing.T) {
 			h := good()
@@ -143,7 +143,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// first and second are the streams of the first watch.
+// first and second return the streams of the first watch.
 func first(h *history.History) *history.Stream  { return &h.Watches[0].Streams[0] }
 func second(h *history.History) *history.Stream { return &h.Watches[0].Streams[1] }
 
@@ -153,41 +153,41 @@ func watchDamages() []damage {
 			e := first(h).Events
 			e[1], e[2] = e[2], e[1]
 		}},
-		{"an event told twice", "unique", func(h *history.History) {
+		{"an event delivered twice", "unique", func(h *history.History) {
 			s := first(h)
 			s.Events = slices.Insert(s.Events, 2, s.Events[1])
 		}},
-		{"an event told again by the next stream", "unique resumable bookmarkable", func(h *history.History) {
+		{"an event delivered again by the next stream", "unique resumable bookmarkable", func(h *history.History) {
 			s := second(h)
 			s.Events = slices.Insert(s.Events, 0, first(h).Events[3])
 		}},
-		{"an event left out", "reliable bookmarkable", func(h *history.History) {
+		{"a missing event", "reliable bookmarkable", func(h *history.History) {
 			s := first(h)
 			s.Events = slices.Delete(s.Events, 1, 2)
 		}},
-		{"the first event after a resumption left out", "reliable resumable bookmarkable", func(h *history.History) {
+		{"a missing first event after a resumption", "reliable resumable bookmarkable", func(h *history.History) {
 			s := second(h)
 			s.Events = slices.Delete(s.Events, 0, 1)
 		}},
-		{"the last events never told", "reliable", func(h *history.History) {
+		{"missing last events", "reliable", func(h *history.History) {
 			s := second(h)
 			s.Events = s.Events[:1]
 		}},
 		{"a watch that never began", "reliable", func(h *history.History) { h.Watches[1].Streams = nil }},
-		{"a seam that is not one", "resumable reliable", func(h *history.History) {
+		{"a gap between two streams", "resumable reliable", func(h *history.History) {
 			first(h).Events = first(h).Events[:3]
 			second(h).Events = second(h).Events[:3]
 		}},
 		{"the content of an older version", "atomic", func(h *history.History) { first(h).Events[2].Mark = "m11" }},
 		{"a label that is not of this version", "atomic", func(h *history.History) { first(h).Events[3].Color = "red" }},
-		{"an addition told as a change", "atomic", func(h *history.History) { first(h).Events[0].Type = history.Modified }},
+		{"an addition delivered as a change", "atomic", func(h *history.History) { first(h).Events[0].Type = history.Modified }},
 		{"an event that did not happen", "atomic", func(h *history.History) {
 			s := second(h)
 			e := s.Events[1]
 			e.Revision, e.Mark = 18, "m18"
 			s.Events = slices.Insert(s.Events, 2, e)
 		}},
-		{"an object that leaves the selection told as changed", "atomic", func(h *history.History) {
+		{"an object that leaves the selection, delivered as a change", "atomic", func(h *history.History) {
 			for i := range h.Watches[1].Streams[0].Events {
 				if e := &h.Watches[1].Streams[0].Events[i]; e.Revision == 14 {
 					e.Type = history.Modified
@@ -199,7 +199,7 @@ func watchDamages() []damage {
 			first(h).Events = slices.Insert(first(h).Events, 2, first(h).Events[4])
 			first(h).Events = slices.Delete(first(h).Events, 5, 6)
 		}},
-		{"bookmarks that go back", "bookmarkable ordered", func(h *history.History) {
+		{"bookmarks with decreasing revisions", "bookmarkable ordered", func(h *history.History) {
 			s := second(h)
 			b := s.Events[len(s.Events)-1]
 			b.Revision = 15
@@ -226,16 +226,16 @@ func readDamages() []damage {
 		{"a list that lacks an object", "consistent linearizable", func(h *history.History) {
 			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool { return v.Key == "configmaps/ns/a" })
 		}},
-		{"a list that shows an object of the past", "consistent", func(h *history.History) {
+		{"a list with an outdated object", "consistent", func(h *history.History) {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Mark: "m12", Color: "red"})
 		}},
-		{"a page told twice", "consistent", func(h *history.History) {
+		{"a page returned twice", "consistent", func(h *history.History) {
 			r := &h.Reads[2]
 			r.Items = append(r.Items, r.Items[0])
 		}},
-		{"a read that is older than asked", "consistent", func(h *history.History) { h.Reads[5].Asked = 16 }},
-		{"a read that is not of the revision asked", "consistent", func(h *history.History) { h.Reads[4].Asked = 11 }},
+		{"a read that is older than requested", "consistent", func(h *history.History) { h.Reads[5].Requested = 16 }},
+		{"a read that is not at the requested revision", "consistent", func(h *history.History) { h.Reads[4].Requested = 11 }},
 	}
 }
 

@@ -1,17 +1,16 @@
-// Package check decides whether a history keeps what a watch, a read and a
-// write promise. Each guarantee has a name and a checker of its own, which
-// knows nothing of the others:
+// Package check checks whether a history keeps the guarantees of watches, reads and writes. Each
+// guarantee has a name and an independent checker:
 //
-//	ordered       events of a watch come in the order of revisions
-//	unique        no change is told twice
+//	ordered       events of a watch arrive in the order of revisions
+//	unique        no change is delivered twice
 //	atomic        an event is one whole version that was stored, as it was stored
-//	reliable      no change between the beginning and the end of a watch is left out
-//	resumable     a watch that goes on after a revision continues right there
-//	bookmarkable  a bookmark comes after all that it covers, and before the rest
-//	consistent    a read shows the state at the revision that it names
-//	fresh         a read of the newest state shows what was known before it began
-//	linearizable  operations on one object have an order that explains the answers
-//	exact         an informer's store is the truth at the end
+//	reliable      no change between the beginning and the end of a watch is missing
+//	resumable     a watch that resumes at a revision continues with the next change
+//	bookmarkable  a bookmark comes after all changes that it covers, and before the others
+//	consistent    a read returns the state at its revision
+//	fresh         a read of the newest state returns all that was known before it began
+//	linearizable  operations on one object have an order that explains the responses
+//	exact         at the end an informer's store equals the state in etcd
 //
-// The tests of the robustness package call All on what their clients recorded.
+// The tests of the robustness package call All on the history of their clients.
 package check

@@ -11,13 +11,11 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// linearizableTimeout bounds the search for an order of one object's
-// operations.
+// linearizableTimeout bounds the search for an order of the operations on one object.
 const linearizableTimeout = time.Minute
 
-// linearizable looks for an order of the operations on each object that
-// explains all answers. A list of the newest state counts as a read of each
-// object that it could have shown.
+// linearizable searches for an order of the operations on each object that explains all responses.
+// A list of the newest state counts as a read of each object that it could return.
 func linearizable(h *history.History, r *report) {
 	byKey := map[string][]porcupine.Operation{}
 	add := func(op history.Operation) {
@@ -43,16 +41,16 @@ func linearizable(h *history.History, r *report) {
 	for key, ops := range byKey {
 		switch porcupine.CheckOperationsTimeout(model, ops, linearizableTimeout) {
 		case porcupine.Illegal:
-			r.add(key, 0, "no order explains the answers to its %d operations:\n%s", len(ops), showOperations(ops))
+			r.add(key, 0, "no order explains the responses to its %d operations:\n%s", len(ops), showOperations(ops))
 		case porcupine.Unknown:
 			r.add(key, 0, "no order of its %d operations was found within %s", len(ops), linearizableTimeout)
 		}
 	}
 }
 
-// decisive leaves out what says nothing: reads without an answer, and writes
-// that were given up and never took effect. The latter are left out for speed;
-// the model would allow them.
+// decisive leaves out operations without information: reads without a response, and writes without
+// a response that never took effect. Leaving out the latter only saves time, because the model
+// allows them.
 func decisive(h *history.History) []history.Operation {
 	marks := h.Truth.Marks()
 	var ops []history.Operation
@@ -63,14 +61,14 @@ func decisive(h *history.History) []history.Operation {
 			}
 		}
 		if op.Outcome == history.Conflict && op.Expected == "" && op.Verb != history.Create {
-			continue // gave up between others, without effect
+			continue // the server gave up after repeated conflicts, without effect
 		}
 		ops = append(ops, op)
 	}
 	return ops
 }
 
-// listed turns lists of the newest state into reads of single objects.
+// listed converts lists of the newest state into reads of single objects.
 func listed(h *history.History, client int) []history.Operation {
 	keys := map[string]bool{}
 	for _, op := range h.Operations {
@@ -108,8 +106,8 @@ func listed(h *history.History, client int) []history.Operation {
 	return ops
 }
 
-// objectModel is one object: its state is the mark of its version, empty when
-// it does not exist.
+// objectModel is the model of one object. Its state is the mark of the stored version, or "" if the
+// object does not exist.
 func objectModel() porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init:  func() []any { return []any{""} },
@@ -122,8 +120,7 @@ func objectModel() porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns the states that an operation may lead to; none when its answer
-// is not possible.
+// step returns the possible states after an operation, or none if its response is impossible.
 func step(state string, op history.Operation) []any {
 	next, want := outcome(state, op)
 	switch {
@@ -139,7 +136,7 @@ func step(state string, op history.Operation) []any {
 	return []any{next}
 }
 
-// outcome is what an operation does to a state and what it is answered.
+// outcome returns the effect of an operation on a state, and its response.
 func outcome(state string, op history.Operation) (next string, answer history.Outcome) {
 	switch {
 	case op.Verb == history.Create && state != "":

@@ -9,7 +9,7 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// reads are the lists and the states that watches began with.
+// reads returns the lists and the initial states of watches.
 func reads(h *history.History) []history.Read {
 	all := slices.Clone(h.Reads)
 	for _, w := range h.Following() {
@@ -27,46 +27,46 @@ func consistent(h *history.History, r *report) {
 		want := h.Truth.State(read.Selection, read.Revision)
 		compare(r, read.By, read.End, read.Items, want, read.Revision)
 		switch {
-		case read.Kind == history.NotOlder && read.Revision < read.Asked:
-			r.add(read.By, read.End, "a read not older than revision %d shows %d", read.Asked, read.Revision)
-		case read.Kind == history.Exact && read.Revision != read.Asked:
-			r.add(read.By, read.End, "a read of exactly revision %d shows %d", read.Asked, read.Revision)
+		case read.Kind == history.NotOlder && read.Revision < read.Requested:
+			r.add(read.By, read.End, "read not older than revision %d: got %d", read.Requested, read.Revision)
+		case read.Kind == history.Exact && read.Revision != read.Requested:
+			r.add(read.By, read.End, "read at exactly revision %d: got %d", read.Requested, read.Revision)
 		}
 	}
 }
 
-// compare tells of the differences between a state and the true one.
-func compare(r *report, who string, at time.Duration, have []history.Version, want map[string]history.Version, revision int64) {
+// compare reports the differences between a state and the state in etcd.
+func compare(r *report, subject string, at time.Duration, have []history.Version, want map[string]history.Version, revision int64) {
 	seen := map[string]bool{}
 	for _, v := range have {
 		if seen[v.Key] {
-			r.add(who, at, "the state at revision %d shows %s twice", revision, v.Key)
+			r.add(subject, at, "the state at revision %d contains %s twice", revision, v.Key)
 		}
 		seen[v.Key] = true
 		switch w, exists := want[v.Key]; {
 		case !exists:
-			r.add(who, at, "the state at revision %d shows %s of revision %d (%s), which is not there", revision, v.Key, v.Revision, v.Mark)
+			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s), which does not exist", revision, v.Key, v.Revision, v.Mark)
 		case w != v:
-			r.add(who, at, "the state at revision %d shows %s of revision %d (%s %s) instead of %d (%s %s)",
+			r.add(subject, at, "the state at revision %d contains %s of revision %d (%s %s), want %d (%s %s)",
 				revision, v.Key, v.Revision, v.Mark, v.Color, w.Revision, w.Mark, w.Color)
 		}
 	}
 	for key, w := range want {
 		if !seen[key] {
-			r.add(who, at, "the state at revision %d lacks %s of revision %d (%s)", revision, key, w.Revision, w.Mark)
+			r.add(subject, at, "the state at revision %d lacks %s of revision %d (%s)", revision, key, w.Revision, w.Mark)
 		}
 	}
 }
 
-// known is a revision that some client knew of at a time.
+// known is a revision that some client had seen at a time.
 type known struct {
 	at       time.Duration
 	revision int64
 	how      string
 }
 
-// fresh compares reads of the newest state with all that any client knew
-// before they began: by a write's acknowledgement, another read, or an event.
+// fresh compares each read of the newest state with the newest revision that any client had seen
+// before the read began, in the response to a write, in another read or in an event.
 func fresh(h *history.History, r *report) {
 	var all []known
 	for _, op := range h.Operations {
@@ -97,14 +97,14 @@ func fresh(h *history.History, r *report) {
 		}
 		n := sort.Search(len(all), func(i int) bool { return all[i].at >= read.Begun })
 		if n > 0 && newest[n-1].revision > read.Revision {
-			r.add(read.By, read.End, "a %s read that began at %s shows revision %d, but %d was known by a %s at %s",
+			r.add(read.By, read.End, "a %s read that began at %s has revision %d, but %d was known from a %s at %s",
 				read.Kind, read.Begun, read.Revision, newest[n-1].revision, newest[n-1].how, newest[n-1].at)
 		}
 	}
 }
 
-// exact compares an informer's store with the truth at the revision that the
-// informer had come to. Before all has settled, a store may be behind its watch.
+// exact compares an informer's store with the state at the last revision of the informer. Before
+// the end a store may be behind its watch.
 func exact(h *history.History, r *report) {
 	if h.Settled == 0 {
 		return

@@ -8,10 +8,10 @@ import (
 // MarkAnnotation is the annotation that carries the mark of a write.
 const MarkAnnotation = "robustness/mark"
 
-// Color is the label that selections look at.
+// Color is the label that selections match.
 const Color = "color"
 
-// History is everything of one scenario.
+// History is the recorded data of one scenario.
 type History struct {
 	Seed       uint64
 	Faults     []Fault
@@ -24,13 +24,13 @@ type History struct {
 	Settled int64
 }
 
-// Fault is one damage and its repair.
+// Fault is one failure and its repair.
 type Fault struct {
 	Name         string
 	Begun, Ended time.Duration
 }
 
-// Version is one object at one time. Revision is its resourceVersion.
+// Version is one version of an object. Revision is its resource version.
 type Version struct {
 	Key      string // resource/namespace/name
 	Revision int64
@@ -38,36 +38,36 @@ type Version struct {
 	Color    string
 }
 
-// Selection is what a list or a watch selects. Empty fields select all.
+// Selection says what a list or a watch selects. An empty field matches everything.
 type Selection struct {
 	Resource, Namespace, Name, Color string
 }
 
-// ReadKind says what a read promises.
+// ReadKind is the guarantee of a read.
 type ReadKind string
 
 // The kinds of reads.
 const (
-	// Newest reads show everything that was acknowledged before they began.
+	// Newest reads return everything that was acknowledged before they began.
 	Newest ReadKind = "newest"
-	// Paged reads are Newest reads in several pages, of several replicas.
+	// Paged reads are Newest reads in several pages from several replicas.
 	Paged ReadKind = "paged"
-	// Any reads show some state.
+	// Any reads return some state.
 	Any ReadKind = "any"
-	// NotOlder reads show the state at Asked or a later one.
+	// NotOlder reads return the state at Requested or a later one.
 	NotOlder ReadKind = "not older"
-	// Exact reads show the state at Asked.
+	// Exact reads return the state at Requested.
 	Exact ReadKind = "exact"
-	// Initial reads are the state that a watch begins with.
+	// Initial reads are the initial state of a watch.
 	Initial ReadKind = "initial"
 )
 
-// Read is a list, or the initial state of a watch, that was answered.
+// Read is a successful list, or the initial state of a watch.
 type Read struct {
 	Kind       ReadKind
 	By         string
 	Selection  Selection
-	Asked      int64
+	Requested  int64
 	Begun, End time.Duration
 	Revision   int64
 	Items      []Version
@@ -80,15 +80,15 @@ type Watch struct {
 	Streams   []Stream
 }
 
-// Stream is one request of a watch. A stream with a State begins anew there;
-// the others go on after From, where the stream before ended.
+// Stream is one watch request. A stream with a State begins a session. The others resume at From,
+// where the previous stream ended.
 type Stream struct {
 	Replica int
 	State   *Read
 	From    int64
 	Begun   time.Duration
 	Events  []Event
-	// End says why it ended, and when.
+	// End is the reason of the end.
 	End   string
 	Ended time.Duration
 }
@@ -111,7 +111,7 @@ type Event struct {
 	Version
 }
 
-// Following are all that follow changes: the watches and those of informers.
+// Following returns all watches, with those of informers.
 func (h *History) Following() []*Watch {
 	all := slices.Clone(h.Watches)
 	for _, i := range h.Informers {
@@ -120,16 +120,16 @@ func (h *History) Following() []*Watch {
 	return all
 }
 
-// Session is a state and the streams that went on from it.
+// Session is a state and the streams that follow it.
 type Session struct {
 	*Watch
 	Start   Read
 	Streams []Stream
-	// Final tells that the watch began no other session after it.
+	// Final reports whether this is the last session of the watch.
 	Final bool
 }
 
-// Sessions are the parts of a watch that each began anew.
+// Sessions splits a watch at the streams with a State.
 func (w *Watch) Sessions() []Session {
 	var all []Session
 	for _, s := range w.Streams {
@@ -146,7 +146,7 @@ func (w *Watch) Sessions() []Session {
 	return all
 }
 
-// Events are those of all streams, with bookmarks.
+// Events returns the events of all streams, with bookmarks.
 func (s *Session) Events() []Event {
 	var all []Event
 	for _, stream := range s.Streams {
@@ -155,7 +155,7 @@ func (s *Session) Events() []Event {
 	return all
 }
 
-// Last is the revision up to which the session told everything.
+// Last returns the revision up to which the session is complete.
 func (s *Session) Last() int64 {
 	if n := len(s.Streams); n > 0 {
 		return s.Streams[n-1].Last()
@@ -163,7 +163,7 @@ func (s *Session) Last() int64 {
 	return s.Start.Revision
 }
 
-// Last is the revision up to which the stream told everything.
+// Last returns the revision up to which the stream is complete.
 func (s *Stream) Last() int64 {
 	if n := len(s.Events); n > 0 {
 		return s.Events[n-1].Revision
@@ -171,11 +171,11 @@ func (s *Stream) Last() int64 {
 	return s.From
 }
 
-// Verb is what an operation does.
+// Verb is the kind of an operation.
 type Verb string
 
-// The verbs. Update and Delete with an Expected mark are conditional on the
-// version that has it.
+// The verbs. An Update or Delete with an Expected mark is conditional on the version with that
+// mark.
 const (
 	Create Verb = "create"
 	Update Verb = "update"
@@ -183,11 +183,10 @@ const (
 	Get    Verb = "get"
 )
 
-// Outcome is what the server answered.
+// Outcome is the result of an operation.
 type Outcome string
 
-// The outcomes. Unknown means that the write may or may not have happened, or
-// will yet.
+// The outcomes. Unknown means that the write may have taken effect or may still take effect.
 const (
 	Done     Outcome = "done"
 	Exists   Outcome = "exists"
@@ -196,21 +195,20 @@ const (
 	Unknown  Outcome = "unknown"
 )
 
-// Operation is a request about one object.
+// Operation is a request for one object.
 type Operation struct {
 	Client, Replica int
 	Verb            Verb
 	Key             string
-	Expected        string // mark that a conditional write names
-	Mark            string // that is written, or was read
-	Revision        int64  // that the answer names; 0 if it names none
+	Expected        string // mark of the version that a conditional write expects
+	Mark            string // mark that was written or read
+	Revision        int64  // revision in the response; 0 if there is none
 	Begun, End      time.Duration
 	Outcome         Outcome
 	Error           string
 }
 
-// Informer is a client-go informer or reflector: the watch that it made, and its
-// store at the end.
+// Informer is a client-go informer or reflector: its watch, and its store at the end.
 type Informer struct {
 	Watch
 	Final []Version

@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Save writes the history into a folder: a file for each kind of record, with
-// a record on each line.
+// Save writes the history into a folder as JSON Lines, one file per kind of record.
 func (h *History) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

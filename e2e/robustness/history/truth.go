@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// Change is one change of the store, as a watch of etcd itself tells it. A
-// deletion has the key and the revision only.
+// Change is one change in etcd, as a watch of etcd delivers it. A deletion has only the key and the
+// revision.
 type Change struct {
 	Version
 	Deleted bool
 	At      time.Duration
 }
 
-// Truth is everything that happened in the store, in order. It is not changed
-// once it is made.
+// Truth holds the changes in etcd in order. It is immutable.
 type Truth struct {
 	Changes []Change
-	// Revision is the one up to which it is complete.
+	// Revision is the revision up to which the changes are complete.
 	Revision int64
 }
 
-// Matches tells whether a version is selected.
+// Matches reports whether a version is selected.
 func (s Selection) Matches(v Version) bool {
 	parts := strings.Split(v.Key, "/")
 	return len(parts) == 3 && (s.Resource == "" || s.Resource == parts[0]) &&
@@ -31,9 +30,8 @@ func (s Selection) Matches(v Version) bool {
 		(s.Color == "" || s.Color == v.Color)
 }
 
-// Events is what a watch of a selection has to tell of the whole truth. A
-// version that leaves the selection is told as deleted, with what was seen of
-// it last.
+// Events returns the events that a watch of a selection must deliver. A version that leaves the
+// selection is delivered as deleted, with the content of the last selected version.
 func (t *Truth) Events(s Selection) []Event {
 	live := map[string]Version{}
 	var events []Event
@@ -63,7 +61,7 @@ func (t *Truth) Events(s Selection) []Event {
 	return events
 }
 
-// State is what a selection holds at a revision, by key.
+// State returns the selected versions at a revision by key.
 func (t *Truth) State(s Selection, revision int64) map[string]Version {
 	state := map[string]Version{}
 	for _, c := range t.Changes {
@@ -79,7 +77,7 @@ func (t *Truth) State(s Selection, revision int64) map[string]Version {
 	return state
 }
 
-// Marks are the versions that were ever stored, by their marks.
+// Marks returns all stored versions by mark.
 func (t *Truth) Marks() map[string]Change {
 	m := make(map[string]Change, len(t.Changes))
 	for _, c := range t.Changes {
@@ -90,7 +88,7 @@ func (t *Truth) Marks() map[string]Change {
 	return m
 }
 
-// Within returns the part of events after one revision, up to another.
+// Within returns the events after one revision up to and including another.
 func Within(events []Event, after, upTo int64) []Event {
 	from := search(events, after+1)
 	return events[from:max(from, search(events, upTo+1))]

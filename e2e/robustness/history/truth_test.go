@@ -12,8 +12,8 @@ func version(name string, revision int64, color string) history.Version {
 	return history.Version{Key: "pods/ns/" + name, Revision: revision, Mark: fmt.Sprint("m", revision), Color: color}
 }
 
-// truth is about an object that turns from red to blue and back and is deleted,
-// and one that is always blue.
+// truth is about an object that changes from red to blue and back and is deleted, and an object
+// that is always blue.
 func truth() *history.Truth {
 	return &history.Truth{Revision: 20, Changes: []history.Change{
 		{Version: version("a", 11, "red")},
@@ -24,7 +24,7 @@ func truth() *history.Truth {
 	}}
 }
 
-func TestEventsOfASelection(t *testing.T) {
+func TestEventsOfSelection(t *testing.T) {
 	gone := func(name string, revision, last int64, color string) history.Version {
 		v := version(name, last, color)
 		v.Revision = revision
@@ -62,24 +62,24 @@ func TestEventsOfASelection(t *testing.T) {
 	}
 }
 
-func TestStateAtARevision(t *testing.T) {
+func TestStateAtRevision(t *testing.T) {
 	red := history.Selection{Resource: "pods", Color: "red"}
 	for revision, want := range map[int64][]history.Version{
 		10: nil, 11: {version("a", 11, "red")}, 12: {version("a", 11, "red")}, 13: nil, 14: {version("a", 14, "red")}, 20: nil,
 	} {
 		got := truth().State(red, revision)
 		if len(got) != len(want) {
-			t.Errorf("at revision %d: %v, want %v", revision, got, want)
+			t.Errorf("at revision %d: got %v, want %v", revision, got, want)
 		}
 		for _, v := range want {
 			if got[v.Key] != v {
-				t.Errorf("at revision %d: %v, want %v", revision, got[v.Key], v)
+				t.Errorf("at revision %d: got %v, want %v", revision, got[v.Key], v)
 			}
 		}
 	}
 }
 
-func TestWithin(t *testing.T) {
+func TestWithinReturnsHalfOpenRange(t *testing.T) {
 	events := truth().Events(history.Selection{Resource: "pods"})
 	for _, c := range []struct {
 		after, upTo int64
@@ -87,12 +87,12 @@ func TestWithin(t *testing.T) {
 	}{{0, 20, 0, 5}, {11, 13, 1, 3}, {15, 20, 5, 5}, {13, 13, 3, 3}, {14, 12, 4, 4}, {0, 10, 0, 0}} {
 		got := history.Within(events, c.after, c.upTo)
 		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
-			t.Errorf("after %d up to %d: %v, want %v", c.after, c.upTo, got, want)
+			t.Errorf("after %d up to %d: got %v, want %v", c.after, c.upTo, got, want)
 		}
 	}
 }
 
-func TestSessions(t *testing.T) {
+func TestSessionsBeginAtStates(t *testing.T) {
 	bookmark := func(r int64) history.Event {
 		return history.Event{Type: history.Bookmark, Version: history.Version{Revision: r}}
 	}
@@ -104,7 +104,7 @@ func TestSessions(t *testing.T) {
 	}}
 	sessions := w.Sessions()
 	if len(sessions) != 2 {
-		t.Fatalf("%d sessions", len(sessions))
+		t.Fatalf("got %d sessions, want 2", len(sessions))
 	}
 	first, second := sessions[0], sessions[1]
 	if first.Final || first.Start.Revision != 5 || first.Last() != 7 || len(first.Events()) != 1 || len(first.Streams) != 2 {

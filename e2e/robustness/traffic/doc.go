@@ -1,15 +1,14 @@
-// Package traffic is what clients do to the servers of a robustness test while
-// things break: writers change objects, readers list them, and watches and
-// informers follow them. Everything that they see is recorded as a history.
+// Package traffic contains the clients of a robustness test: writers change objects, readers list
+// them, and watches and informers follow them. Everything that they observe is recorded as a
+// history.
 //
-// Traffic goes through these states:
+// Traffic has these states:
 //
 //	Start ── StopWrites ──► only following ── Stop ──► History
 //
-// Clients outlive faults: they give an answer some time, then go on, with
-// another replica when it is their way to wander. A write without an answer is
-// recorded as unknown and never sent again.
+// Clients survive faults. They wait a limited time for a response and then continue, some of them
+// with another replica. A write without a response is recorded as unknown and never repeated.
 //
-// The truth is a watch of etcd itself, kept by a Recorder, which lives as long
-// as the servers and serves one scenario after the other.
+// The truth is a watch of etcd by a Recorder, which lives as long as the servers and serves all
+// scenarios.
 package traffic

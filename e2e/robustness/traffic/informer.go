@@ -12,27 +12,26 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// informer is client-go's, with its requests recorded.
+// informer is a client-go informer or reflector whose requests are recorded.
 type informer struct {
 	*source
 	runs  func(context.Context)
 	store cache.Store
 }
 
-// newInformer makes an informer that lists and watches.
-func newInformer(t *Traffic, name string, s history.Selection, ask func() (int, form)) *informer {
-	i := &informer{source: newSource(t, name, s, ask)}
+// newInformer returns an informer that lists and watches.
+func newInformer(t *Traffic, name string, s history.Selection, target func() (int, form)) *informer {
+	i := &informer{source: newSource(t, name, s, target)}
 	shared := cache.NewSharedIndexInformer(i.listWatch(), emptyObject(s.Resource), 0, cache.Indexers{})
 	i.store = shared.GetStore()
 	i.runs = func(ctx context.Context) { shared.RunWithContext(ctx) }
 	return i
 }
 
-// newStreamingInformer makes one that takes the state from the watch. It is a
-// reflector with a store, because only there can streaming be chosen for one
-// of several informers of a process.
-func newStreamingInformer(t *Traffic, name string, s history.Selection, ask func() (int, form)) *informer {
-	i := &informer{source: newSource(t, name, s, ask), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+// newStreamingInformer returns an informer that gets the initial state from the watch. It is a
+// reflector with a store, because an informer cannot enable streaming for itself only.
+func newStreamingInformer(t *Traffic, name string, s history.Selection, target func() (int, form)) *informer {
+	i := &informer{source: newSource(t, name, s, target), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 	r := cache.NewReflectorWithOptions(i.listWatch(), emptyObject(s.Resource), i.store, cache.ReflectorOptions{Name: name})
 	yes := true
 	r.UseWatchList = &yes
@@ -55,7 +54,7 @@ func (i *informer) listWatch() *cache.ListWatch {
 	}
 }
 
-// versions are what the store holds.
+// versions returns the contents of the store.
 func (i *informer) versions() ([]history.Version, error) {
 	var all []history.Version
 	for _, obj := range i.store.List() {
@@ -68,8 +67,8 @@ func (i *informer) versions() ([]history.Version, error) {
 	return all, nil
 }
 
-// behind returns an error when the store lacks something of the state at a
-// revision that the later truth has not changed, or holds something older.
+// behind returns an error if the store lacks an object of the state at a revision that has not
+// changed since, or holds an older version.
 func (i *informer) behind(truth *history.Truth, revision int64) error {
 	have, err := i.versions()
 	if err != nil {
@@ -78,7 +77,7 @@ func (i *informer) behind(truth *history.Truth, revision int64) error {
 	then, now := truth.State(i.watch.Selection, revision), truth.State(i.watch.Selection, truth.Revision)
 	for _, v := range have {
 		if want, live := then[v.Key]; v.Revision < want.Revision || !live && v.Revision <= revision {
-			return fmt.Errorf("%s holds %s of revision %d, which is gone at %d", i.watch.Name, v.Key, v.Revision, revision)
+			return fmt.Errorf("%s holds %s of revision %d, which is outdated at %d", i.watch.Name, v.Key, v.Revision, revision)
 		}
 		delete(then, v.Key)
 	}

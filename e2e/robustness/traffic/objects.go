@@ -12,7 +12,7 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// The resources that there is traffic on.
+// The resources of the traffic.
 const (
 	configMaps = "configmaps"
 	pods       = "pods"
@@ -22,12 +22,12 @@ func resources() []string { return []string{configMaps, pods} }
 
 func colors() []string { return []string{"red", "green", "blue"} }
 
-// key is the name of an object in a history.
+// key identifies an object in a history.
 type key struct{ resource, namespace, name string }
 
 func (k key) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
 
-// parseStorageKey reads the key of a stored object of one of the resources.
+// parseStorageKey parses the etcd key of an object of one of the resources.
 func parseStorageKey(s string) (key, bool) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 5 || parts[0] != "" || parts[1] != "registry" || parts[2] != configMaps && parts[2] != pods {
@@ -36,7 +36,7 @@ func parseStorageKey(s string) (key, bool) {
 	return key{parts[2], parts[3], parts[4]}, true
 }
 
-// newObject makes the content of an object.
+// newObject returns a new object.
 func newObject(k key, mark, color string) runtime.Object {
 	m := metav1.ObjectMeta{
 		Namespace: k.namespace, Name: k.name,
@@ -48,7 +48,7 @@ func newObject(k key, mark, color string) runtime.Object {
 	return &corev1.ConfigMap{ObjectMeta: m, Data: map[string]string{"name": k.name}}
 }
 
-// emptyObject is what an object of a resource is decoded into.
+// emptyObject returns an object to decode into.
 func emptyObject(resource string) runtime.Object {
 	if resource == pods {
 		return &corev1.Pod{}
@@ -63,7 +63,7 @@ func emptyList(resource string) runtime.Object {
 	return &corev1.ConfigMapList{}
 }
 
-// versionOf reads what a history keeps of an object.
+// versionOf returns the version of an object.
 func versionOf(resource string, obj runtime.Object) (history.Version, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -81,7 +81,7 @@ func versionOf(resource string, obj runtime.Object) (history.Version, error) {
 	}, nil
 }
 
-// versionsOf reads a list: its revision and its items.
+// versionsOf returns the revision and the items of a list.
 func versionsOf(resource string, list runtime.Object) (int64, []history.Version, error) {
 	m, err := meta.ListAccessor(list)
 	if err != nil {
@@ -100,7 +100,7 @@ func versionsOf(resource string, list runtime.Object) (int64, []history.Version,
 	return revision, items, err
 }
 
-// storedVersion is versionOf for an object as it is stored.
+// storedVersion is versionOf for a stored object, which has no resource version.
 func storedVersion(k key, obj runtime.Object, revision int64) (history.Version, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// pageSize is small, so that a list has several pages.
+// pageSize is small so that a list has several pages.
 const pageSize = 4
 
-// reader is a client that lists in all ways.
+// reader is a client that lists with all kinds of consistency.
 type reader struct {
 	clock
 	name       string
@@ -25,7 +25,7 @@ type reader struct {
 	replicas   []Replica
 	namespaces []string
 	pace       time.Duration
-	// newest is the highest revision that any reader has seen.
+	// newest is the highest revision that any reader received.
 	newest *atomic.Int64
 	reads  []history.Read
 	err    error
@@ -46,7 +46,7 @@ func (r *reader) run(ctx context.Context) {
 	}
 }
 
-// act reads once. It returns an error for an answer that no server should give.
+// act reads once. It returns an error for a response that no fault explains.
 func (r *reader) act(ctx context.Context) error {
 	s := history.Selection{Resource: pick(r.rand, resources()), Namespace: pick(r.rand, r.namespaces)}
 	if r.rand.IntN(3) == 0 {
@@ -54,17 +54,17 @@ func (r *reader) act(ctx context.Context) error {
 	}
 	read := history.Read{By: r.name, Selection: s, Kind: history.Newest}
 	o := metav1.ListOptions{}
-	asked := r.newest.Load()
+	requested := r.newest.Load()
 	switch n := r.rand.IntN(10); {
-	case n < 5 || asked == 0:
+	case n < 5 || requested == 0:
 	case n < 7:
 		read.Kind, o.Limit = history.Paged, pageSize
 	case n < 8:
 		read.Kind, o.ResourceVersion = history.Any, "0"
 	case n < 9:
-		read.Kind, read.Asked, o.ResourceVersion = history.NotOlder, asked, formatRevision(asked)
+		read.Kind, read.Requested, o.ResourceVersion = history.NotOlder, requested, formatRevision(requested)
 	default:
-		read.Kind, read.Asked, o.ResourceVersion = history.Exact, asked, formatRevision(asked)
+		read.Kind, read.Requested, o.ResourceVersion = history.Exact, requested, formatRevision(requested)
 		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeLimit)
@@ -82,8 +82,7 @@ func (r *reader) act(ctx context.Context) error {
 	return nil
 }
 
-// pages reads all pages, each of some replica. An answer that is not given is
-// no error.
+// pages reads all pages, each from a random replica. A missing response is not an error.
 func (r *reader) pages(ctx context.Context, read *history.Read, o metav1.ListOptions) (complete bool, err error) {
 	for {
 		more, err := r.page(ctx, pick(r.rand, r.replicas), read, &o)
@@ -106,25 +105,25 @@ func (r *reader) page(ctx context.Context, replica Replica, read *history.Read, 
 	}
 	revision, items, err := versionsOf(read.Selection.Resource, list)
 	if err != nil {
-		return false, &unusable{err}
+		return false, &invalidResponse{err}
 	}
 	if o.Continue != "" && revision != read.Revision {
-		return false, &unusable{fmt.Errorf("a page shows revision %d, the one before %d", revision, read.Revision)}
+		return false, &invalidResponse{fmt.Errorf("a page has revision %d, the previous page %d", revision, read.Revision)}
 	}
 	read.Revision, read.Items = revision, append(read.Items, items...)
 	m, err := meta.ListAccessor(list)
 	if err != nil {
-		return false, &unusable{err}
+		return false, &invalidResponse{err}
 	}
 	o.Continue = m.GetContinue()
 	return o.Continue != "", nil
 }
 
-// unusable is an answer that makes no sense.
-type unusable struct{ error }
+// invalidResponse is a response that cannot be interpreted.
+type invalidResponse struct{ error }
 
-// unexpected tells of answers that no fault explains.
+// unexpected reports whether a response cannot be the result of a fault.
 func unexpected(err error) bool {
-	_, wrong := err.(*unusable)
+	_, wrong := err.(*invalidResponse)
 	return wrong || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 }

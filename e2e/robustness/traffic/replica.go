@@ -21,13 +21,13 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// Replica is an API server, as clients reach it.
+// Replica holds the clients of an API server.
 type Replica struct {
 	JSON, Protobuf *kubernetes.Clientset
 	Metadata       metadata.Interface
 }
 
-// form is how objects are asked for.
+// form is the encoding of requests and responses.
 type form int
 
 const (
@@ -36,7 +36,7 @@ const (
 	metadataOnly
 )
 
-// full is a client of whole objects.
+// full returns a client for whole objects.
 func (r Replica) full(f form) rest.Interface {
 	if f == inProtobuf {
 		return r.Protobuf.CoreV1().RESTClient()
@@ -44,20 +44,20 @@ func (r Replica) full(f form) rest.Interface {
 	return r.JSON.CoreV1().RESTClient()
 }
 
-// partial is a client of the metadata of what a selection selects.
+// partial returns a client for the metadata of the selected objects.
 func (r Replica) partial(s history.Selection) metadata.ResourceInterface {
 	return r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource(s.Resource)).Namespace(s.Namespace)
 }
 
-// timeLimit bounds how long a client waits for an answer.
+// timeLimit bounds the wait for a response.
 const timeLimit = 3 * time.Second
 
-// clock counts the time of a history.
+// clock measures times relative to the beginning of a history.
 type clock struct{ start time.Time }
 
 func (c clock) now() time.Duration { return time.Since(c.start) }
 
-// pause waits, unless ctx ends.
+// pause waits for d or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -67,8 +67,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// object begins a request about one object. Requests are never repeated by the
-// client library: a repeated write could not be judged.
+// object returns a request for one object. The client library must not repeat requests, because the
+// outcome of a repeated write would be ambiguous.
 func object(r *rest.Request, k key) *rest.Request {
 	return r.Resource(k.resource).Namespace(k.namespace).MaxRetries(0)
 }
@@ -84,7 +84,7 @@ func selecting(s history.Selection, o metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-// collection begins a request about what a selection selects.
+// collection returns a request for the selected objects.
 func collection(c rest.Interface, s history.Selection, o metav1.ListOptions) *rest.Request {
 	return c.Get().Resource(s.Resource).NamespaceIfScoped(s.Namespace, s.Namespace != "").
 		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
@@ -108,7 +108,7 @@ func (r Replica) watch(ctx context.Context, f form, s history.Selection, o metav
 	return collection(r.full(f), s, o).Watch(ctx)
 }
 
-var errNoRevision = errors.New("the answer names no resourceVersion")
+var errNoRevision = errors.New("the response has no resourceVersion")
 
 func parseRevision(s string) (int64, error) {
 	if s == "" {

@@ -16,29 +16,28 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// source lists and watches a selection, for our own watches as well as for
-// informers, and records what it hands on.
+// source lists and watches a selection for watchers and informers, and records the results.
 type source struct {
 	clock
 	replicas []Replica
-	// ask returns the replica to ask, and how.
-	ask func() (int, form)
+	// target returns the replica to use and the form of the request.
+	target func() (int, form)
 
 	taps    sync.WaitGroup
-	reached atomic.Int64 // the revision up to which everything was told
-	mu      sync.Mutex   // guards the rest; a leaf
+	reached atomic.Int64 // the revision up to which everything was delivered
+	mu      sync.Mutex   // guards the fields below; never held while another lock is acquired
 	watch   *history.Watch
-	listed  *history.Read // that the next watch may go on from
-	err     error         // something that no server should say
+	listed  *history.Read // the next watch may start from it
+	err     error         // a response that no fault explains
 }
 
-func newSource(t *Traffic, name string, s history.Selection, ask func() (int, form)) *source {
-	return &source{clock: t.clock, replicas: t.replicas, ask: ask, watch: &history.Watch{Name: name, Selection: s}}
+func newSource(t *Traffic, name string, s history.Selection, target func() (int, form)) *source {
+	return &source{clock: t.clock, replicas: t.replicas, target: target, watch: &history.Watch{Name: name, Selection: s}}
 }
 
-// list lists and remembers the answer as a state to go on from.
+// list lists and records the result as a possible start of a watch.
 func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	replica, form := s.ask()
+	replica, form := s.target()
 	read := &history.Read{By: s.watch.Name, Selection: s.watch.Selection, Begun: s.now(), Kind: history.Newest}
 	switch o.ResourceVersion {
 	case "":
@@ -46,11 +45,11 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		read.Kind = history.Any
 	default:
 		read.Kind = history.NotOlder
-		asked, err := parseRevision(o.ResourceVersion)
+		requested, err := parseRevision(o.ResourceVersion)
 		if err != nil {
 			return nil, err
 		}
-		read.Asked = asked
+		read.Requested = requested
 	}
 	list, err := s.replicas[replica].list(ctx, form, s.watch.Selection, o)
 	if err != nil {
@@ -66,9 +65,9 @@ func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 	return list, nil
 }
 
-// follow watches and records what its receiver takes.
+// follow watches and records the events that its receiver accepts.
 func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	replica, form := s.ask()
+	replica, form := s.target()
 	stream := history.Stream{Replica: replica, Begun: s.now()}
 	streaming := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if !streaming {
@@ -86,7 +85,7 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 		t.initial = &history.Read{Kind: history.Initial, By: s.watch.Name, Selection: s.watch.Selection, Begun: stream.Begun}
 		if o.ResourceVersion != "" {
 			t.initial.Kind = history.NotOlder
-			if t.initial.Asked, err = parseRevision(o.ResourceVersion); err != nil {
+			if t.initial.Requested, err = parseRevision(o.ResourceVersion); err != nil {
 				w.Stop()
 				return nil, err
 			}
@@ -98,7 +97,7 @@ func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return t, nil
 }
 
-// begin adds a stream. One that goes on from the list before it has its state.
+// begin adds a stream. If it starts from the last list, that list is its state.
 func (s *source) begin(stream history.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *source) begin(stream history.Stream) {
 	s.reached.Store(stream.Last())
 }
 
-// add adds an event to the stream that runs; the result takes it away again.
+// add adds an event to the current stream. undo removes it.
 func (s *source) add(e history.Event) (undo func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,18 +125,18 @@ func (s *source) add(e history.Event) (undo func()) {
 	}
 }
 
-// end says why a stream ended.
-func (s *source) end(begun time.Duration, why string) {
+// end records why a stream ended.
+func (s *source) end(begun time.Duration, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.watch.Streams {
 		if st := &s.watch.Streams[i]; st.Begun == begun {
-			st.End, st.Ended = why, s.now()
+			st.End, st.Ended = reason, s.now()
 		}
 	}
 }
 
-// fail remembers an answer that no server should give.
+// fail records a response that no fault explains.
 func (s *source) fail(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *source) fail(err error) error {
 	return err
 }
 
-// recorded is what was seen, once nobody watches any more.
+// recorded waits for the end of all watches and returns the recorded watch.
 func (s *source) recorded() (*history.Watch, error) {
 	s.taps.Wait()
 	s.mu.Lock()
@@ -155,7 +154,7 @@ func (s *source) recorded() (*history.Watch, error) {
 	return s.watch, s.err
 }
 
-// tap is a watch whose events are recorded when they are taken.
+// tap is a watch that records events when its receiver accepts them.
 type tap struct {
 	source  *source
 	inner   watch.Interface
@@ -163,7 +162,7 @@ type tap struct {
 	stopped chan struct{}
 	once    sync.Once
 
-	// initial is the state that the stream begins with, until it is complete.
+	// initial is the incomplete initial state, or nil when it is complete.
 	initial *history.Read
 	stream  history.Stream
 }
@@ -182,22 +181,22 @@ func (t *tap) Stop() {
 func (t *tap) run() {
 	defer close(t.out)
 	defer t.inner.Stop()
-	why := t.pass()
+	reason := t.pass()
 	if t.initial == nil {
-		t.source.end(t.stream.Begun, why)
+		t.source.end(t.stream.Begun, reason)
 	}
 }
 
-// pass hands events on until the watch ends, and returns why it did.
+// pass forwards events until the watch ends and returns the reason.
 func (t *tap) pass() string {
-	why := "end of stream"
+	reason := "end of stream"
 	for e := range t.inner.ResultChan() {
-		undo, err := t.note(e)
+		undo, err := t.record(e)
 		if err != nil {
 			return t.source.fail(err).Error()
 		}
 		if e.Type == watch.Error {
-			why = apierrors.FromObject(e.Object).Error()
+			reason = apierrors.FromObject(e.Object).Error()
 		}
 		select {
 		case t.out <- e:
@@ -206,11 +205,11 @@ func (t *tap) pass() string {
 			return "stopped"
 		}
 	}
-	return why
+	return reason
 }
 
-// note records an event.
-func (t *tap) note(e watch.Event) (undo func(), err error) {
+// record records an event.
+func (t *tap) record(e watch.Event) (undo func(), err error) {
 	nothing := func() {}
 	if e.Type == watch.Error {
 		return nothing, nil

@@ -12,19 +12,19 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// Config says what clients there are.
+// Config describes the clients.
 type Config struct {
 	Replicas   []Replica
-	Namespaces []string // that exist and have never been anybody else's
+	Namespaces []string // exist and are used by this scenario only
 	Seed       uint64
 	Writers    int
-	Pace       time.Duration // between the requests of a writer
+	Pace       time.Duration // interval between the requests of a writer
 }
 
-// readers is the number of clients that list.
+// readers is the number of readers.
 const readers = 2
 
-// Traffic is the clients at work.
+// Traffic runs the clients.
 type Traffic struct {
 	clock
 	replicas   []Replica
@@ -35,7 +35,7 @@ type Traffic struct {
 	readers   []*reader
 	watchers  []*watcher
 	informers []*informer
-	sources   uint64 // of randomness that were given out
+	sources   uint64 // number of random sources in use
 
 	stopWrites, stopFollowing context.CancelFunc
 	writing, following        sync.WaitGroup
@@ -62,14 +62,14 @@ func Start(ctx context.Context, cfg Config) *Traffic {
 	return t
 }
 
-// source is a source of randomness for one client.
+// source returns a random source for one client.
 func (t *Traffic) source() *rand.Rand {
 	t.sources++
 	return rand.New(rand.NewPCG(t.seed, t.sources))
 }
 
-// addWatchers makes watches of each scope at each replica, in turn, and some
-// that wander.
+// addWatchers adds watches of each scope, distributed over the replicas, and some that rotate over
+// the replicas.
 func (t *Traffic) addWatchers() {
 	ns := t.namespaces[0]
 	add := func(name string, s history.Selection, change func(*watcher)) {
@@ -80,28 +80,28 @@ func (t *Traffic) addWatchers() {
 		}
 		t.watchers = append(t.watchers, w)
 	}
-	wander := func(w *watcher) { w.wander = true }
+	rotate := func(w *watcher) { w.rotate = true }
 	for _, r := range resources() {
 		add("one-namespace", history.Selection{Resource: r, Namespace: ns}, nil)
 		add("one-name", history.Selection{Resource: r, Namespace: ns, Name: "object-0"}, nil)
 		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]}, func(w *watcher) { w.form = inProtobuf })
-		add("wandering", history.Selection{Resource: r, Namespace: ns}, wander)
-		add("wandering-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, wander)
+		add("rotating", history.Selection{Resource: r, Namespace: ns}, rotate)
+		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
 		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streaming = true })
-		add("streaming-wandering", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
-			w.streaming, w.wander, w.form = true, true, inProtobuf
+		add("streaming-rotating", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
+			w.streaming, w.rotate, w.form = true, true, inProtobuf
 		})
 		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.form = metadataOnly })
 		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.slow = true })
 	}
 	for i := range t.replicas {
-		// Objects of others are there as well: those of the scenarios before.
+		// The objects of earlier scenarios are selected, too.
 		add(fmt.Sprintf("all-at-%d", i), history.Selection{Resource: configMaps}, func(w *watcher) { w.at = i })
 	}
 }
 
-// addInformers makes one of each kind for each encoding. Their requests go to
-// one replica after the other, as through a load balancer.
+// addInformers adds one informer of each kind for each encoding. Their requests rotate over the
+// replicas, as through a load balancer.
 func (t *Traffic) addInformers() {
 	for i, kind := range []struct {
 		name     string
@@ -142,8 +142,8 @@ func (t *Traffic) start(ctx context.Context) {
 	}
 }
 
-// Behind returns an error that names who has not been told all of the truth up
-// to a revision.
+// Behind returns an error that names the clients that have not received all changes up to a
+// revision.
 func (t *Traffic) Behind(truth *history.Truth, revision int64) error {
 	var errs []error
 	check := func(s *source) {
@@ -165,27 +165,27 @@ func (t *Traffic) Behind(truth *history.Truth, revision int64) error {
 	return errors.Join(errs...)
 }
 
-// StopWrites ends writers and readers and waits for their last answers.
+// StopWrites stops writers and readers and waits for their last responses.
 func (t *Traffic) StopWrites() {
 	t.stopWrites()
 	t.writing.Wait()
 }
 
-// Stop ends everything.
+// Stop stops all clients.
 func (t *Traffic) Stop() {
 	t.StopWrites()
 	t.stopFollowing()
 	t.following.Wait()
 }
 
-// Started is when the times of the history begin.
+// Started returns the beginning of the history.
 func (t *Traffic) Started() time.Time { return t.clock.start }
 
-// Elapsed is the time of the history.
+// Elapsed returns the time since the beginning of the history.
 func (t *Traffic) Elapsed() time.Duration { return t.now() }
 
-// History is what was recorded, without the truth. The error tells of answers
-// that no server should give. Call it after Stop.
+// History returns the recorded history without the truth. The error reports responses that no fault
+// explains. Call it after Stop.
 func (t *Traffic) History() (*history.History, error) {
 	h := &history.History{Seed: t.seed}
 	var errs []error

@@ -18,22 +18,22 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// barrierKey is written to find out whether everything before was recorded.
+// barrierKey is written by Barrier.
 const barrierKey = "/robustness/barrier"
 
-// Recorder records the truth: what etcd itself tells of changes.
+// Recorder records all changes in etcd.
 type Recorder struct {
 	client *clientv3.Client
 	start  time.Time
 
-	mu       sync.Mutex // a leaf
+	mu       sync.Mutex // never held while another lock is acquired
 	changes  []history.Change
 	revision int64
 	err      error
 	advanced chan struct{} // closed when revision or err changes
 }
 
-// NewRecorder makes a recorder; Run records.
+// NewRecorder returns a recorder. Run records.
 func NewRecorder(c *clientv3.Client) *Recorder {
 	return &Recorder{client: c, start: time.Now(), advanced: make(chan struct{})}
 }
@@ -52,7 +52,7 @@ func (r *Recorder) Run(ctx context.Context) {
 		}
 	}
 	if ctx.Err() == nil {
-		r.advance(func() { r.err = errors.New("the watch of the truth ended") })
+		r.advance(func() { r.err = errors.New("the watch of etcd ended") })
 	}
 }
 
@@ -71,7 +71,7 @@ func (r *Recorder) record(events []*clientv3.Event) error {
 			if err != nil {
 				return fmt.Errorf("%s at revision %d: %w", e.Kv.Key, e.Kv.ModRevision, err)
 			}
-			// What is stored carries no revision.
+			// A stored object has no resource version.
 			if c.Version, err = storedVersion(k, obj, e.Kv.ModRevision); err != nil {
 				return err
 			}
@@ -96,7 +96,7 @@ func (r *Recorder) advance(change func()) {
 	r.advanced = make(chan struct{})
 }
 
-// Revision is the one up to which the truth is recorded.
+// Revision returns the last recorded revision.
 func (r *Recorder) Revision() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,11 +108,11 @@ const (
 	barrierPause = 500 * time.Millisecond
 )
 
-// Barrier returns when everything that happened before the call is recorded,
-// with a revision after all of it.
+// Barrier blocks until everything that happened before the call is recorded, and returns a later
+// revision.
 func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	resp, err := r.client.Put(ctx, barrierKey, "")
-	for range barrierTries { // a member may be dead, and the client not know it yet
+	for range barrierTries { // a member may be down before the client notices
 		if !unavailable(err) {
 			break
 		}
@@ -135,13 +135,12 @@ func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 		select {
 		case <-advanced:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("wait for revision %d in the truth: %w", resp.Header.Revision, ctx.Err())
+			return 0, fmt.Errorf("wait until revision %d is recorded: %w", resp.Header.Revision, ctx.Err())
 		}
 	}
 }
 
-// unavailable tells of a cluster that has no leader at the moment, or of a member that
-// does not answer.
+// unavailable reports whether the cluster has no leader or a member does not respond.
 func unavailable(err error) bool {
 	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return e.Code() == codes.Unavailable
@@ -149,7 +148,7 @@ func unavailable(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }
 
-// Truth is what happened so far, in the times of a history that began at start.
+// Truth returns the recorded changes, with times relative to start.
 func (r *Recorder) Truth(start time.Time) *history.Truth {
 	r.mu.Lock()
 	defer r.mu.Unlock()

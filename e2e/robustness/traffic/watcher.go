@@ -13,28 +13,28 @@ import (
 )
 
 const (
-	// Watches last as many seconds, so that there are bookmarks: a server sends
-	// one shortly before the end.
+	// Watches have a timeout of a few seconds, because servers send a bookmark shortly before the
+	// end.
 	minWatchSeconds = 3
 	maxWatchSeconds = 5
 	retryAfter      = 100 * time.Millisecond
 
-	// A slow reader stops for slowFor after one in slowOneIn events.
+	// A slow watcher pauses for slowFor after one in slowOneIn events.
 	slowOneIn = 15
 	slowFor   = 300 * time.Millisecond
 )
 
-// watcher is a client that watches a selection as long as it may: it goes on
-// where a stream ended, and begins anew when that is no longer possible.
+// watcher is a client that watches a selection. It resumes where a stream ended, and lists again
+// when the revision has expired.
 type watcher struct {
 	*source
 	rand *rand.Rand
-	at   int // replica that is asked
+	at   int // index of the current replica
 	form form
 
-	streaming bool // begins with the state in the watch instead of a list
-	wander    bool // asks another replica after each stream
-	slow      bool // does not read for a while now and then
+	streaming bool // gets the initial state from the watch instead of a list
+	rotate    bool // uses the next replica after each stream
+	slow      bool // pauses occasionally
 }
 
 func newWatcher(t *Traffic, name string, s history.Selection, at int) *watcher {
@@ -51,7 +51,7 @@ func (w *watcher) run(ctx context.Context) {
 			next = ""
 		}
 		revision = next
-		if w.wander {
+		if w.rotate {
 			w.at = (w.at + 1) % len(w.replicas)
 		}
 		if err != nil {
@@ -60,8 +60,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// stream watches once, after a revision or anew, and returns the one to go on
-// from.
+// stream watches once, from a revision or, if that is "", from a new list. It returns the revision
+// to resume at.
 func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
 	seconds := minWatchSeconds + w.rand.Int64N(maxWatchSeconds-minWatchSeconds+1)
 	o := metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &seconds, ResourceVersion: revision}
@@ -70,7 +70,7 @@ func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
 		o.SendInitialEvents, o.ResourceVersionMatch = &yes, metav1.ResourceVersionMatchNotOlderThan
 	} else if revision == "" {
 		var err error
-		if o.ResourceVersion, err = w.anew(ctx); err != nil {
+		if o.ResourceVersion, err = w.relist(ctx); err != nil {
 			return "", err
 		}
 		revision = o.ResourceVersion
@@ -98,8 +98,8 @@ func (w *watcher) stream(ctx context.Context, revision string) (string, error) {
 	return revision, err
 }
 
-// anew lists, and returns the revision to go on from.
-func (w *watcher) anew(ctx context.Context) (string, error) {
+// relist lists and returns the revision of the list.
+func (w *watcher) relist(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	if _, err := w.list(ctx, metav1.ListOptions{}); err != nil {
@@ -110,7 +110,7 @@ func (w *watcher) anew(ctx context.Context) (string, error) {
 	return formatRevision(w.listed.Revision), nil
 }
 
-// streams is how many have begun.
+// streams returns the number of streams so far.
 func (w *watcher) streams() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,30 +17,29 @@ import (
 	"binnacle/e2e/robustness/history"
 )
 
-// writeLimit bounds how long a writer waits for an answer. It is short, so that
-// writers go on while something is damaged.
+// writeLimit bounds a writer's wait for a response. It is short so that writers continue during
+// faults.
 const writeLimit = time.Second
 
-// names is the number of names of each resource in a namespace: few, so that
-// writers meet.
+// names is the number of names per resource and namespace. It is small so that writers conflict.
 const names = 6
 
-// writer is a client that changes objects, one request after the other.
+// writer is a client that changes objects, one request after another.
 type writer struct {
 	clock
 	id         int
-	home       int // the replica that it asks mostly, so that not all wait for one
+	home       int // replica of most requests, so that one fault does not block all writers
 	rand       *rand.Rand
 	replicas   []Replica
 	namespaces []string
 	pace       time.Duration
 	written    int
-	// known are the versions that it saw last, which may be old by now.
+	// known holds the last received versions, which may be outdated.
 	known map[key]seen
 	ops   []history.Operation
 }
 
-// seen is an object as a read or a write showed it.
+// seen is an object as returned by a read or a write.
 type seen struct {
 	obj  runtime.Object
 	mark string
@@ -59,7 +58,7 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// act does something to some object, with what it knows of it or after looking.
+// act changes or reads a random object, based on a known version or after a get.
 func (w *writer) act(ctx context.Context) {
 	k := key{
 		resource: pick(w.rand, resources()), namespace: pick(w.rand, w.namespaces),
@@ -91,7 +90,7 @@ func (w *writer) act(ctx context.Context) {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// mark is one that nobody else uses, in other scenarios neither.
+// mark returns a mark that is unique over all scenarios.
 func (w *writer) mark() string {
 	w.written++
 	return fmt.Sprintf("%s-%d-%d", w.namespaces[0], w.id, w.written)
@@ -111,7 +110,7 @@ func (w *writer) get(ctx context.Context, k key) (seen, bool) {
 	})
 }
 
-// update replaces a version, unless another one took its place.
+// update replaces a version conditionally.
 func (w *writer) update(ctx context.Context, k key, old seen) {
 	op := history.Operation{Verb: history.Update, Mark: w.mark(), Expected: old.mark}
 	body := old.obj.DeepCopyObject()
@@ -126,7 +125,7 @@ func (w *writer) update(ctx context.Context, k key, old seen) {
 	})
 }
 
-// patch changes whatever version there is.
+// patch changes the current version.
 func (w *writer) patch(ctx context.Context, k key) {
 	op := history.Operation{Verb: history.Update, Mark: w.mark()}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -141,7 +140,7 @@ func (w *writer) patch(ctx context.Context, k key) {
 	})
 }
 
-// delete deletes a version, or whatever there is.
+// delete deletes a version conditionally if old is set, else unconditionally.
 func (w *writer) delete(ctx context.Context, k key, old *seen) {
 	now := int64(0)
 	o := &metav1.DeleteOptions{GracePeriodSeconds: &now}
@@ -159,9 +158,9 @@ func (w *writer) delete(ctx context.Context, k key, old *seen) {
 	})
 }
 
-// do sends a request to some replica and records it.
+// do sends a request to a replica and records it.
 func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(context.Context, rest.Interface, runtime.Object) error) (seen, bool) {
-	// A request that was begun is waited for, also when writing ends.
+	// A started request is awaited even when writing stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
 	op.Client, op.Key, op.Replica = w.id, k.String(), w.home
@@ -177,7 +176,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	if op.Outcome = outcomeOf(err); op.Outcome == history.Done && op.Verb != history.Delete {
 		v, verr := versionOf(k.resource, into)
 		if verr != nil {
-			// What cannot be read is no answer; the error stays in the history.
+			// An undecodable response has an unknown outcome. The error stays in the history.
 			op.Outcome, err = history.Unknown, verr
 		} else if op.Revision = v.Revision; op.Verb == history.Get {
 			op.Mark, now.mark = v.Mark, v.Mark
@@ -194,7 +193,7 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	return now, true
 }
 
-// outcomeOf tells what an answer says of a request's effect.
+// outcomeOf derives the outcome of a request from its response.
 func outcomeOf(err error) history.Outcome {
 	switch {
 	case err == nil:

@@ -17,7 +17,7 @@ import (
 	"binnacle/e2e/conformance/shim"
 )
 
-// delegating are flags of a server that asks another one about users.
+// delegating are flags of a server that delegates authentication and authorization.
 var delegating = []string{"authentication-skip-lookup", "authentication-kubeconfig", "authorization-kubeconfig", "kubeconfig"}
 
 // StartTestServer starts an API server process.
@@ -72,7 +72,7 @@ func StartTestServer(t Logger, _ *TestServerInstanceOptions, flags []string, sto
 	return result, nil
 }
 
-// own returns the flags that an API server has that knows users itself.
+// own returns the flags for an API server that authenticates users itself.
 func own(flags []string) (out []string) {
 	for i := 0; i < len(flags); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(flags[i], "-"), "=")

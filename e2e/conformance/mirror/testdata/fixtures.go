@@ -8,7 +8,7 @@ import (
 	"binnacle/e2e/conformance/shim"
 )
 
-// StartDefaultServerWithConfigAccess fails: the configuration of a server is in its process.
+// StartDefaultServerWithConfigAccess fails because the configuration of a server is in its process.
 func StartDefaultServerWithConfigAccess(servertesting.Logger, ...string) (func(), *rest.Config, apiserver.CompletedConfig, error) {
 	return nil, nil, apiserver.CompletedConfig{}, shim.ErrHook
 }

@@ -61,7 +61,7 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// shimOptions returns what a test server has.
+// shimOptions returns the options of a test server.
 func shimOptions(dir string) (*options.ServerRunOptions, error) {
 	key, err := shim.WriteServiceAccountKey(dir)
 	if err != nil {

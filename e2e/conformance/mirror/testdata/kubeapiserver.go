@@ -80,7 +80,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 	return result, nil
 }
 
-// shimOptions sets what a test server has. It returns the flags that a test cannot change.
+// shimOptions sets the options of a test server. It returns the flags that a test cannot change.
 func shimOptions(o *options.ServerRunOptions, instance *TestServerInstanceOptions, storage *storagebackend.Config, dir string) ([]string, error) {
 	if instance.RequestTimeout > 0 {
 		o.GenericServerRunOptions.RequestTimeout = instance.RequestTimeout

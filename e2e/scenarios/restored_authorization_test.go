@@ -14,19 +14,18 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestRestoredBelowTheAuthority restores etcd from a backup below an API server and the
-// authorization service that it asks, which follows the policy there: what was granted
-// and revoked since the backup counts no more, and what was valid then does, after a
-// bounded time and for good. Neither is told. A server that is started on such a store
-// cannot know that it went back: what the service decided before it listed the policy
-// anew may be kept once more, for as long as decisions are.
-func TestRestoredBelowTheAuthority(t *testing.T) {
+// TestAuthzWebhookFollowsRestoredStore restores etcd from a backup under an API server and its
+// authorization webhook, which gets its policy from that server. Neither is notified. Within a
+// bounded time and permanently, grants and revocations since the backup have no effect, and the
+// policy of the backup applies. A server that starts on such a store cannot detect the restore: it
+// may cache decisions that the webhook made before it listed the restored policy, for the lifetime
+// of cached decisions.
+func TestAuthzWebhookFollowsRestoredStore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
-		// restarted: the API server is stopped before etcd, and started after it.
-		// passed: before anybody can look, the store has more revisions again than it
-		// had before.
+		// restarted stops the API server before etcd and starts it after the restore. passed writes
+		// to the restored store until its revision exceeds the old one, before any client reads it.
 		restarted, passed bool
 	}{
 		{name: "running"},
@@ -59,7 +58,7 @@ func TestRestoredBelowTheAuthority(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.grant("bob")
-			// Carol's is another one of the same name.
+			// Carol's binding is another one with the same name.
 			if err := bindings.Delete(t.Context(), "of-carol", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -85,14 +84,14 @@ func TestRestoredBelowTheAuthority(t *testing.T) {
 			}
 			may, mayNot := map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
 			s.agree("after", may, mayNot)
-			for range 20 { // and for good
+			for range 20 { // and permanently
 				s.decides("later", may, mayNot, func(err error) { t.Error(err) })
 			}
 		})
 	}
 }
 
-// agree waits until some may read, and others may not.
+// agree waits until some users may read and others may not.
 func (s *accessSuite) agree(when string, may, mayNot map[string]*kubernetes.Clientset) {
 	s.t.Helper()
 	harness.Eventually(s.t, restoredPatience, when, func() (found error) {
@@ -101,17 +100,17 @@ func (s *accessSuite) agree(when string, may, mayNot map[string]*kubernetes.Clie
 	})
 }
 
-// decides asks for something that was never asked for, and for something that was.
+// decides sends a request that needs a new decision, and one that may use a cached decision.
 func (s *accessSuite) decides(when string, may, mayNot map[string]*kubernetes.Clientset, wrong func(error)) {
 	s.asked++
 	for _, name := range []string{"c", fmt.Sprintf("new-%d", s.asked)} {
 		for who, c := range may {
 			if err := readConfigMap(s.t.Context(), c, name); err != nil && !apierrors.IsNotFound(err) {
-				wrong(fmt.Errorf("%s: %s may not read %s: %w", when, who, name, err))
+				wrong(fmt.Errorf("%s: %s cannot read %s: %w", when, who, name, err))
 			}
 		}
 		for who, c := range mayNot {
-			if err := refused(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
+			if err := rejected(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
 				wrong(fmt.Errorf("%s: %s and %s: %w", when, who, name, err))
 			}
 		}

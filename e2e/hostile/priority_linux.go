@@ -12,15 +12,15 @@ const (
 	idle       = 5 // SCHED_IDLE
 )
 
-// giveWay lets this process, the attackers, have only what the server leaves of the
-// machine, and leave it at once: attackers have machines of their own elsewhere.
-func giveWay() error { return schedule(idle, 0) }
+// lowerPriority gives this process, which runs the attackers, only idle CPU time, as if they ran on
+// other machines.
+func lowerPriority() error { return schedule(idle, 0) }
 
-// goFirst lets this process, the bystander, have what it needs at once, as if it had a
-// machine of its own. It takes a right that only the superuser has.
-func goFirst() error { return schedule(roundRobin, 1) }
+// raisePriority gives this process, the probe client, real-time priority, as if it ran on another
+// machine. It needs root.
+func raisePriority() error { return schedule(roundRobin, 1) }
 
-// schedule sets the policy of all threads. A new thread is as its creator.
+// schedule sets the scheduling policy of all threads. New threads inherit it.
 func schedule(policy int, priority int32) error {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// attack is what attackers do, each again and again.
+// attack is one kind of attack. Each attacker calls once in a loop.
 type attack struct {
 	name      string
 	attackers int
 	once      func(ctx context.Context, x *target, r *rand.Rand)
 }
 
-// bomb is a request that is small for what it asks of a server.
-type bomb struct {
+// exhaustionRequest is a small request that costs the server much to process.
+type exhaustionRequest struct {
 	name, method, path, media, body string
 }
 
@@ -44,11 +44,11 @@ func object(kind, rest string) string {
 	if version == "" {
 		version = "v1"
 	}
-	return `{"kind":"` + kind + `","apiVersion":"` + version + `","metadata":{"name":"bomb"}` + rest + `}`
+	return `{"kind":"` + kind + `","apiVersion":"` + version + `","metadata":{"name":"costly"}` + rest + `}`
 }
 
 const (
-	configMaps, pods = large, "/api/v1/namespaces/hostile/pods"
+	configMaps, pods = largeList, "/api/v1/namespaces/hostile/pods"
 	jsonMedia        = "application/json"
 	yamlMedia        = "application/yaml"
 	cborMedia        = "application/cbor"
@@ -59,9 +59,9 @@ const (
 	stepMedia        = "application/json-patch+json"
 )
 
-// bombs are what is sent; none of it is stored.
-func bombs() []bomb {
-	aliases := "kind: ConfigMap\napiVersion: v1\nmetadata: {name: bomb}\nl0: &l0 [x]\n"
+// exhaustionRequests returns the requests to send. None of them stores an object.
+func exhaustionRequests() []exhaustionRequest {
+	aliases := "kind: ConfigMap\napiVersion: v1\nmetadata: {name: costly}\nl0: &l0 [x]\n"
 	for i := range 9 {
 		aliases += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, list(fmt.Sprintf("*l%d", i), 9))
 	}
@@ -72,10 +72,10 @@ func bombs() []bomb {
 		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
 	}
 	messages := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", 1_400_000)))
-	all := []bomb{
+	all := []exhaustionRequest{
 		{"aliases", "POST", configMaps, yamlMedia, aliases},
 		{"aliases of a long text", "POST", configMaps, yamlMedia, repeated},
-		{"aliases that are applied", "PATCH", configMaps + "/bomb?fieldManager=m", applyMedia, repeated},
+		{"aliases that are applied", "PATCH", configMaps + "/costly?fieldManager=m", applyMedia, repeated},
 		{"deep JSON", "POST", configMaps, jsonMedia, object("ConfigMap", `,"x":`+deep)},
 		{"deep YAML", "POST", configMaps, yamlMedia, "x: " + nested("[", "", "]", 9000)},
 		{"deep CBOR", "POST", configMaps, cborMedia, "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", 1<<20) + "\x01"},
@@ -85,11 +85,11 @@ func bombs() []bomb {
 		{"errors", "POST", pods, jsonMedia, object("Pod", `,"spec":{"containers":[`+list("{}", 120_000)+`]}`)},
 		{"messages of protobuf", "POST", pods, protoMedia, messages},
 		{"unknown fields", "POST", configMaps + "?fieldValidation=Strict", jsonMedia, object("ConfigMap", `,"x":{`+numbered(`"k%d":1`, 200_000)+`}`)},
-		{"many labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","labels":{` + numbered(`"k%d":"v"`, 200_000) + `}}}`},
+		{"many labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"costly","labels":{` + numbered(`"k%d":"v"`, 200_000) + `}}}`},
 		{"many keys", "POST", configMaps + "?dryRun=All", jsonMedia, object("ConfigMap", `,"data":{`+numbered(`"k%d":"v"`, 200_000)+`}`)},
-		{"many owners", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","ownerReferences":[` + numbered(`{"uid":"%d"}`, 120_000) + `]}}`},
-		{"many fields applied", "PATCH", configMaps + "/bomb?fieldManager=m&dryRun=All", applyMedia, object("ConfigMap", `,"data":{`+numbered(`"k%d":"v"`, 200_000)+`}`)},
-		{"many containers applied", "PATCH", pods + "/bomb?fieldManager=m&dryRun=All", applyMedia, object("Pod", `,"spec":{"containers":[`+numbered(`{"name":"c%d"}`, 120_000)+`]}`)},
+		{"many owners", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"costly","ownerReferences":[` + numbered(`{"uid":"%d"}`, 120_000) + `]}}`},
+		{"many fields applied", "PATCH", configMaps + "/costly?fieldManager=m&dryRun=All", applyMedia, object("ConfigMap", `,"data":{`+numbered(`"k%d":"v"`, 200_000)+`}`)},
+		{"many containers applied", "PATCH", pods + "/costly?fieldManager=m&dryRun=All", applyMedia, object("Pod", `,"spec":{"containers":[`+numbered(`{"name":"c%d"}`, 120_000)+`]}`)},
 		{"a deep merge", "PATCH", configMaps + "/large-0?dryRun=All", mergeMedia, nested(`{"a":`, `"`+text+`"`, "}", 450)},
 		{"a long list merged", "PATCH", configMaps + "/large-0?dryRun=All", listMedia, `{"metadata":{"finalizers":[` + numbered(`"a/f%d"`, 200_000) + `]}}`},
 		{"a merge key that is a list", "PATCH", configMaps + "/large-0?dryRun=All", listMedia, `{"metadata":{"ownerReferences":[{"uid":[null]},{"uid":[null]}]}}`},
@@ -99,37 +99,38 @@ func bombs() []bomb {
 		{"a review of many wrong requirements", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", jsonMedia,
 			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods","labelSelector":{"requirements":[` + list("{}", 2600) + `]}}}}`},
 		{"few empty containers", "POST", pods, jsonMedia, object("Pod", `,"spec":{"containers":[`+list("{}", 600)+`]}`)},
-		{"many wrong labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","labels":{` + numbered(`"-k%d":"-"`, 2600) + `}}}`},
+		{"many wrong labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"costly","labels":{` + numbered(`"-k%d":"-"`, 2600) + `}}}`},
 		{"a short message of many containers", "POST", pods, protoMedia, "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", 20_000)))},
 		{"short aliases of many values", "POST", configMaps, yamlMedia, "kind: ConfigMap\napiVersion: v1\na: &a [" + list("1", 300) + "]\nb: [" + list("*a", 200) + "]\n"},
 		{"chains of objects", "POST", configMaps, jsonMedia, object("ConfigMap", `,"x":[`+list(nested(`{"a":`, "1", "}", 450), 21)+`]`)},
-		{"a deep list shown to people", "POST", "/apis/apps/v1/namespaces/hostile/controllerrevisions?dryRun=All&pretty=true", jsonMedia,
+		{"a deep list, pretty-printed", "POST", "/apis/apps/v1/namespaces/hostile/controllerrevisions?dryRun=All&pretty=true", jsonMedia,
 			object("ControllerRevision", `,"revision":1,"data":`+nested("[", list("1", 200_000), "]", 450))},
 	}
 	for name, q := range map[string]string{
 		"labelSelector": numbered("a%d", 50_000), "fieldSelector": numbered("metadata.name!=a%d", 20_000),
 		"continue": strings.Repeat("A", 500_000), "resourceVersion": strings.Repeat("9", 500_000),
 	} {
-		all = append(all, bomb{"a giant " + name, "GET", configMaps + "?" + name + "=" + url.QueryEscape(q), "", ""})
-		all = append(all, bomb{"a watch with a giant " + name, "GET", configMaps + "?watch=1&timeoutSeconds=1&" + name + "=" + url.QueryEscape(q), "", ""})
+		all = append(all, exhaustionRequest{"a large " + name, "GET", configMaps + "?" + name + "=" + url.QueryEscape(q), "", ""})
+		all = append(all, exhaustionRequest{"a watch with a large " + name, "GET", configMaps + "?watch=1&timeoutSeconds=1&" + name + "=" + url.QueryEscape(q), "", ""})
 	}
 	return all
 }
 
-// bombardments send bombs: all of them together, or each sort for itself.
-func bombardments(each bool) []attack {
-	all := bombs()
+// exhaustionAttacks returns one attack that sends all exhaustion requests or, if each is true, one
+// attack per request.
+func exhaustionAttacks(each bool) []attack {
+	all := exhaustionRequests()
 	if !each {
-		return []attack{bombardment("bombs", all)}
+		return []attack{exhaustionAttack("exhaustion", all)}
 	}
 	var attacks []attack
 	for _, b := range all {
-		attacks = append(attacks, bombardment("bomb: "+b.name, []bomb{b}))
+		attacks = append(attacks, exhaustionAttack("exhaustion: "+b.name, []exhaustionRequest{b}))
 	}
 	return attacks
 }
 
-func bombardment(name string, of []bomb) attack {
+func exhaustionAttack(name string, of []exhaustionRequest) attack {
 	return attack{name, 8, func(ctx context.Context, x *target, r *rand.Rand) {
 		b := of[r.IntN(len(of))]
 		req, err := http.NewRequest(b.method, x.url+b.path, strings.NewReader(b.body))
@@ -139,8 +140,8 @@ func bombardment(name string, of []bomb) attack {
 		req.Header.Set("Content-Type", b.media)
 		c := x.client()
 		defer c.CloseIdleConnections()
-		if x.ask(ctx, c, req) == http.StatusGatewayTimeout {
-			x.answered(b.name+" takes too long", http.StatusInternalServerError, nil)
+		if x.attempt(ctx, c, req) == http.StatusGatewayTimeout {
+			x.recordResponse(b.name+" timed out", http.StatusInternalServerError, nil)
 		}
 	}}
 }

@@ -17,41 +17,42 @@ import (
 	"binnacle/e2e/harness"
 )
 
-const knockInterval = 100 * time.Millisecond
+const requestInterval = 100 * time.Millisecond
 
-// intruders ask for what they may not have, over and over, of every API server.
-// Whatever is damaged, the answer is no, or none.
-type intruders struct {
-	stop   context.CancelFunc
-	asking sync.WaitGroup
+// unauthorizedClients send requests without permission to every API server in a loop. During every
+// fault they must be rejected or get no response.
+type unauthorizedClients struct {
+	stop    context.CancelFunc
+	running sync.WaitGroup
 
-	mu      sync.Mutex // a leaf
-	refused int
-	errs    []error
+	mu       sync.Mutex // never held while another lock is acquired
+	rejected int
+	errs     []error
 }
 
-// intruder is somebody and what he asks for.
-type intruder struct {
-	who    string
+// unauthorizedClient is a client and its request.
+type unauthorizedClient struct {
+	name   string
 	client *http.Client
 	method string
 	url    string
 }
 
-// startIntruders makes a service account without rights, and sends it and others.
-func (c *composition) startIntruders(ctx context.Context) *intruders {
+// startUnauthorizedClients creates a service account without rights and starts clients with it and
+// with other credentials.
+func (c *composition) startUnauthorizedClients(ctx context.Context) *unauthorizedClients {
 	c.t.Helper()
 	admin := c.admin("apiserver-1")
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "intruder"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "unauthorized"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		c.t.Fatal(err)
 	}
-	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "intruder", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, "unauthorized", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	var all []intruder
+	var all []unauthorizedClient
 	for _, server := range []string{"apiserver-1", "apiserver-2"} {
-		add := func(who, pair, bearer, method, path string) {
+		add := func(name, pair, bearer, method, path string) {
 			config := c.config(server, pair)
 			config.BearerToken = bearer
 			client, err := rest.HTTPClientFor(config)
@@ -60,10 +61,10 @@ func (c *composition) startIntruders(ctx context.Context) *intruders {
 			}
 			client.Timeout = dialTimeout
 			c.t.Cleanup(client.CloseIdleConnections)
-			all = append(all, intruder{who + " at " + server, client, method, config.Host + path})
+			all = append(all, unauthorizedClient{name + " at " + server, client, method, config.Host + path})
 		}
 		const secrets, maps = "/api/v1/secrets", "/api/v1/namespaces/default/configmaps/none"
-		add("nobody", "", "", http.MethodGet, secrets)
+		add("an anonymous client", "", "", http.MethodGet, secrets)
 		add("a wrong token", "", "abcdef.0123456789abcdef", http.MethodGet, secrets)
 		add("a damaged token", "", token.Status.Token[:len(token.Status.Token)-4], http.MethodGet, "/api")
 		add("a service account", "", token.Status.Token, http.MethodGet, secrets)
@@ -73,19 +74,19 @@ func (c *composition) startIntruders(ctx context.Context) *intruders {
 		add("a front proxy without a user", "front-proxy/front-proxy-client", "", http.MethodGet, "/api")
 	}
 	ctx, stop := context.WithCancel(ctx)
-	out := &intruders{stop: stop}
-	harness.Eventually(c.t, patience, "an intruder is refused", func() error {
-		if err := out.ask(ctx, all[0]); err != nil {
+	out := &unauthorizedClients{stop: stop}
+	harness.Eventually(c.t, waitTimeout, "the rejection of an unauthorized client", func() error {
+		if err := out.request(ctx, all[0]); err != nil {
 			return err
 		}
-		if out.refused == 0 {
+		if out.rejected == 0 {
 			return errors.New("no answer")
 		}
 		return nil
 	})
 	for _, i := range all {
-		out.asking.Go(func() {
-			tick := time.NewTicker(knockInterval)
+		out.running.Go(func() {
+			tick := time.NewTicker(requestInterval)
 			defer tick.Stop()
 			for {
 				select {
@@ -93,7 +94,7 @@ func (c *composition) startIntruders(ctx context.Context) *intruders {
 					return
 				case <-tick.C:
 				}
-				if err := out.ask(ctx, i); err != nil {
+				if err := out.request(ctx, i); err != nil {
 					out.mu.Lock()
 					out.errs = append(out.errs, err)
 					out.mu.Unlock()
@@ -104,9 +105,9 @@ func (c *composition) startIntruders(ctx context.Context) *intruders {
 	return out
 }
 
-// ask returns an error when the answer is yes. No object of that name is there, so
-// that a 404 is one as well.
-func (o *intruders) ask(ctx context.Context, i intruder) error {
+// request returns an error for a successful response. A 404 counts as success, because it was
+// authorized and the object does not exist.
+func (o *unauthorizedClients) request(ctx context.Context, i unauthorizedClient) error {
 	req, err := http.NewRequestWithContext(ctx, i.method, i.url, nil)
 	if err != nil {
 		return err
@@ -120,19 +121,19 @@ func (o *intruders) ask(ctx context.Context, i intruder) error {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.refused++
+		o.rejected++
 		return nil
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return nil
 	}
-	return fmt.Errorf("%s was answered %s", i.who, resp.Status)
+	return fmt.Errorf("%s got %s", i.name, resp.Status)
 }
 
-// end returns how often they were refused, and when they were not.
-func (o *intruders) end() (refused int, err error) {
+// end stops the clients and returns the number of rejections and the successful requests.
+func (o *unauthorizedClients) end() (rejected int, err error) {
 	o.stop()
-	o.asking.Wait()
+	o.running.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.refused, errors.Join(o.errs...)
+	return o.rejected, errors.Join(o.errs...)
 }

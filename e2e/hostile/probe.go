@@ -21,23 +21,22 @@ import (
 )
 
 const (
-	// pace is how often the bystander asks.
-	pace = 10 * time.Millisecond
-	// bystanding is how long the bystander waits for an answer. A request that takes longer
-	// counts as failed.
-	bystanding = 20 * time.Second
-	// besideTenant is the same beside an attacker with the rights of one namespace.
-	besideTenant = 10 * time.Second
+	// probeInterval is the interval of the requests of a probe client.
+	probeInterval = 10 * time.Millisecond
+	// probeTimeout bounds the wait for a response. A request that takes longer counts as failed.
+	probeTimeout = 20 * time.Second
+	// tenantProbeTimeout is probeTimeout while the attacker has the rights of one namespace.
+	tenantProbeTimeout = 10 * time.Second
 )
 
-// bystander does what ordinary clients do, one request after the other, and notes how
-// long each took.
-type bystander struct {
+// probeClient sends the requests of an ordinary client one after another and records the latency of
+// each.
+type probeClient struct {
 	url  string
 	c    *http.Client
 	role role
-	wait time.Duration // for an answer
-	// version is that of the lease of a leader election.
+	wait time.Duration // for a response
+	// version is the resource version of the lease of a leader election.
 	version string
 
 	mu    sync.Mutex
@@ -45,9 +44,9 @@ type bystander struct {
 	wrong []error
 }
 
-// run lets it go on until the context ends.
-func (b *bystander) run(ctx context.Context) {
-	tick := time.NewTicker(pace)
+// run sends requests until the context ends.
+func (b *probeClient) run(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -56,7 +55,7 @@ func (b *bystander) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		begin := time.Now()
-		err := b.ask(n)
+		err := b.request(n)
 		b.mu.Lock()
 		b.took = append(b.took, time.Since(begin))
 		if err != nil {
@@ -66,31 +65,31 @@ func (b *bystander) run(ctx context.Context) {
 	}
 }
 
-// role says which client the bystander is.
+// role selects the requests of a probe client.
 type role string
 
 const (
 	ordinary      role = "ordinary"      // reads and writes in a namespace of its own
 	leader        role = "leader"        // renews the lease of a leader election
-	administrator role = "administrator" // is in system:masters
+	administrator role = "administrator" // a member of system:masters
 )
 
-// ask makes one request.
-func (b *bystander) ask(n int) error {
+// request sends the n-th request.
+func (b *probeClient) request(n int) error {
 	switch b.role {
 	case leader:
 		return b.renew()
 	case administrator:
 		return b.do("PUT", "/api/v1/namespaces/default/configmaps/administrator", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"administrator"},"data":{"n":"%d"}}`, n))
 	}
-	const object = "/api/v1/namespaces/bystander/configmaps/mine"
+	const object = "/api/v1/namespaces/probe/configmaps/mine"
 	switch n % 4 {
 	case 0:
 		return b.do("GET", object, "")
 	case 1:
 		return b.do("PUT", object, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"},"data":{"n":"%d"}}`, n))
 	case 2:
-		return b.do("GET", "/api/v1/namespaces/bystander/configmaps", "")
+		return b.do("GET", "/api/v1/namespaces/probe/configmaps", "")
 	}
 	return b.do("GET", "/livez", "")
 }
@@ -106,8 +105,8 @@ func lease(now time.Time, version string) string {
 		leaseName, version, now.UTC().Format("2006-01-02T15:04:05.000000Z"))
 }
 
-// renew updates the lease as client-go does, from the version that it saw last.
-func (b *bystander) renew() error {
+// renew updates the lease as client-go does, with the resource version that it received last.
+func (b *probeClient) renew() error {
 	const path = leaseCollection + "/" + leaseName
 	if b.version == "" {
 		text, err := b.read("GET", path, "")
@@ -127,13 +126,13 @@ func versionOf(text []byte) string {
 	return o.Metadata.ResourceVersion
 }
 
-func (b *bystander) do(method, path, body string) error {
+func (b *probeClient) do(method, path, body string) error {
 	_, err := b.read(method, path, body)
 	return err
 }
 
-// read is do that returns the answer.
-func (b *bystander) read(method, path, body string) ([]byte, error) {
+// read is do that returns the response body.
+func (b *probeClient) read(method, path, body string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.wait)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
@@ -153,27 +152,27 @@ func (b *bystander) read(method, path, body string) ([]byte, error) {
 	return text, err
 }
 
-// waits is how long requests took.
-type waits struct {
+// latencies summarizes the latencies and failures of requests.
+type latencies struct {
 	N        int
 	P50, P99 time.Duration
 	Most     time.Duration
-	Wrong    string // what was not answered as it should be
+	Wrong    string // the first failures, "" if none
 }
 
-func (w waits) String() string {
+func (w latencies) String() string {
 	const exact = 100 * time.Microsecond
-	return fmt.Sprintf("%5d requests, half within %8v, 99%% within %8v, all within %8v", w.N, w.P50.Round(exact), w.P99.Round(exact), w.Most.Round(exact))
+	return fmt.Sprintf("%5d requests, p50 %8v, p99 %8v, max %8v", w.N, w.P50.Round(exact), w.P99.Round(exact), w.Most.Round(exact))
 }
 
-// take returns what was seen since it was called last.
-func (b *bystander) take() waits {
+// collect returns the summary since the last call.
+func (b *probeClient) collect() latencies {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	took, wrong := b.took, b.wrong
 	b.took, b.wrong = nil, nil
 	slices.Sort(took)
-	w := waits{N: len(took)}
+	w := latencies{N: len(took)}
 	if w.N > 0 {
 		w.P50, w.P99, w.Most = took[w.N/2], took[w.N*99/100], took[w.N-1]
 	}
@@ -183,12 +182,12 @@ func (b *bystander) take() waits {
 	return w
 }
 
-// bystanderEnv makes a process of the test the bystander: it says where, and each line of
-// its input asks what it saw.
-const bystanderEnv = "BINNACLE_HOSTILE_BYSTANDER"
+// probeEnv makes the test binary run a probe client. Its value holds the URL, the certificate and
+// key files, the role and the timeout. The process prints a summary for each line of its input.
+const probeEnv = "BINNACLE_HOSTILE_PROBE"
 
-// standBy is that process.
-func standBy(where string) error {
+// runProbe runs a probe client until its standard input ends.
+func runProbe(where string) error {
 	var url, cert, key string
 	var as role
 	var wait time.Duration
@@ -199,35 +198,35 @@ func standBy(where string) error {
 	if err != nil {
 		return err
 	}
-	b := &bystander{url: url, c: client(pair), role: as, wait: wait}
+	b := &probeClient{url: url, c: client(pair), role: as, wait: wait}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go b.run(ctx)
-	asked, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
-	for asked.Scan() {
-		if err := out.Encode(b.take()); err != nil {
+	lines, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	for lines.Scan() {
+		if err := out.Encode(b.collect()); err != nil {
 			return err
 		}
 	}
-	return asked.Err()
+	return lines.Err()
 }
 
-// witness asks a bystander in a process of its own, so that how busy the attackers
-// are does not show in what it sees.
-type witness struct {
+// probeProcess is a probe client in its own process. The load of the attackers in the test process
+// does not affect its latencies.
+type probeProcess struct {
 	role role
 	in   io.Writer
 	out  *json.Decoder
 }
 
-func newWitness(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *witness {
+func newProbeProcess(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *probeProcess {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", bystanderEnv, url, p.CertFile, p.KeyFile, as, wait))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s %d", probeEnv, url, p.CertFile, p.KeyFile, as, wait))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -243,18 +242,18 @@ func newWitness(t *testing.T, url string, p harness.Pair, as role, wait time.Dur
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("the bystander: %v", err)
+			t.Errorf("probe client: %v", err)
 		}
 	})
-	return &witness{as, in, json.NewDecoder(out)}
+	return &probeProcess{as, in, json.NewDecoder(out)}
 }
 
-// take is that of the bystander.
-func (w *witness) take() (waits, error) {
+// collect returns the summary since the last call, with an error if a request failed.
+func (w *probeProcess) collect() (latencies, error) {
 	if _, err := io.WriteString(w.in, "\n"); err != nil {
-		return waits{}, err
+		return latencies{}, err
 	}
-	var seen waits
+	var seen latencies
 	err := w.out.Decode(&seen)
 	if err == nil && seen.Wrong != "" {
 		err = fmt.Errorf("%s: %s", w.role, seen.Wrong)

@@ -28,12 +28,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// fieldModules are Go modules that carry definitions of custom resources which many
-// clusters have.
+// fieldModules are Go modules with widely used custom resource definitions.
 var fieldModules = []struct {
 	name, module string
 	definitions  []string // patterns of files in the module
-	examples     []string // folders of the module, of which all objects are tried that it defines
+	examples     []string // folders whose objects of the defined kinds are used
 }{
 	{"cert-manager", "github.com/cert-manager/cert-manager@v1.17.2", []string{"deploy/crds/crd-*.yaml"}, nil},
 	{"cluster-api", "sigs.k8s.io/cluster-api@v1.10.1", []string{"config/crd/bases/*.yaml", "bootstrap/kubeadm/config/crd/bases/*.yaml", "controlplane/kubeadm/config/crd/bases/*.yaml"}, nil},
@@ -42,9 +41,9 @@ var fieldModules = []struct {
 	{"prometheus-operator", "github.com/prometheus-operator/prometheus-operator@v0.82.2", []string{"example/prometheus-operator-crd/*.yaml"}, []string{"example"}},
 }
 
-// TestDefinitionsOfTheField installs definitions that Go modules carry, and uses them:
-// example objects, explanations, tables, metadata, and mistakes that are refused.
-func TestDefinitionsOfTheField(t *testing.T) {
+// TestDefinitionsOfCommonProjects installs definitions from Go modules and uses them: example
+// objects, explain, tables, metadata, and invalid objects that must be rejected.
+func TestDefinitionsOfCommonProjects(t *testing.T) {
 	t.Parallel()
 	for _, m := range fieldModules {
 		t.Run(m.name, func(t *testing.T) {
@@ -56,7 +55,7 @@ func TestDefinitionsOfTheField(t *testing.T) {
 			for _, pattern := range m.definitions {
 				found, err := filepath.Glob(filepath.Join(dir, pattern))
 				if err != nil || len(found) == 0 {
-					t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+					t.Fatalf("%s: got %d files, %v", pattern, len(found), err)
 				}
 				files = append(files, found...)
 			}
@@ -81,7 +80,7 @@ func TestDefinitionsOfTheField(t *testing.T) {
 				tried += try(t, server, client, kinds, obj, m.name)
 			}
 			for _, folder := range m.examples {
-				// Those of scrape classes are parts of objects.
+				// Files of scrape classes contain parts of objects.
 				err := filepath.WalkDir(filepath.Join(dir, folder), func(path string, e fs.DirEntry, err error) error {
 					if err != nil || e.IsDir() || filepath.Ext(path) != ".yaml" || strings.Contains(path, "crd") || strings.Contains(path, "scrapeclass") {
 						return err
@@ -98,7 +97,7 @@ func TestDefinitionsOfTheField(t *testing.T) {
 			}
 			t.Logf("%d definitions, %d kinds and versions, %d objects", len(files), len(kinds), tried)
 			if tried < 5 {
-				t.Errorf("only %d objects were tried", tried)
+				t.Errorf("got only %d objects", tried)
 			}
 		})
 	}
@@ -115,7 +114,7 @@ func moduleFiles(t *testing.T, module string) string {
 	out, err := cmd.Output()
 	var answer struct{ Dir, Error string }
 	if jsonErr := json.Unmarshal(out, &answer); err != nil || jsonErr != nil || answer.Dir == "" {
-		t.Skipf("%s cannot be had here: %v %s", module, err, answer.Error)
+		t.Skipf("cannot download %s: %v %s", module, err, answer.Error)
 	}
 	return answer.Dir
 }
@@ -124,7 +123,7 @@ func moduleFiles(t *testing.T, module string) string {
 type customKind struct {
 	gvr        schema.GroupVersionResource
 	namespaced bool
-	spec       bool // it has a spec with fields
+	spec       bool // has a spec with fields
 }
 
 func sortedKinds(kinds map[schema.GroupVersionKind]customKind) []schema.GroupVersionKind {
@@ -136,10 +135,10 @@ func sortedKinds(kinds map[schema.GroupVersionKind]customKind) []schema.GroupVer
 	return out
 }
 
-// templates are what a chart fills in.
+// templates match placeholders of a chart.
 var templates = regexp.MustCompile(`\{\{[^}]*\}\}`)
 
-// install applies definitions and returns the kinds that are served then.
+// install applies definitions and returns the served kinds.
 func install(t *testing.T, client dynamic.Interface, files []string) map[schema.GroupVersionKind]customKind {
 	t.Helper()
 	kinds := map[schema.GroupVersionKind]customKind{}
@@ -196,7 +195,7 @@ func objectsIn(t *testing.T, text string) (out []*unstructured.Unstructured) {
 	}
 }
 
-// try uses an object of one of the kinds, and returns 1; of others 0.
+// try uses an object of one of the kinds and returns 1. It returns 0 for other objects.
 func try(t *testing.T, server *harness.Server, client dynamic.Interface, kinds map[schema.GroupVersionKind]customKind, obj *unstructured.Unstructured, from string) int {
 	t.Helper()
 	k, ok := kinds[obj.GroupVersionKind()]
@@ -218,34 +217,34 @@ func try(t *testing.T, server *harness.Server, client dynamic.Interface, kinds m
 	_ = unstructured.SetNestedField(wrong.Object, true, "spec", "thatNobodyKnows")
 	strict := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
 	if _, err := r.Create(ctx, wrong, strict); k.spec && (!apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), `unknown field "spec.thatNobodyKnows"`)) {
-		t.Errorf("%s, with an unknown field: %v", at, err)
+		t.Errorf("%s with an unknown field: got %v", at, err)
 	}
 	wrong = obj.DeepCopy()
 	wrong.Object["spec"] = "no object"
 	if _, err := r.Create(ctx, wrong, strict); k.spec && !apierrors.IsInvalid(err) {
-		t.Errorf("%s, with a text for its spec: %v", at, err)
+		t.Errorf("%s with a string as spec: got %v", at, err)
 	}
 
-	// Examples of one module may have the same name.
+	// Examples of a module may have the same name.
 	apply := metav1.ApplyOptions{FieldManager: "field", Force: true}
 	if _, err := r.Apply(ctx, obj.GetName(), obj, apply); err != nil {
 		t.Errorf("%s: %v", at, err)
 		return 1
 	}
-	// What has a default in its status gets it stored with its second write.
+	// Defaults in the status are stored with the second write.
 	got, err := r.Apply(ctx, obj.GetName(), obj, apply)
 	if err != nil {
-		t.Errorf("%s, applied again: %v", at, err)
+		t.Errorf("%s, second apply: %v", at, err)
 		return 1
 	}
 	again, err := r.Apply(ctx, obj.GetName(), obj, apply)
 	if err != nil || again.GetResourceVersion() != got.GetResourceVersion() {
-		t.Errorf("%s, applied a third time: %v, resourceVersion %s then %s", at, err, got.GetResourceVersion(), again.GetResourceVersion())
+		t.Errorf("%s, third apply: got %v, resourceVersion %s then %s", at, err, got.GetResourceVersion(), again.GetResourceVersion())
 	}
 	for _, form := range []string{"Table", "PartialObjectMetadata"} {
 		body, code := rawForm(t, server, got, k, form)
 		if code != http.StatusOK || !strings.Contains(body, `"kind":"`+form+`"`) || !strings.Contains(body, got.GetName()) {
-			t.Errorf("%s as %s: %d %.300s", at, form, code, body)
+			t.Errorf("%s as %s: got %d %.300s", at, form, code, body)
 		}
 	}
 	return 1
@@ -264,7 +263,7 @@ func ensureNamespace(t *testing.T, ctx context.Context, client kubernetes.Interf
 	}
 }
 
-// rawForm reads an object in a form of the meta group.
+// rawForm reads an object as a Table or partial metadata.
 func rawForm(t *testing.T, server *harness.Server, obj *unstructured.Unstructured, k customKind, form string) (string, int) {
 	t.Helper()
 	path := "/apis/" + k.gvr.GroupVersion().String() + "/"

@@ -20,17 +20,17 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// everyProcess is what `make ha` runs.
+// everyProcess lists the processes of `make ha`.
 var everyProcess = []string{
 	"apiserver-0", "etcd-0", "nats-0", "apiserver-1", "etcd-1", "nats-1", "apiserver-2", "etcd-2", "nats-2",
 	"authn-webhook-0", "authn-webhook-1", "authz-webhook-0", "authz-webhook-1",
 	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
-// TestEveryDeath kills each process of a replicated suite in turn, while two writers
-// and a watcher go through the balancer: what dies is back by itself, every write
-// that was acknowledged is there, and no event is lost or told twice.
-func TestEveryDeath(t *testing.T) {
+// TestSuiteRecoversFromEveryProcessDeath kills each process of a replicated suite in turn, while
+// two writers and a watcher use the balancer. Each process must be restarted, every acknowledged
+// write must persist, and no event may be lost or duplicated.
+func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	t.Parallel()
 	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()
 	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
@@ -74,13 +74,13 @@ func TestEveryDeath(t *testing.T) {
 			kept[name] = true
 		}
 	}
-	t.Logf("%d writes, of which %d were tried again", len(all), retried)
+	t.Logf("%d writes, %d of them retried", len(all), retried)
 	end, err := maps.Create(t.Context(), configMap("end", ""), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all = append(all, change{watch.Added, end.Name, end.ResourceVersion})
-	harness.Eventually(t, haPatience, "the watcher has seen everything", func() error {
+	harness.Eventually(t, haPatience, "the watcher to receive all events", func() error {
 		return seen.reached(uint64(revision(t, end.ResourceVersion)))
 	})
 	seen.check(t, all, retried > 0)
@@ -92,12 +92,12 @@ func TestEveryDeath(t *testing.T) {
 			continue
 		}
 		if !kept[m.Name] || m.Data["value"] != "3" {
-			t.Errorf("%s is there, with %v", m.Name, m.Data)
+			t.Errorf("%s exists with %v", m.Name, m.Data)
 		}
 		delete(kept, m.Name)
 	}
 	if len(kept) > 0 {
-		t.Errorf("acknowledged and not there: %v", kept)
+		t.Errorf("acknowledged objects missing: %v", kept)
 	}
 	stop()
 	if err := supervisor.Stop(); err != nil {
@@ -105,13 +105,13 @@ func TestEveryDeath(t *testing.T) {
 	}
 }
 
-// kill a process of the suite, and wait until it is back.
+// kill kills a process of the suite and waits until it is restarted.
 func kill(t *testing.T, supervisor *harness.Process, name string) {
 	t.Helper()
 	log := supervisor.Log()
 	pids := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(log, -1)
 	if len(pids) == 0 {
-		t.Fatalf("%s was not started", name)
+		t.Fatalf("%s is not running", name)
 	}
 	pid, err := strconv.Atoi(pids[len(pids)-1][1])
 	if err != nil {
@@ -122,9 +122,9 @@ func kill(t *testing.T, supervisor *harness.Process, name string) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	harness.Eventually(t, haPatience, name+" is back", func() error {
+	harness.Eventually(t, haPatience, name+" to be restarted", func() error {
 		if !supervisor.Running() {
-			t.Fatal("the supervisor has ended")
+			t.Fatal("the supervisor has exited")
 		}
 		if strings.Count(supervisor.Log(), ready) == before {
 			return errors.New("not yet")
@@ -133,10 +133,10 @@ func kill(t *testing.T, supervisor *harness.Process, name string) {
 	})
 }
 
-// cutOff tells the errors of requests whose connection was cut off, besides those
-// that controllers try again after.
+// cutOff reports whether a request failed because its connection broke, or with an error after
+// which controllers retry.
 func cutOff(err error) bool {
 	broken := new(url.Error)
-	// client-go wraps what ends an answer in its middle as text alone.
+	// client-go wraps an error in the middle of a response only as text.
 	return temporary(err) || errors.As(err, &broken) || strings.Contains(err.Error(), "unexpected error when reading response body")
 }

@@ -19,11 +19,11 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// doorPatience bounds what a test waits for at a door.
-const doorPatience = 30 * time.Second
+// accessTimeout bounds the waits of the access tests.
+const accessTimeout = 30 * time.Second
 
-// credential is a client certificate of a folder, and what the test believes of
-// the server.
+// credential returns a TLS configuration with a client certificate of a folder and the CA that the
+// client trusts.
 func credential(t *testing.T, certs, trust, pair string) *tls.Config {
 	t.Helper()
 	pem, err := os.ReadFile(filepath.Join(certs, "ca", trust+".crt"))
@@ -39,13 +39,14 @@ func credential(t *testing.T, certs, trust, pair string) *tls.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Presented whatever the server asks for.
+	// The certificate is presented whatever CAs the server accepts.
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
 	return c
 }
 
-// intruders are those whom neither etcd nor NATS may let in, and why they might.
-var intruders = map[string]string{
+// unauthorized are the certificates that neither etcd nor NATS may accept, with the reason why a
+// server might.
+var unauthorized = map[string]string{
 	"nobody":                          "",
 	"the token cleaner":               "tokencleaner/tokencleaner-client",
 	"a webhook's serving certificate": "authz-webhook/authz-webhook",
@@ -56,13 +57,13 @@ var intruders = map[string]string{
 	"the API server, as front proxy":  "apiserver/apiserver-proxy-client",
 }
 
-// TestEtcdOfComposeServesAPIServersAlone runs an etcd with the flags of compose and
-// knocks with every certificate of the suite.
-func TestEtcdOfComposeServesAPIServersAlone(t *testing.T) {
+// TestComposeEtcdServesOnlyAPIServers runs an etcd with the flags of compose and connects with
+// every certificate of the suite.
+func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	t.Parallel()
 	certs, _ := certificates(t)
 	client, peer := fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t)), fmt.Sprintf("https://127.0.0.1:%d", harness.FreePort(t))
-	// A single member, on other addresses; all that is about certificates stays.
+	// A single member on other addresses. The flags for certificates are unchanged.
 	args := map[string]string{
 		"--name": "etcd-0", "--data-dir": t.TempDir(), "--initial-cluster": "etcd-0=" + peer, "--initial-advertise-peer-urls": peer,
 		"--listen-peer-urls": peer, "--listen-client-urls": client, "--advertise-client-urls": client,
@@ -92,9 +93,9 @@ func TestEtcdOfComposeServesAPIServersAlone(t *testing.T) {
 		_, err = c.Put(ctx, "/registry/k", "v")
 		return err
 	}
-	harness.Eventually(t, doorPatience, "the API server writes", func() error { return put("apiserver/apiserver-etcd-client") })
+	harness.Eventually(t, accessTimeout, "a write of the API server", func() error { return put("apiserver/apiserver-etcd-client") })
 	if err := put("tokencleaner/tokencleaner-client"); err == nil {
-		t.Error("the token cleaner writes to etcd")
+		t.Error("the token cleaner can write to etcd")
 	}
 	version := func(url, pair string) error {
 		return answered(strings.TrimPrefix(url, "https://"), credential(t, certs, "etcd-ca", pair), "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n", "HTTP/1.1 200")
@@ -102,15 +103,15 @@ func TestEtcdOfComposeServesAPIServersAlone(t *testing.T) {
 	if err := version(client, "apiserver/apiserver-etcd-client"); err != nil {
 		t.Error(err)
 	}
-	for who, pair := range with(intruders, "the API server, to NATS", "apiserver/apiserver-nats-client") {
+	for who, pair := range with(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
 		if err := version(client, pair); err == nil {
-			t.Errorf("etcd answers %s", who)
+			t.Errorf("etcd serves %s", who)
 		}
 	}
-	// A client is no member, though etcd's CA has signed it.
+	// A client is not a member, although etcd's CA signed its certificate.
 	for pair, want := range map[string]bool{"etcd/etcd": true, "apiserver/apiserver-etcd-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := version(peer, pair); (err == nil) != want {
-			t.Errorf("as a member, with %s: %v", pair, err)
+			t.Errorf("as a member with %s: got %v", pair, err)
 		}
 	}
 }
@@ -123,14 +124,14 @@ func with(m map[string]string, who, pair string) map[string]string {
 	return out
 }
 
-// answered connects, says something and looks at the first line of the answer.
+// answered connects, sends a text and checks the first line of the response.
 func answered(address string, c *tls.Config, say, want string) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(doorPatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(accessTimeout)); err != nil {
 		return err
 	}
 	if _, err := conn.Write([]byte(say)); err != nil {
@@ -141,24 +142,24 @@ func answered(address string, c *tls.Config, say, want string) error {
 		return err
 	}
 	if !strings.HasPrefix(line, want) {
-		return fmt.Errorf("it answers %q", line)
+		return fmt.Errorf("got %q", line)
 	}
 	return nil
 }
 
-// natsClient speaks NATS' protocol, so that the test says exactly what it means.
+// natsClient implements the NATS protocol, so that the test controls each line.
 type natsClient struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-// dialNATS greets a server and goes over to TLS; connect is the first line.
+// dialNATS connects to a server with TLS; connect is the first line.
 func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error) {
-	conn, err := net.DialTimeout("tcp", address, doorPatience)
+	conn, err := net.DialTimeout("tcp", address, accessTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(doorPatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(accessTimeout)); err != nil {
 		return nil, err
 	}
 	if _, err := bufio.NewReaderSize(conn, 1).ReadString('\n'); err != nil {
@@ -172,7 +173,7 @@ func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error
 	}
 	if line, err := n.hear("PONG", "-ERR"); err != nil || strings.HasPrefix(line, "-ERR") {
 		conn.Close()
-		return nil, fmt.Errorf("refused: %s %w", line, err)
+		return nil, fmt.Errorf("rejected: %s %w", line, err)
 	}
 	return n, nil
 }
@@ -197,14 +198,14 @@ func (n *natsClient) hear(words ...string) (string, error) {
 	}
 }
 
-// join presents itself as a member of the cluster.
+// join connects as a member of the cluster.
 func join(address string, c *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(doorPatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(accessTimeout)); err != nil {
 		return err
 	}
 	n := &natsClient{Conn: conn, in: bufio.NewReader(conn)}
@@ -215,15 +216,15 @@ func join(address string, c *tls.Config) error {
 	}
 	line, err := n.hear("PONG", "-ERR")
 	if err == nil && strings.HasPrefix(line, "-ERR") {
-		err = fmt.Errorf("refused: %s", line)
+		err = fmt.Errorf("rejected: %s", line)
 	}
 	return err
 }
 
-// TestNATSOfComposeServesAPIServersAlone runs two NATS servers with the
-// configuration of compose: API servers may say and hear what is their cluster's
-// and nothing else, everybody else nothing, and no port is open beside.
-func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
+// TestComposeNATSServesOnlyAPIServers runs two NATS servers with the configuration of compose. API
+// servers may publish and subscribe to subjects of their cluster only, other clients have no
+// access, and no other port is open.
+func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 	t.Parallel()
 	certs, _ := certificates(t)
 	text, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "nats.conf"))
@@ -245,7 +246,7 @@ func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
 		}
 		p := harness.NewProcess(t, "nats-"+strconv.Itoa(i), harness.Binary(t, harness.NATSServer))
 		p.Start("--config="+file, "--name=nats-"+strconv.Itoa(i))
-		harness.Eventually(t, doorPatience, "NATS", func() error {
+		harness.Eventually(t, accessTimeout, "NATS to be ready", func() error {
 			c, err := net.Dial("tcp", clients[i])
 			if err == nil {
 				err = c.Close()
@@ -254,7 +255,7 @@ func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
 		})
 		defer func() {
 			if strings.Contains(p.Log(), "monitor") {
-				t.Errorf("nats-%d monitors:\n%s", i, p.Log())
+				t.Errorf("nats-%d has a monitoring port:\n%s", i, p.Log())
 			}
 		}()
 	}
@@ -270,14 +271,14 @@ func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What one replica says arrives at the other, through the route between them,
-	// once that is there.
+	// A message of one replica reaches the other through the route between the servers, once that
+	// exists.
 	heard := make(chan error, 1)
 	go func() {
 		_, err := replicas[1].hear("MSG binnacle.binnacle.changes")
 		heard <- err
 	}()
-	harness.Eventually(t, doorPatience, "a change arrives at another server", func() error {
+	harness.Eventually(t, accessTimeout, "a message through another server", func() error {
 		if err := replicas[0].say("PUB binnacle.binnacle.changes 1", "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -285,7 +286,7 @@ func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
 		case err := <-heard:
 			return err
 		default:
-			return fmt.Errorf("not yet")
+			return fmt.Errorf("no message yet")
 		}
 	})
 	for _, line := range []string{"PUB binnacle.other.changes 1\r\nx", "PUB _INBOX.a 1\r\nx", "SUB > 3", "SUB binnacle.other.ask 4", "SUB $SYS.> 5"} {
@@ -293,20 +294,20 @@ func TestNATSOfComposeServesAPIServersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said, err := replicas[0].hear("-ERR"); err != nil || !strings.Contains(said, "Permissions Violation") {
-			t.Errorf("%s: %s %v", line, said, err)
+			t.Errorf("%s: got %s %v", line, said, err)
 		}
 	}
-	intruders := with(intruders, "the API server, to etcd", "apiserver/apiserver-etcd-client")
-	for who, pair := range with(intruders, "a member, which is no API server", "nats/nats") {
+	unauthorized := with(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
+	for who, pair := range with(unauthorized, "a member, which is no API server", "nats/nats") {
 		if c, err := dialNATS(clients[0], credential(t, certs, "nats-ca", pair), connect); err == nil {
 			c.Close()
-			t.Errorf("NATS lets %s in", who)
+			t.Errorf("NATS accepts %s", who)
 		}
 	}
-	// An API server is no member, though NATS' CA has signed it.
+	// An API server is not a member, although NATS' CA signed its certificate.
 	for pair, want := range map[string]bool{"nats/nats": true, "apiserver/apiserver-nats-client": false, "tokencleaner/tokencleaner-client": false} {
 		if err := join(routes[0], credential(t, certs, "nats-ca", pair)); (err == nil) != want {
-			t.Errorf("as a member, with %s: %v", pair, err)
+			t.Errorf("as a member with %s: got %v", pair, err)
 		}
 	}
 }

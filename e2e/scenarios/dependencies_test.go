@@ -14,12 +14,12 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// TestServicesAlone starts each service without what it needs: it is alive, not
-// ready, and says what it waits for.
-func TestServicesAlone(t *testing.T) {
+// TestServicesReportMissingDependencies starts each service without its dependencies. It must be
+// alive and not ready, and the failed check and the log must name the dependency.
+func TestServicesReportMissingDependencies(t *testing.T) {
 	t.Parallel()
-	nobody := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
-	// Nobody is anonymous where everything is allowed, and no role can be read here.
+	unreachable := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
+	// Anonymous requests are rejected where everything is allowed, and no role can be read here.
 	pki := harness.NewPKI(t)
 	admin := pki.Client("admin", harness.SystemMasters)
 	pair, err := tls.X509KeyPair(admin.Cert, admin.Key)
@@ -32,16 +32,16 @@ func TestServicesAlone(t *testing.T) {
 	for _, c := range []struct {
 		program harness.Program
 		flags   []string
-		live    bool // without it
+		live    bool // without the dependency
 		check   string
-		waits   string // in the check's answer and in the log
+		waits   string // in the response of the check and in the log
 	}{
-		{harness.APIServer, []string{"--etcd-servers=" + nobody}, false, "informer-sync", ""},
-		{harness.AuthnWebhook, []string{"--master=" + nobody, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
-		{harness.AuthzWebhook, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
-		{harness.TokenCleaner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
-		{harness.BootstrapSigner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
-		{harness.Controllers, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+		{harness.APIServer, []string{"--etcd-servers=" + unreachable}, false, "informer-sync", ""},
+		{harness.AuthnWebhook, []string{"--master=" + unreachable, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
+		{harness.AuthzWebhook, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{harness.TokenCleaner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{harness.BootstrapSigner, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
+		{harness.Controllers, []string{"--master=" + unreachable}, true, "apiserver", "waiting for the API server"},
 	} {
 		t.Run(string(c.program), func(t *testing.T) {
 			t.Parallel()
@@ -56,9 +56,9 @@ func TestServicesAlone(t *testing.T) {
 				body, err := io.ReadAll(resp.Body)
 				return resp.StatusCode, string(body), errors.Join(err, resp.Body.Close())
 			}
-			harness.Eventually(t, tokenSettle, "it says what it waits for", func() error {
+			harness.Eventually(t, tokenSettle, "the missing dependency to be reported", func() error {
 				if !p.Running() {
-					t.Fatal("it has ended")
+					t.Fatal("the service has exited")
 				}
 				code, body, err := get("/readyz")
 				if err != nil {
@@ -80,28 +80,28 @@ func TestServicesAlone(t *testing.T) {
 	}
 }
 
-// TestControllersByRole runs the two controllers where nothing is known of them
-// but the roles in deploy/manifests/rbac, as with another party's API server.
-func TestControllersByRole(t *testing.T) {
+// TestControllersNeedOnlyTheirRoles runs the two controllers with an API server that knows only the
+// roles in deploy/manifests/rbac, as with another vendor's API server.
+func TestControllersNeedOnlyTheirRoles(t *testing.T) {
 	t.Parallel()
 	server := harness.StartServer(t)
 	client := server.Client()
 	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac"))
 	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers} {
-		r := startController(t, server, p) // of no group
-		harness.Eventually(t, tokenSettle, string(p)+" is ready", r.ready)
+		r := startController(t, server, p) // without the suite's group
+		harness.Eventually(t, tokenSettle, string(p)+" to be ready", r.ready)
 	}
 	makeToken(t, client, "aaaaaa", "")
 	makeClusterInfo(t, client)
 	expiration, _ := soon(-time.Hour)
 	makeToken(t, client, "bbbbbb", expiration)
-	harness.Eventually(t, tokenSettle, "a signature appears", func() error { return signatures(t, client, "aaaaaa") })
-	harness.Eventually(t, tokenSettle, "an expired token vanishes", func() error { return vanished(t, client, "bbbbbb") })
+	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })
 	makeToken(t, client, "cccccc", "tomorrow")
-	harness.Eventually(t, tokenSettle, "an event on an unreadable expiration", func() error {
+	harness.Eventually(t, tokenSettle, "an event about an invalid expiration", func() error {
 		out := harness.NewCLI(t, server).Run(t, "get", "events", "-n", "kube-system", "-o", "name", "--field-selector=reason=InvalidExpiration,involvedObject.name=bootstrap-token-cccccc")
 		if strings.TrimSpace(out) == "" {
-			return errors.New("none")
+			return errors.New("no such event")
 		}
 		return nil
 	})

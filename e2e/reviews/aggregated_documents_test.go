@@ -1,0 +1,132 @@
+package reviews
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRegistration replays the requests that the API server sends to an extension server on its
+// own, and the documents that it builds from the responses.
+func TestRegistration(t *testing.T) {
+	a := newAggregation(t, true)
+	name := ""
+	for _, e := range loadAggregated(t, "1-registration.json") {
+		t.Run(e.Name, func(t *testing.T) {
+			var diff []string
+			switch {
+			case e.Client == nil:
+				return
+			case e.Client.Method == "POST":
+				a.ext.Play(a.usual, e.Within4...)
+				if name != "" {
+					a.remove(name)
+				}
+				name, diff = a.register(e.Client, e.Status)
+			default:
+				if strings.HasPrefix(e.Name, "after the APIService is deleted") {
+					a.remove(name)
+				}
+				deadline := time.Now().Add(10 * time.Second)
+				for diff = a.document(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.document(e) {
+					time.Sleep(20 * time.Millisecond) // polling interval
+				}
+			}
+			for _, d := range diff {
+				t.Error(d)
+			}
+			if e.Within4 != nil {
+				t.Cleanup(func() { a.byItself(t, e.Within4) })
+			}
+		})
+	}
+}
+
+// byItself compares the API server's own requests with the recorded requests for the same path and
+// user.
+func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
+	wanted := map[string][]ProxiedCall{}
+	for _, c := range recorded {
+		wanted[c.String()] = append(wanted[c.String()], c)
+	}
+	for _, c := range a.ext.Calls() {
+		all, ok := wanted[c.String()]
+		if !ok {
+			continue // a client's request
+		}
+		var diff []string
+		for i := range all { // one of them must be equal
+			if diff = a.same(c.String(), all[i].comparedParts(), c.comparedParts()); len(diff) == 0 {
+				break
+			}
+		}
+		for _, d := range diff {
+			t.Error(d)
+		}
+	}
+}
+
+// document compares the parts of a document that belong to the group.
+func (a *aggregation) document(e *Aggregated) []string {
+	var want struct {
+		Status int `json:"status"`
+		Type   any `json:"contentType"`
+		Body   any `json:"body"`
+	}
+	if err := json.Unmarshal(e.Answer, &want); err != nil {
+		return []string{err.Error()}
+	}
+	status, headers, body := a.send(e.Client, false)
+	if status != want.Status {
+		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, text(body))}
+	}
+	if t, _ := want.Type.(string); t != headers.Get("Content-Type") {
+		return []string{fmt.Sprintf("want %q, got %q", t, headers.Get("Content-Type"))}
+	}
+	if recorded, ok := want.Body.(map[string]any); ok {
+		if got, ok := body.(map[string]any); ok {
+			want.Body, body = concerned(e.Client.Path, recorded, got)
+		}
+	}
+	return a.same("body", want.Body, body)
+}
+
+// concerned reduces documents to the recorded parts.
+func concerned(path string, want, got map[string]any) (any, any) {
+	theirs := func(v any, name func(map[string]any) any) (out []any) {
+		out = []any{}
+		all, _ := v.([]any)
+		for _, g := range all {
+			if name(g.(map[string]any)) == "ext.test" {
+				out = append(out, g)
+			}
+		}
+		return out
+	}
+	switch {
+	case got["groups"] != nil:
+		return want["group"], theirs(got["groups"], func(g map[string]any) any { return g["name"] })
+	case got["items"] != nil && got["kind"] == "APIGroupDiscoveryList":
+		return want["group"], theirs(got["items"], func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+	case path == "/openapi/v3" || path == "/openapi/v2":
+		cut := map[string]any{"paths": map[string]any{}}
+		for p, v := range got["paths"].(map[string]any) {
+			if strings.Contains(p, "ext.test") || strings.Contains(p, "other.test") {
+				cut["paths"].(map[string]any)[p] = v
+			}
+		}
+		if definitions, ok := got["definitions"].(map[string]any); ok {
+			cut["definitions"] = map[string]any{}
+			for name, v := range definitions {
+				if strings.HasPrefix(name, "test.ext") || strings.HasSuffix(name, "ObjectMeta_v2") {
+					cut["definitions"].(map[string]any)[name] = v
+				}
+			}
+			delete(want, "info") // contains the version
+		}
+		return want, cut
+	}
+	return want, got
+}
