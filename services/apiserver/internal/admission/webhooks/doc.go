@@ -8,7 +8,7 @@
 //
 // Configurations are read from the watch cache with each request, so what was
 // acknowledged on this replica counts from then on. Before the cache is loaded,
-// everything is refused. Package app adds the plugins to the chain.
+// everything is refused. Package build adds the plugins to the chain.
 //
 // A hook that cannot be reached, or does not answer in its time, three times in a
 // row has its breaker opened: what it matches is then answered at once as its
