@@ -1,4 +1,4 @@
-// Command apiserver is the process around package app.
+// Command apiserver is the process around package program.
 package main
 
 import (

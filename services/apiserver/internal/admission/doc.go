@@ -1,6 +1,6 @@
 // Package admission implements the chain of admission plugins. After authorization and before
 // storage, they may change an object (Mutator), reject it (Validator), or charge for it (Claimer).
-// Each plugin has a folder below this one. Package app holds the table of all plugins in their
+// Each plugin has a folder below this one. Package build holds the table of all plugins in their
 // fixed order.
 //
 // A Request passes the phases of the chain in this order:

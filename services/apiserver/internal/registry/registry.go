@@ -27,7 +27,7 @@ type Kind struct {
 	// Verbs are the verbs in discovery, sorted; nil means AllVerbs.
 	Verbs []string
 	// Virtual kinds are operations and are not stored (access reviews, bindings, component
-	// statuses). A handler of package endpoints serves them.
+	// statuses). A handler of its own serves them.
 	Virtual bool
 	// Gate, if set, must be enabled for the kind to be served.
 	Gate features.Gate

@@ -1,7 +1,7 @@
 // Package storageversions records in StorageVersion objects (internal.apiserver.k8s.io) which
 // version this replica stores each resource in, and which versions it can decode. A migrator of
 // stored objects can then tell when all replicas agree (Kubernetes: KEP-2339). Until the record of
-// a resource is written, its writes are rejected with 503. Package app creates a Manager if the
+// a resource is written, its writes are rejected with 503. Package build creates a Manager if the
 // gates StorageVersionAPI and APIServerIdentity are on. Package bootstrap runs it, and the server
 // calls Held before each write. kube-controller-manager removes the records of dead replicas.
 //

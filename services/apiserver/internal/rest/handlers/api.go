@@ -130,7 +130,7 @@ type Component struct {
 }
 
 // Operation serves a kind that stores nothing, or a subresource that is not a view of its object.
-// Packages below operations implement them; package app lists them.
+// Packages below subresources implement them; package build lists them.
 type Operation struct {
 	// Of is the resource. Subresource is empty for the kind itself.
 	Of          schema.GroupResource

@@ -11,6 +11,6 @@
 //
 // Objects are kept as JSON, within Limits: what does not fit is left out and said to be
 // (Truncated). Package policy decides how much is told, package backends has the sinks;
-// package app joins them. The record belongs to its request; sinks get an Event that
+// package build joins them. The record belongs to its request; sinks get an Event that
 // nobody changes until they have taken it, and that they do not keep.
 package audit

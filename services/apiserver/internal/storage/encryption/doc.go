@@ -40,5 +40,5 @@
 // ending watches. When an unreadable value has become readable (through another configuration, or a
 // recovered plugin), watchers have missed it: the cache reloads as if history were compacted.
 //
-// Package app creates a Live from flags, wires Store and Source, and runs Live.
+// Package build creates a Live from flags, wires Store and Source, and runs Live.
 package encryption

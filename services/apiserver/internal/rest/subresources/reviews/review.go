@@ -1,5 +1,5 @@
 // Package reviews implements the review kinds: token reviews, subject reviews and access reviews.
-// Package app lists its operations. Package endpoints routes requests and calls them. The package
+// Package build lists its operations. Package handlers routes requests and calls them. The package
 // has no state of its own.
 package reviews
 

@@ -1,5 +1,5 @@
-// Package tokens implements token requests for service accounts. Package app lists its operation.
-// Package endpoints routes requests and calls it. The package has no state of its own.
+// Package tokens implements token requests for service accounts. Package build lists its operation.
+// Package handlers routes requests and calls it. The package has no state of its own.
 package tokens
 
 import (

@@ -13,6 +13,6 @@
 //
 // An event that is too large for where it goes loses its objects, then what its client
 // can make as long as it likes, before it is lost. What waits is bounded in number and
-// in bytes. Package app makes the backends, and runs them until the last request has
+// in bytes. Package build makes the backends, and runs them until the last request has
 // ended.
 package backends

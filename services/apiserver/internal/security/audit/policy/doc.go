@@ -2,6 +2,6 @@
 // of a request: the first rule that fits counts, and what none fits is not told at all.
 //
 // A file with errors is refused with the words of Kubernetes, but fields that nobody
-// knows are only warned of, as there. Package app reads it at the start and follows it;
+// knows are only warned of, as there. Package build reads it at the start and follows it;
 // package audit asks.
 package policy
