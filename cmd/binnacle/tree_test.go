@@ -72,7 +72,7 @@ func TestCommandLine(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
 		if code, out, _ := said(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
-			t.Errorf("%s: %d\n%.200s", shell, code, out)
+			t.Errorf("%s: got %d\n%.200s", shell, code, out)
 		}
 	}
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestKubeconfigHoldsCertificates(t *testing.T) {
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(out))
 	if err != nil || config.Host != "https://api.example.org:6443" || len(config.CAData) == 0 {
-		t.Fatalf("%v, %v", config, err)
+		t.Fatalf("got %v, %v", config, err)
 	}
 	if _, err := tls.X509KeyPair(config.CertData, config.KeyData); err != nil {
 		t.Error(err)

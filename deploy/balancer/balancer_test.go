@@ -27,7 +27,7 @@ func TestWhatIsBalanced(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 		if text == ":6443=a:1,b:2" && (s.listen != ":6443" || !slices.Equal(s.instances, []string{"a:1", "b:2"})) {
-			t.Errorf("%s: %+v", text, s)
+			t.Errorf("%s: got %+v", text, s)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestStates(t *testing.T) {
 	defer a.client.CloseIdleConnections()
 	for address, want := range map[string]balancer.State{ready: balancer.Ready, busy: balancer.Busy, "127.0.0.1:1": balancer.Silent} {
 		if got := a.state(t.Context(), address); got != want {
-			t.Errorf("%s: %d, want %d", address, got, want)
+			t.Errorf("%s: got %d, want %d", address, got, want)
 		}
 	}
 	if err := a.ready(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {

@@ -123,7 +123,7 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 			names = append(names, f.Name())
 			info, err := f.Info()
 			if private := filepath.Ext(f.Name()) == ".key"; err != nil || private && info.Mode().Perm() != 0o600 {
-				t.Errorf("%s: %v, %v", f.Name(), info.Mode(), err)
+				t.Errorf("%s: got %v, %v", f.Name(), info.Mode(), err)
 			}
 		}
 		if !slices.Equal(names, want[folder.Name()]) {
@@ -212,6 +212,6 @@ func TestADamagedTokenKeyIsNotReplaced(t *testing.T) {
 		t.Error("no error")
 	}
 	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, []byte("damaged")) {
-		t.Errorf("%s, %v", data, err)
+		t.Errorf("got %s, %v", data, err)
 	}
 }

@@ -185,7 +185,7 @@ func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
 		"admin-certs":         nil,
 	} {
 		if !slices.Equal(keys[name], want) {
-			t.Errorf("%s: %v", name, keys[name])
+			t.Errorf("%s: got %v", name, keys[name])
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
 	}
 	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- licence"}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := writeArchive(io.Discard, "f", at, []entry{{name: "a"}, {name: "a"}}); err == nil {
 		t.Error("two files of one name")
@@ -95,7 +95,7 @@ func TestSumsAreAsSha256sumReadsThem(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if want := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a\n"; err != nil || string(got) != want {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("got %q %v", got, err)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestLicences(t *testing.T) {
 	slices.Sort(names)
 	want := []string{"licenses/example.com/one/LICENSE", "licenses/example.com/one/NOTICE.txt", "licenses/example.com/one/a/LICENSE-MIT", "licenses/example.com/one/c/COPYING"}
 	if !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
+		t.Errorf("got %q, want %q", names, want)
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
@@ -141,7 +141,7 @@ func TestLicencesAreToldApart(t *testing.T) {
 	} {
 		n := noticesOf{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
 		if got, err := n.declared("m"); err != nil || got != want {
-			t.Errorf("%q: %s %v, want %s", text, got, err, want)
+			t.Errorf("%q: got %s %v, want %s", text, got, err, want)
 		}
 	}
 }
@@ -162,7 +162,7 @@ func TestABillOfMaterials(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace, "binnacle-v1-linux-amd64-") {
-		t.Errorf("%+v", d)
+		t.Errorf("got %+v", d)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
 	for _, p := range d.Packages {
@@ -171,7 +171,7 @@ func TestABillOfMaterials(t *testing.T) {
 		}
 		ids[p.ID] = true
 		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
-			t.Errorf("%+v", p)
+			t.Errorf("got %+v", p)
 		}
 	}
 	for _, r := range d.Relationships {

@@ -24,7 +24,7 @@ func binary(t *testing.T, dir, name string) string {
 	cmd := exec.Command("go", "build", "-o", path, source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("got %v\n%s", err, out)
 	}
 	return path
 }
@@ -102,7 +102,7 @@ func TestABillListsModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(data), `"purl": "pkg:golang/github.com/spf13/pflag@v`) {
-		t.Errorf("%s", data)
+		t.Errorf("got %s", data)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			err := checkStatic(tt.path, tt.arch)
 			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%v, want %q", err, tt.want)
+				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
 	}

@@ -151,7 +151,7 @@ func (b *bed) spread(n int) map[string]int {
 func TestConnectionsGoToReadyBackendsInTurn(t *testing.T) {
 	b := start(t)
 	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	stays := map[string]*client{}
 	for len(stays) < 2 {
@@ -177,7 +177,7 @@ func TestABackendThatIsGoneIsPassedOver(t *testing.T) {
 	b := start(t)
 	b.lns[0].Close() // while it still counts as ready
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 }
 
@@ -213,6 +213,6 @@ func TestAnEndOfWritingIsPassedOn(t *testing.T) {
 	}
 	rest, err := io.ReadAll(c.r)
 	if err != nil || string(rest) != "bye\n" {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("got %q, %v", rest, err)
 	}
 }

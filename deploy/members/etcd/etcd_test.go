@@ -34,11 +34,11 @@ func TestFlags(t *testing.T) {
 	} {
 		config, err := configure(c.args, io.Discard)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 		if what == "a member as suites start it" && err == nil {
 			if len(config.PeerTLSInfo.AllowedCNs) != 1 || types.URLs(config.ListenPeerUrls).String() != "https://127.0.0.1:2" || !config.ClientTLSInfo.ClientCertAuth {
-				t.Errorf("%s: %+v", what, config)
+				t.Errorf("%s: got %+v", what, config)
 			}
 		}
 	}
@@ -54,6 +54,6 @@ func TestAFileTakesThePlaceOfFlags(t *testing.T) {
 	}
 	c, err := configure([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
 	if err != nil || c.Name != "filed" {
-		t.Errorf("%v %v", c, err)
+		t.Errorf("got %v %v", c, err)
 	}
 }

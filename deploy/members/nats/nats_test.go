@@ -41,7 +41,7 @@ func TestRun(t *testing.T) {
 		case c.help != errors.Is(err, flag.ErrHelp):
 			t.Errorf("%s: %v", what, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		case !strings.Contains(out.String(), c.out):
 			t.Errorf("%s: %q is not said in %q", what, c.out, out.String())
 		}

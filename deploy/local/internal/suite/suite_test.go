@@ -196,7 +196,7 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
 		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v %v", secret, info, err)
+			t.Errorf("%s: got %v %v", secret, info, err)
 		}
 	}
 	u.stop()

@@ -49,12 +49,12 @@ func TestNamesOfRefusals(t *testing.T) {
 		"Unknown": {},
 	} {
 		if got := r.ObjectName(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	for name, o := range map[string]runtime.Object{"without a name": &corev1.ConfigMap{}, "without metadata": &metav1.Status{}} {
 		if got := (&admission.Request{Object: o}).ObjectName(); got != "Unknown" {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q", name, got)
 		}
 	}
 	r := &admission.Request{Resource: configMaps, Name: "r"}
@@ -83,7 +83,7 @@ func TestHousekeeping(t *testing.T) {
 	} {
 		r := &admission.Request{Object: c.now, OldObject: c.was}
 		if got := r.Housekeeping(); got != c.want {
-			t.Errorf("%s: %t", name, got)
+			t.Errorf("%s: got %t", name, got)
 		}
 		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
 			t.Error("the object was changed")
@@ -147,7 +147,7 @@ func TestTurns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := strings.Join(due, " "); got != c.due {
-				t.Errorf("%s: %q, want %q", name, got, c.due)
+				t.Errorf("%s: got %q, want %q", name, got, c.due)
 			}
 			if o, ok := r.Object.(*corev1.ConfigMap); ok {
 				o.Data["a"] = "b"
@@ -238,7 +238,7 @@ func TestWhatIsLeftWordOf(t *testing.T) {
 		rec.Ends(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
 		if !strings.Contains(got, `"a/word":"1"`) || strings.Contains(got, `"a/detail":"1"`) != detailed || strings.Contains(got, `"2"`) {
-			t.Errorf("%v: %s", level, got)
+			t.Errorf("%v: got %s", level, got)
 		}
 		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
 			t.Errorf("details %v", d)
@@ -265,7 +265,7 @@ func TestWhoIsOutside(t *testing.T) {
 	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: outsider{admission.Create}}, admission.Plugin{Name: "b", Plugin: outsider{admission.Update}})
 	for op, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false} {
 		if got := chain.Outside(t.Context(), &admission.Request{Operation: op}); got != want {
-			t.Errorf("%s: %t", op, got)
+			t.Errorf("%s: got %t", op, got)
 		}
 	}
 }
@@ -307,6 +307,6 @@ func TestWhatIsMeasured(t *testing.T) {
 		"step_admission_duration_seconds_summary false admit": 0, "step_admission_duration_seconds_summary true validate": 0,
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

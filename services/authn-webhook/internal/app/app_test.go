@@ -152,7 +152,7 @@ func (w *world) run(o *Options) {
 func (w *world) eventually(condition func() bool) {
 	w.t.Helper()
 	if err := wait.PollUntilContextTimeout(w.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		w.t.Fatalf("%v\n%s", err, w.logs)
+		w.t.Fatalf("got %v\n%s", err, w.logs)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestClientCertificates(t *testing.T) {
 			for _, path := range []string{"/", "/authenticate"} {
 				code, answer := w.post(c, path, v1, "static-token")
 				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
-					t.Errorf("%s: %d %s", path, code, answer)
+					t.Errorf("%s: got %d %s", path, code, answer)
 				}
 			}
 		})
@@ -421,7 +421,7 @@ func TestVersionsAndPaths(t *testing.T) {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
 			code, answer := w.post(w.client, path, version, "static-token")
 			if code != http.StatusOK || !strings.Contains(answer, `"apiVersion":"`+version+`"`) || !strings.Contains(answer, `"username":"carol"`) {
-				t.Errorf("%s %s: %d %s", path, version, code, answer)
+				t.Errorf("%s %s: got %d %s", path, version, code, answer)
 			}
 		}
 		if code, _ := w.get(path); code != http.StatusMethodNotAllowed {

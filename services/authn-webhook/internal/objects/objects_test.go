@@ -221,7 +221,7 @@ func TestLittleIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.Data, s.Labels); got != want || api.Gets() != 0 {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s", name, got)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestReviews(t *testing.T) {
 				w := newWorld()
 				out := w.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
 				if out.Code != http.StatusOK {
-					t.Fatalf("%d %s", out.Code, out.Body)
+					t.Fatalf("got %d %s", out.Code, out.Body)
 				}
 				var r authenticationv1.TokenReview
 				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
@@ -140,7 +140,7 @@ func TestNoDecision(t *testing.T) {
 		w := newWorld()
 		out := w.post(body(v1, token), "application/json")
 		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" || !strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
-			t.Errorf("%s: %d %s", token, out.Code, out.Body)
+			t.Errorf("%s: got %d %s", token, out.Code, out.Body)
 		}
 		w.wantOne(t, "unavailable")
 	}
@@ -171,7 +171,7 @@ func TestTheTimeOfAReview(t *testing.T) {
 		}).Serve)
 		w := &world{handler: e}
 		if out := w.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
-			t.Errorf("%s: %d %s", name, out.Code, out.Body)
+			t.Errorf("%s: got %d %s", name, out.Code, out.Body)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func TestNoReview(t *testing.T) {
 			w := newWorld()
 			out := w.post(tt.body, tt.media)
 			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
-				t.Errorf("%d %s", out.Code, out.Body)
+				t.Errorf("got %d %s", out.Code, out.Body)
 			}
 			w.wantOne(t, "invalid")
 		})
@@ -245,7 +245,7 @@ func FuzzReview(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		out := w.post(text, "application/json")
 		if out.Code != http.StatusOK && out.Code != http.StatusBadRequest && out.Code != http.StatusServiceUnavailable {
-			t.Errorf("%d %s", out.Code, out.Body)
+			t.Errorf("got %d %s", out.Code, out.Body)
 		}
 		if !json.Valid(out.Body.Bytes()) {
 			t.Errorf("the answer is no JSON: %s", out.Body)

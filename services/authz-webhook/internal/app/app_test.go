@@ -157,7 +157,7 @@ func TestTheService(t *testing.T) {
 		w.eventually("allowed", func() bool {
 			r, body := w.send("apiserver", "POST", path, asks)
 			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
-				t.Fatalf("%s: %d %v %s", path, r.StatusCode, err, body)
+				t.Fatalf("%s: got %d %v %s", path, r.StatusCode, err, body)
 			}
 			return strings.Contains(body, `"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
@@ -186,7 +186,7 @@ func TestABACAlone(t *testing.T) {
 	}
 	r, body := w.send("other", "POST", "/", asks)
 	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
-		t.Errorf("%d %v %s", r.StatusCode, r.Header, body)
+		t.Errorf("got %d %v %s", r.StatusCode, r.Header, body)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestBrokenOptions(t *testing.T) {
 			text += err.Error() + "\n"
 		}
 		if !strings.Contains(text, want) {
-			t.Errorf("%q, want %s", text, want)
+			t.Errorf("got %q, want %s", text, want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func TestReviews(t *testing.T) {
 				Status           json.RawMessage
 			}
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" || string(got.Status) != want {
-				t.Errorf("%s %s: %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
+				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
 			}
 			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
 				t.Errorf("position %q", h)
@@ -94,14 +94,14 @@ func TestReviews(t *testing.T) {
 func TestOfGroupsAlone(t *testing.T) {
 	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
 	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	e := gin.New()
 	e.POST("/", review.New(review.Config{
 		Authorizer: says{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
 	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`), "application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		w := post(handler(nil), c.body, c.media)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%.80s: %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
+			t.Errorf("%.80s: got %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
 		}
 	}
 	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")

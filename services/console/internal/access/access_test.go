@@ -162,7 +162,7 @@ func TestWhoMayLook(t *testing.T) {
 				continue
 			}
 			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: %+v, want %d %q", what, got, c.want, c.says)
+				t.Errorf("%s: got %+v, want %d %q", what, got, c.want, c.says)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestAnswersAreKeptForAWhile(t *testing.T) {
 	s.fails, s.asked = false, 0
 	for range 3 {
 		if got := d.Check(ask("Bearer ada")); got != nil {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	}
 	if s.asked != 2 { // whose it is, and what that user may

@@ -85,7 +85,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		"who shows a certificate": from(stranger, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
 	} {
 		if got := d.Check(r); got != nil {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: got %+v", what, got)
 		}
 	}
 	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {

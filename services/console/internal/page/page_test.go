@@ -62,19 +62,19 @@ func TestThePageHoldsNoData(t *testing.T) {
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			t.Errorf("%s: got %d %v", path, w.Code, w.Header())
 		}
 		protected(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "who are you?" || w.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("%d %v %s", w.Code, err, w.Body)
+		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
 	protected(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
 		if w := l.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func protected(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%s: %v", path, h)
+		t.Errorf("%s: got %v", path, h)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestTheState(t *testing.T) {
 	w := l.get("/state")
 	var s view.State
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("%d %v %s", w.Code, err, w.Body)
+		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`} { // never null
 		if !strings.Contains(w.Body.String(), list) {

@@ -23,7 +23,7 @@ func TestTargets(t *testing.T) {
 		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
 	} {
 		if got, err := ParseTarget(text); (err == nil) != ok {
-			t.Errorf("%q: %+v %v", text, got, err)
+			t.Errorf("%q: got %+v %v", text, got, err)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestEachAddressIsAReplica(t *testing.T) {
 			text = err.Error()
 		}
 		if text != want {
-			t.Errorf("%s: %q, want %q", host, text, want)
+			t.Errorf("%s: got %q, want %q", host, text, want)
 		}
 	}
 	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
@@ -96,20 +96,20 @@ func TestWhatMetricsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Requests[Request{"LIST", "200"}] != 10 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v", s)
 	}
 	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].Ends.Equal(time.Unix(1.8e9, 0)) {
-		t.Errorf("%+v", s.Certificates)
+		t.Errorf("got %+v", s.Certificates)
 	}
 	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
-		t.Errorf("%+v", s.Deliveries)
+		t.Errorf("got %+v", s.Deliveries)
 	}
 	want := map[Refusal]float64{
 		{"CREATE pods exec", "403: not permitted, or refused by admission"}: 2,
 		{"authentication", "the credentials are not valid"}:                 3,
 	}
 	if fmt.Sprint(s.Refusals) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", s.Refusals, want)
+		t.Errorf("got %v, want %v", s.Refusals, want)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestMetricsThatAreNone(t *testing.T) {
 	} {
 		var s Sample
 		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 	}
 }
@@ -187,11 +187,11 @@ func TestScrape(t *testing.T) {
 	} {
 		got := samples[r]
 		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {
-			t.Errorf("%v: %+v, want %q", r, got, want)
+			t.Errorf("%v: got %+v, want %q", r, got, want)
 			continue
 		}
 		if want == "" && (got.Ready || !slices.Equal(got.Failing, []string{"fan-out"}) || got.Watchers != 5) {
-			t.Errorf("%v: %+v", r, got)
+			t.Errorf("%v: got %+v", r, got)
 		}
 	}
 }

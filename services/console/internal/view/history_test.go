@@ -58,7 +58,7 @@ func TestRatesAreThoseOfTheLastMinute(t *testing.T) {
 	}
 	s := state(t, h)
 	if len(s.Replicas) != 2 || len(s.Requests) != 1 || s.Seconds != 60 {
-		t.Fatalf("%+v", s)
+		t.Fatalf("got %+v", s)
 	}
 	q, r := s.Requests[0], s.Replicas[0]
 	if q.Verb != "LIST" || q.Code != "200" || math.Abs(q.PerSecond-40) > 0.5 || q.Total != 2*1780 {
@@ -83,7 +83,7 @@ func TestAReplicaThatStartsAgain(t *testing.T) {
 	gone := begin.Add(10 * time.Second)
 	h.Add(gone, round(one, &scrape.Sample{At: gone, Err: errors.New("connection refused")}), nil)
 	if r := state(t, h).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
 	after.Started, after.Refusals[why] = 1_700_000_015, 2
@@ -93,7 +93,7 @@ func TestAReplicaThatStartsAgain(t *testing.T) {
 		t.Errorf("rates of a process that was asked once: %+v", r)
 	}
 	if len(s.Refusals) != 1 || s.Refusals[0].Count != 2 {
-		t.Errorf("%+v", s.Refusals)
+		t.Errorf("got %+v", s.Refusals)
 	}
 }
 
@@ -125,14 +125,14 @@ func TestWhatIsNotThereIsTold(t *testing.T) {
 	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
-		t.Errorf("%+v", got.Missing)
+		t.Errorf("got %+v", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 	// Of all replicas that have it, once, the one that ends first above.
 	if len(got.Certificates) != 2 || got.Certificates[0].File != "a.crt" || !got.Certificates[1].Ends.Equal(ends) {
-		t.Errorf("%+v", got.Certificates)
+		t.Errorf("got %+v", got.Certificates)
 	}
 }
 
@@ -142,6 +142,6 @@ func TestWhatIsNoAPIServerHasNoWatchers(t *testing.T) {
 	s.Source, s.Leader = "", true
 	h.Add(begin, round(one, s), nil)
 	if r := state(t, h).Replicas[0]; r.Watchers != nil || r.LagSeconds != nil || !r.Leader {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 }

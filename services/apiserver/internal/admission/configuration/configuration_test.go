@@ -56,7 +56,7 @@ func TestVersionlessFilesCountAsTheirPlugins(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := f.For(plugin); err != nil || string(got) != content {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("got %q, %v", got, err)
 			}
 		}
 	}
@@ -69,7 +69,7 @@ func TestFilesThatAreNamedByTheirWholePath(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); err != nil || string(got) != "z: 3\n" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestNothingIsConfiguredWithoutAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); got != nil || err != nil {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

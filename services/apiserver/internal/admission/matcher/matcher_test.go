@@ -161,7 +161,7 @@ func TestRules(t *testing.T) {
 		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s", c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
 		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
 		if got := show(as, ok); got != c.as || err != nil {
-			t.Errorf("%s: %q, %v; want %q", what, got, err, c.as)
+			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
 		}
 		// An index says the same, also when it has been asked before.
 		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criterion: compiled, Value: "it"}})
@@ -187,7 +187,7 @@ func TestWithoutRulesEverythingMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
+		t.Errorf("got %t, %v", ok, err)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestSelectors(t *testing.T) {
 		}
 		_, ok, err := compiled.Match(t.Context(), &c.r, family, namespaces{})
 		if ok != c.ok || err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
+			t.Errorf("%s: got %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
 		}
 	}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
@@ -256,7 +256,7 @@ func TestExempt(t *testing.T) {
 	} {
 		group, name, _ := strings.Cut(resource, "/")
 		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {
-			t.Errorf("%s: %t", resource, got)
+			t.Errorf("%s: got %t", resource, got)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestConditions(t *testing.T) {
 		conditions := matcher.CompileConditions(compiler, expressions.Sees{Authorizer: true}, list, !c.open)
 		ok, failed, err := conditions.Hold(t.Context(), in)
 		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
-			t.Errorf("%s: %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
+			t.Errorf("%s: got %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestNamespaces(t *testing.T) {
 		"":     {Resource: kind},
 	} {
 		if got := matcher.Namespace(r); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
@@ -91,7 +91,7 @@ func TestWhatIsShown(t *testing.T) {
 	in = matcher.InputOf(t.Context(), r, nil, as, z)
 	m = in.Request().(map[string]any)
 	if got, want := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]), "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 	if in.Authorizer == nil || in.RequestResource == nil {
 		t.Error("the authorizer is not shown")

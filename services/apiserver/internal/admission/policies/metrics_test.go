@@ -26,13 +26,13 @@ func TestErrorTypes(t *testing.T) {
 			w := newWorld(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), bound("p", deny))
 			err := w.validating.Validate(t.Context(), w.configMap("a", "b"))
 			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_validating "+c.want {
-				t.Errorf("%s: %s, %v", c.name, got, err)
+				t.Errorf("%s: got %s, %v", c.name, got, err)
 			}
 		}
 		w := newWorld(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
 		err := w.mutating.Admit(t.Context(), w.configMap("a", "b"))
 		if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_mutating "+c.want {
-			t.Errorf("%s: %s, %v", c.name, got, err)
+			t.Errorf("%s: got %s, %v", c.name, got, err)
 		}
 	}
 }

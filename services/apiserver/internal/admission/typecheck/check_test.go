@@ -189,7 +189,7 @@ func TestMessagesAreChecked(t *testing.T) {
 		got = append(got, w.FieldRef+" "+field[:3])
 	}
 	if want := []string{"spec.validations[0].expression 'a'", "spec.validations[0].messageExpression 'b'", "spec.validations[2].expression 'c'"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestManyKinds(t *testing.T) {
 		{[]string{"a/v1/r00", "a/v1/r00"}, 1},
 	} {
 		if got := kindsOf(rule(test.rules...), kinds); len(got) != test.want {
-			t.Errorf("%v: %v, want %d", test.rules, got, test.want)
+			t.Errorf("%v: got %v, want %d", test.rules, got, test.want)
 		}
 	}
 	got := kindsOf(rule("b/v2,v1/y,x", "/v1/pods", "a/v1/z"), kinds)
@@ -241,7 +241,7 @@ func TestLookupsAreBounded(t *testing.T) {
 		return nil
 	}
 	if got := kindsOf(rule(list+"/"+list+"/"+list), none); len(got) > 0 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	one := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
@@ -284,7 +284,7 @@ func TestSame(t *testing.T) {
 		strings.Replace(ours, ":13:", ":14:", 1): false, strings.Replace(ours, "spec", "status", 1): false,
 	} {
 		if got := same(one(ours), one(text)); got != want {
-			t.Errorf("%q: %t", text, got)
+			t.Errorf("%q: got %t", text, got)
 		}
 	}
 	if same(one(ours), nil) || !same(nil, nil) {

@@ -126,7 +126,7 @@ func TestLazyTree(t *testing.T) {
 			}
 			looked += compare(t, k.Kind, lazy, want)
 			if !reflect.DeepEqual(lazy.Value(), any(want)) {
-				t.Fatalf("%s: %v, want %v", k.GVK(), lazy.Value(), want)
+				t.Fatalf("%s: got %v, want %v", k.GVK(), lazy.Value(), want)
 			}
 		}
 	}

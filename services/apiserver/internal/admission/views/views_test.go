@@ -91,14 +91,14 @@ func TestAnotherVersionIsConverted(t *testing.T) {
 	}
 	b, err := w.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
-		t.Errorf("%s, %v", b, err)
+		t.Errorf("got %s, %v", b, err)
 	}
 	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
 		t.Error("the JSON is made again")
 	}
 	tree, ok := w.ObjectTree().(traits.Mapper)
 	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") || tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
-		t.Errorf("%v", tree)
+		t.Errorf("got %v", tree)
 	}
 	if _, err := v.In(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
 		t.Errorf("a version that is not served: %v", err)
@@ -177,7 +177,7 @@ func TestDocumentsThatAreOthers(t *testing.T) {
 		`[]`: "",
 	} {
 		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, %v", doc, obj, err)
+			t.Errorf("%s: got %v, %v", doc, obj, err)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestRenewedCertificates(t *testing.T) {
 		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
 		now.Store(&next)
 		if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
 		if c := e.asked(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
 			t.Errorf("shown certificates %v, want that of %s", c, name)
@@ -84,11 +84,11 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 	}
 	w := b.ask(eve, r)
 	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thing+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
-		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+		t.Errorf("got %d %s %v", w.Code, w.Body, w.Header())
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
 		if got := w.Header().Values(own[i]); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %q, want %q", own[i], got, want)
+			t.Errorf("%s: got %q, want %q", own[i], got, want)
 		}
 	}
 	seen := e.asked(thing)[0]
@@ -104,7 +104,7 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 		case "Accept-Encoding", "User-Agent", "Content-Length", "X-Forwarded-For":
 		default:
 			if !reflect.DeepEqual(values, want[name]) {
-				t.Errorf("%s: %q, want %q", name, values, want[name])
+				t.Errorf("%s: got %q, want %q", name, values, want[name])
 			}
 			delete(want, name)
 		}
@@ -199,17 +199,17 @@ func TestUpgrades(t *testing.T) {
 	}
 	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		t.Fatalf("got %d %v", resp.StatusCode, resp.Header)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := rd.ReadString('\n'); line != "hello\n" {
-		t.Errorf("%q, %v", line, err)
+		t.Errorf("got %q, %v", line, err)
 	}
 	for path, want := range map[string]string{"redirect": "503 invalid upgrade response: status code 302", "teapot": "418 short and stout"} {
 		resp, _, _ := upgrade("/apis/ext.test/v1/namespaces/n/things/" + path)
 		body, _ := io.ReadAll(resp.Body)
 		if got := fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(string(body))); got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 		for _, name := range own {
 			if resp.Header.Get(name) == "mine" {
@@ -258,7 +258,7 @@ func TestWhatGoesWrongOnTheWay(t *testing.T) {
 			defer cancel()
 			w := b.ask(eve, httptest.NewRequest("GET", thing, nil).WithContext(ctx))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
-				t.Errorf("%d %q, want %d %q", w.Code, w.Body, c.code, c.body)
+				t.Errorf("got %d %q, want %d %q", w.Code, w.Body, c.code, c.body)
 			}
 		})
 	}
@@ -362,7 +362,7 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
 	b.eventually("checked", func() bool { return got() != "" })
 	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
-		t.Errorf("%s\nwant %s", got(), c.want)
+		t.Errorf("got %s\nwant %s", got(), c.want)
 	}
 	if n := len(e.asked("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have begun
 		t.Errorf("asked %d times, each of which is waited for", n)
@@ -441,7 +441,7 @@ func TestGroupVersionsOfOthersAreTheirs(t *testing.T) {
 	b.mu.Unlock()
 	b.eventually("available", func() bool { return b.condition(name) == passed })
 	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 

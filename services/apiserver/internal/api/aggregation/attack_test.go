@@ -43,7 +43,7 @@ func TestNobodyNamesHimself(t *testing.T) {
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n", path, more)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != http.StatusTeapot {
-			t.Fatalf("%v %v", resp, err)
+			t.Fatalf("got %v %v", resp, err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		conn.Close()
@@ -96,7 +96,7 @@ func TestAddressesThatNobodyMayName(t *testing.T) {
 		b.board.put(name, apiService(443, nil))
 		b.eventually("checked", func() bool { return b.condition(name) != "" })
 		if got := b.condition(name); !strings.HasSuffix(got, want) {
-			t.Errorf("%s: %s", address, got)
+			t.Errorf("%s: got %s", address, got)
 		}
 		b.stop()
 	}
@@ -110,7 +110,7 @@ func TestAddressesThatNamesMayMean(t *testing.T) {
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
 	} {
 		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
-			t.Errorf("%s: %v", address, got)
+			t.Errorf("%s: got %v", address, got)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestUpgradesThatAreNotAnswered(t *testing.T) {
 	r.Header.Set("Upgrade", "odd/1")
 	go func() { <-asked; cancel() }()
 	if w := b.ask(eve, r); w.Code != 503 {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
@@ -275,6 +275,6 @@ func TestDocumentsThatAreMoreThanTheirBytes(t *testing.T) {
 		t.Errorf("a document of %d bytes", len(all[0].Text))
 	}
 	if all := b.Others(); len(all) != 0 {
-		t.Errorf("%v", all)
+		t.Errorf("got %v", all)
 	}
 }

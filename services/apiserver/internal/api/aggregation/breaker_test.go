@@ -34,14 +34,14 @@ func TestServersThatCannotBeReachedAreNotAsked(t *testing.T) {
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("got %d %s", w.Code, w.Body)
 	}
 	rotated.Store(true)
 	e.CloseClientConnections()
 	b.eventually("refused at once", func() bool {
 		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
 		return w.Header().Get("Retry-After") == "1"
 	})
@@ -76,7 +76,7 @@ func serversThatHangAreNotWaitedFor(t *testing.T, n *network) {
 	for range 2 {
 		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+			t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)

@@ -81,7 +81,7 @@ func documentsThatAreTakenOrNot(t *testing.T, n *network) {
 		b.register(e, ca.pem)
 		b.eventually("described", func() bool { return len(e.asked("/openapi/v3")) > 0 })
 		if got := b.shows(); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 		if got := e.asked("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
 			t.Errorf("asked for %q", got)
@@ -122,7 +122,7 @@ func TestListsThatAreNotTaken(t *testing.T) {
 		b.register(e, ca.pem)
 		b.eventually("asked", func() bool { return len(e.asked("/openapi/v3")) > 0 })
 		if got := b.shows(); got != "stale" {
-			t.Errorf("%s: %q", what, got)
+			t.Errorf("%s: got %q", what, got)
 		}
 		b.stop()
 	}
@@ -166,7 +166,7 @@ func TestDocumentsWithTags(t *testing.T) {
 		asked := len(e.asked("/openapi/v3"))
 		b.eventually("asked again", func() bool {
 			if got := known(); got != want {
-				t.Errorf("%q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 			b.poke(times)
 			return len(e.asked("/openapi/v3")) >= asked+3
@@ -222,7 +222,7 @@ func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
 	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
 	if got := version(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 
 	// The document of all groups is preferred, and asked for only when it is another.

@@ -73,7 +73,7 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 		fmt.Fprint(conn, "GET /apis/ext.test/v1/namespaces/n/things/x/console HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
 		read := bufio.NewReader(conn)
 		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != want {
-			t.Fatalf("%+v, %v, want %d", resp, err, want)
+			t.Fatalf("got %+v, %v, want %d", resp, err, want)
 		}
 		return conn, read
 	}

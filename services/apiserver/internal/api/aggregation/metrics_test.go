@@ -98,7 +98,7 @@ func TestMetricsOfCertificates(t *testing.T) {
 		b.register(e, ca.pem)
 		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
-			t.Errorf("%s: %d %s", c.what, w.Code, w.Body)
+			t.Errorf("%s: got %d %s", c.what, w.Code, w.Body)
 		}
 		unnamed, sha1 := metrics(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), metrics(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {

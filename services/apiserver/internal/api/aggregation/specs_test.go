@@ -66,10 +66,10 @@ func TestDocumentsOfServers(t *testing.T) {
 	b.eventually("an index", func() bool { return len(b.Others()) == 1 })
 	other := b.Others()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
-		t.Errorf("%+v", other)
+		t.Errorf("got %+v", other)
 	}
 	if w := b.ask(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if seen := e.asked("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
 		t.Errorf("asked as %v", seen)
@@ -77,7 +77,7 @@ func TestDocumentsOfServers(t *testing.T) {
 
 	first := b.Swaggers(t.Context())
 	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) || !strings.Contains(string(first[0].Text), "listThings") {
-		t.Fatalf("%+v", first)
+		t.Fatalf("got %+v", first)
 	}
 	b.Swaggers(t.Context())
 	if n := len(e.asked("/openapi/v2")); n != 1 {
@@ -125,7 +125,7 @@ func nobodyWaitsForDocuments(t *testing.T, n *network) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if got := b.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
-		t.Errorf("%v, %v", got, ctx.Err())
+		t.Errorf("got %v, %v", got, ctx.Err())
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("asked %d times", n)
@@ -157,7 +157,7 @@ func TestIndexesThatAreNotTaken(t *testing.T) {
 		b.register(e, ca.pem)
 		b.eventually("asked twice", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= 2 })
 		if got := b.Others(); len(got) != 0 {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: got %+v", what, got)
 		}
 		b.stop()
 	}

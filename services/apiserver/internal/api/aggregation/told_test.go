@@ -281,7 +281,7 @@ func TestAPIServicesThatCannotBeRead(t *testing.T) {
 		break // who has found what he looked for
 	}
 	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 

@@ -236,7 +236,7 @@ func TestRootsAgreeWithTheReference(t *testing.T) {
 		}
 		want := wants[6].Body.(map[string]any)
 		if w.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
-			t.Errorf("%d %+v", w.Code, got)
+			t.Errorf("got %d %+v", w.Code, got)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("gitVersion %q: %v", info["gitVersion"], err)
 	}
 	if info["major"] != "1" || info["minor"] != "33" || info["minCompatibilityMinor"] != "32" {
-		t.Errorf("%v", info)
+		t.Errorf("got %v", info)
 	}
 }
 
@@ -304,7 +304,7 @@ func TestAggregatedNegotiation(t *testing.T) {
 			continue
 		}
 		if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
-			t.Errorf("%q: %d %q, want %q", accept, w.Code, got, want)
+			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
 		}
 	}
 }

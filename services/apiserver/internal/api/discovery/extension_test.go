@@ -37,7 +37,7 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 			continue
 		}
 		if got := g.Versions[0].Resources; !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v\nwant %+v", got, want)
+			t.Errorf("got %+v\nwant %+v", got, want)
 		}
 		return
 	}

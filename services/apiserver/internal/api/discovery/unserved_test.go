@@ -53,7 +53,7 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	}
 	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {
 		if w := get(h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
 	}
 	var all apidiscoveryv2.APIGroupDiscoveryList

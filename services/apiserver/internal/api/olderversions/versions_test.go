@@ -45,7 +45,7 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 	}
 	seen[own] = true
 	if own.Kind() != decoded.Kind() {
-		t.Errorf("%s: %s, want %s", path, decoded, own)
+		t.Errorf("%s: got %s, want %s", path, decoded, own)
 		return
 	}
 	switch own.Kind() {

@@ -13,7 +13,7 @@ func TestClientsShareAPlainDocument(t *testing.T) {
 	}
 	first, releaseFirst, err := c.plain()
 	if err != nil || string(first) != "document" {
-		t.Fatalf("%q, %v", first, err)
+		t.Fatalf("got %q, %v", first, err)
 	}
 	second, releaseSecond, err := c.plain()
 	if err != nil || &first[0] != &second[0] {

@@ -78,7 +78,7 @@ func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	t.Helper()
 	w := get(t, h, path, header...)
 	if w.Code != http.StatusOK {
-		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		t.Fatalf("%s: got %d %s", path, w.Code, w.Body)
 	}
 	return w.Body.Bytes()
 }

@@ -36,7 +36,7 @@ func TestDocumentsOfOthers(t *testing.T) {
 	others = []openapi.Swagger{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
 	both := get(t, s, "/openapi/v2")
 	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
-		t.Fatalf("%d %v", both.Code, both.Header())
+		t.Fatalf("got %d %v", both.Code, both.Header())
 	}
 	var doc struct {
 		Info  map[string]string
@@ -110,7 +110,7 @@ func TestV3DocumentsOfOthers(t *testing.T) {
 			t.Errorf("%s is at %q", path, got)
 		}
 		if w := get(t, s, want); w.Body.String() != "theirs "+want {
-			t.Errorf("%s: %s", want, w.Body)
+			t.Errorf("%s: got %s", want, w.Body)
 		}
 	}
 	if w := get(t, s, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "theirs") {

@@ -114,7 +114,7 @@ func TestNegotiation(t *testing.T) {
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x"} {
 		if w := get(t, h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
@@ -152,7 +152,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 		wg.Go(func() {
 			for _, path := range []string{"/openapi/v3/apis/batch/v1", "/openapi/v3/apis/policy/v1"} {
 				if w := get(t, s, path); w.Code != http.StatusOK {
-					t.Errorf("%s: %d", path, w.Code)
+					t.Errorf("%s: got %d", path, w.Code)
 				}
 			}
 		})

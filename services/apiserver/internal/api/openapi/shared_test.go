@@ -181,7 +181,7 @@ func TestPanicsAreNotKept(t *testing.T) {
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
 	for _, path := range paths {
 		if w := get(t, s, path); w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 	broken = false

@@ -114,7 +114,7 @@ func TestResolve(t *testing.T) {
 		{"GET", "/apis/v1/pods/x", "[list v1/pods x]"},
 	} {
 		if got := describe(requestinfo.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
-			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, c.want)
 		}
 	}
 	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
@@ -133,7 +133,7 @@ func TestLongRunning(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(path, " ")
 		if got := requestinfo.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
-			t.Errorf("%s: %v", path, got)
+			t.Errorf("%s: got %v", path, got)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestCompile(t *testing.T) {
 	for expression, wrong := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
 		p, err := c.Compile(expressions.Sees{}, expression, cel.BoolType)
 		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) || (p == nil) != (err != nil) {
-			t.Errorf("%s: %v, want %q", expression, err, wrong)
+			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
 	for _, sees := range []expressions.Sees{{}, {Patches: true}} {
@@ -39,7 +39,7 @@ func TestValues(t *testing.T) {
 	}
 	some := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
 	if some["authorizer"] != types.True || some["authorizer.requestResource"] != types.False || some["variables"] != types.True {
-		t.Errorf("%v", some)
+		t.Errorf("got %v", some)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestAgainst(t *testing.T) {
 	} {
 		issues, err := compiler(t).Against(c.of).Issues(expressions.Sees{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
-			t.Errorf("%s: %q, %v; want %q", c.expression, issues, err, c.wrong)
+			t.Errorf("%s: got %q, %v; want %q", c.expression, issues, err, c.wrong)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestWhatExpressionsSee(t *testing.T) {
 		case tt.wrong == "" && err != nil:
 			t.Errorf("%s: %v", tt.expression, err)
 		case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
-			t.Errorf("%s: %v, want %q", tt.expression, err, tt.wrong)
+			t.Errorf("%s: got %v, want %q", tt.expression, err, tt.wrong)
 		}
 	}
 	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != "must evaluate to one of [string null_type] but got int" {
@@ -87,7 +87,7 @@ func TestVariablesOfPolicies(t *testing.T) {
 	} {
 		err := policy.Check(sees, expression, cel.BoolType)
 		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
-			t.Errorf("%s: %v, want %q", expression, err, wrong)
+			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
 	if err := other.Check(sees, "variables.any == 1", cel.BoolType); err == nil {

@@ -28,7 +28,7 @@ func TestOutlineLeavesOutWhatIsLarge(t *testing.T) {
 		{"protobuf", "k8s\x00\x0a", "k8s\x00\x0a"},
 	} {
 		if got := string(definition.Unowned([]byte(tc.stored))); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestColumnsThatMultiply(t *testing.T) {
 		got := k.Shown.Columns[1].Cell(whole(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
-			t.Errorf("%.60s: %v, want %q", path, got, want)
+			t.Errorf("%.60s: got %v, want %q", path, got, want)
 		}
 	}
 }

@@ -51,12 +51,12 @@ func TestScaleOfWrites(t *testing.T) {
 func same(t *testing.T, name string, errs field.ErrorList, want []string) {
 	t.Helper()
 	if len(errs) != len(want) {
-		t.Errorf("%q: %v, want %q", name, errs, want)
+		t.Errorf("%q: got %v, want %q", name, errs, want)
 		return
 	}
 	for i := range want {
 		if errs[i].Error() != want[i] {
-			t.Errorf("%q: %v, want %q", name, errs, want)
+			t.Errorf("%q: got %v, want %q", name, errs, want)
 		}
 	}
 }

@@ -138,7 +138,7 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 	for name, tt := range tests {
 		errs := compiler.Compile(schemaOf(t, tt.schema), nil).Evaluate(t.Context(), doc(t, tt.doc), nil, nil, nil)
 		if len(errs) != tt.want {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: got %v", name, errs)
 		}
 		for _, err := range errs {
 			if err.Detail != message {
@@ -233,7 +233,7 @@ func TestSharing(t *testing.T) {
 			all[i] = c.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
 				if errs := all[i].Evaluate(t.Context(), doc(t, `{"a":`+n+`}`), nil, nil, nil); (len(errs) == 0) != (n == "1") {
-					t.Errorf("%s: %v", n, errs)
+					t.Errorf("%s: got %v", n, errs)
 				}
 			}
 		})
@@ -387,7 +387,7 @@ func TestEstimates(t *testing.T) {
 		errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")})
 		if want == "" {
 			if len(errs) > 0 {
-				t.Errorf("%s: %v", text, errs)
+				t.Errorf("%s: got %v", text, errs)
 			}
 			continue
 		}

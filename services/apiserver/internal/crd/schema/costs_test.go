@@ -65,7 +65,7 @@ func TestCostlyPatterns(t *testing.T) {
 				t.Errorf("told %d times, want %d", told, c.told)
 			}
 			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (c.wrong != "") || !strings.Contains(got, c.wrong) {
-				t.Errorf("%.300s", got)
+				t.Errorf("got %.300s", got)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestCostlyBranches(t *testing.T) {
 				t.Errorf("told %d times, want %d", told, c.told)
 			}
 			if got := fmt.Sprint(report.Schema); !strings.Contains(got, c.wrong) {
-				t.Errorf("%.300s", got)
+				t.Errorf("got %.300s", got)
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestPatternsThatTakeLongToCompile(t *testing.T) {
 	}
 	errs := CheckDefaults(t.Context(), nil, &s, true, nil)
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "than can be looked at") {
-		t.Errorf("%.300s", fmt.Sprint(errs))
+		t.Errorf("got %.300s", fmt.Sprint(errs))
 	}
 }
 
@@ -156,7 +156,7 @@ func TestRoomForPatterns(t *testing.T) {
 		}
 		for range 2 {
 			if report := p.Check(parse(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
-				t.Errorf("%.300s", fmt.Sprint(report.Schema))
+				t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 			}
 		}
 		for i := range p.nodes {
@@ -194,12 +194,12 @@ func TestManyRequiredProperties(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
 	report := p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
 	report = p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 }
 
@@ -221,7 +221,7 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	}
 	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), true, nil)
 	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 }
 

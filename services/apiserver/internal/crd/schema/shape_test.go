@@ -209,7 +209,7 @@ func TestPlainTimes(t *testing.T) {
 		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z", "2024-01-01T23:00:00+01:00",
 		"2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z", "", "2024-01-01"} {
 		if got, want := hasFormat("date-time", s), strfmt.Default.Validates("date-time", s); got != want {
-			t.Errorf("%q: %v, want %v", s, got, want)
+			t.Errorf("%q: got %v, want %v", s, got, want)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestToldOfManyOwners(t *testing.T) {
 		errs := p.Check(doc, nil, true, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: got %v", name, errs)
 		}
 		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
 			t.Errorf("%s: %d MiB", name, took)

@@ -48,7 +48,7 @@ func TestPatternsThatCannotBeCompiled(t *testing.T) {
 		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern}}}
 		errs := structural.Check(nil, structural.Reduced(s))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
-			t.Errorf("%q: %v, want %v", pattern, errs, want)
+			t.Errorf("%q: got %v, want %v", pattern, errs, want)
 		}
 	}
 }

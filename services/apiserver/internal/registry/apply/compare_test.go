@@ -138,7 +138,7 @@ func agree(t *testing.T, v *view, name string, a, b registry.Object) {
 	}
 	missing := func(what string, x, y *fieldpath.Set) {
 		if d := x.Difference(stripped).Difference(y.Difference(stripped)); !d.Empty() {
-			t.Errorf("%s: %s: %s", name, what, d)
+			t.Errorf("%s: got %s: %s", name, what, d)
 		}
 	}
 	missing("set is missing", want.set, got.set)

@@ -82,7 +82,7 @@ func TestTexts(t *testing.T) {
 		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"), "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
 	} {
 		if test.got != test.want {
-			t.Errorf("%s: %q, want %q", test.what, test.got, test.want)
+			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func TestAnotherChainMayBeGood(t *testing.T) {
 			r := with(get("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
 			if u, err := m.Authenticate(r); name(u) != c.user {
-				t.Errorf("%s: %v, %v, want %q", method, u, err, c.user)
+				t.Errorf("%s: got %v, %v, want %q", method, u, err, c.user)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func TestTheFirstThatKnowsDecides(t *testing.T) {
 	certs := certificateMethods["client"](t, clients.pool)
 	u, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(with(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
 	if err != nil || name(u) != "alice" {
-		t.Errorf("%v, %v", u, err)
+		t.Errorf("got %v, %v", u, err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestTheFirstHeaderCounts(t *testing.T) {
 	}
 	u, err := p.Authenticate(with(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
 	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(u, want) {
-		t.Errorf("%+v, %v", u, err)
+		t.Errorf("got %+v, %v", u, err)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestProtocolsWithoutATokenStay(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
 	r := get("Upgrade", "websocket", header, "a,  b", header, "c")
 	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
-		t.Errorf("%q, %v", r.Header.Values(header), err)
+		t.Errorf("got %q, %v", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
 		known := &tokens{}

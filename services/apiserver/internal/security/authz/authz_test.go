@@ -55,7 +55,7 @@ func TestVerbsOfRequests(t *testing.T) {
 		for i, verb := range strings.Fields(c.verbs) {
 			want := c.text(strings.TrimPrefix(verb, "-"))
 			if got := authz.Message(attributes(methods[i], path)); got != want {
-				t.Errorf("%s %s: %s\nwant %s", methods[i], path, got, want)
+				t.Errorf("%s %s: got %s\nwant %s", methods[i], path, got, want)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func TestVerbsOfRequests(t *testing.T) {
 		for _, m := range methods {
 			want := fmt.Sprintf("User \"alice\" cannot %s path %q", strings.ToLower(m), path)
 			if got := authz.Message(attributes(m, path)); got != want {
-				t.Errorf("%s %s: %s\nwant %s", m, path, got, want)
+				t.Errorf("%s %s: got %s\nwant %s", m, path, got, want)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func TestSelectorsOfRequests(t *testing.T) {
 			got += " " + l.String()
 		}
 		if got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 	if a := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(a.LabelSelector) != 1 {
@@ -135,7 +135,7 @@ func TestTheSuitesOwnServices(t *testing.T) {
 		a.User = &request.User{Name: name, Groups: groups}
 		d, _, err := suite.Authorize(t.Context(), a)
 		if err != nil || d == authz.Deny {
-			t.Errorf("%s %s: %v %v", name, line, d, err)
+			t.Errorf("%s %s: got %v %v", name, line, d, err)
 		}
 		return d == authz.Allow
 	}
@@ -147,7 +147,7 @@ func TestTheSuitesOwnServices(t *testing.T) {
 		for _, line := range every {
 			name := "system:binnacle:" + service
 			if got := ask(name, []string{"system:binnacle"}, line); got != allowed[line] {
-				t.Errorf("%s %s: %v", service, line, got)
+				t.Errorf("%s %s: got %v", service, line, got)
 			}
 			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
 				t.Errorf("%s: somebody who is not %s may", line, service)

@@ -29,7 +29,7 @@ func TestForbidden(t *testing.T) {
 		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
 		var told apierrors.APIStatus
 		if !errors.As(err, &told) || told.Status().Code != http.StatusForbidden || told.Status().Message != c.message || !reflect.DeepEqual(told.Status().Details, &c.details) {
-			t.Errorf("%s: %v, %+v", c.path, err, told.Status().Details)
+			t.Errorf("%s: got %v, %+v", c.path, err, told.Status().Details)
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
@@ -79,7 +79,7 @@ func TestSigners(t *testing.T) {
 		var asked []string
 		c.says.asked = &asked
 		if may := authz.MayOnSigner(t.Context(), c.says, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
-			t.Errorf("%s: %v", what, may)
+			t.Errorf("%s: got %v", what, may)
 		}
 		if asked[0] != "u sign certificates.k8s.io signers example.com/a" {
 			t.Errorf("%s: asked of %q", what, asked)
@@ -120,7 +120,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
 		t.Error("the rules are lost")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
 	if _, ok := m.Decisions("RBAC", "none", says{}).(authorizer.RuleResolver); ok {
 		t.Error("rules come from one that has none")

@@ -59,7 +59,7 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 			token, err := s.SignClaims(t.Context(), satoken.Request{IssuedAt: time.Now(), Lifetime: time.Hour}.Claims("https://issuer"))
 			switch {
 			case c.want == "" && (err != nil || strings.Count(token, ".") != 2):
-				t.Errorf("%q, %v", token, err)
+				t.Errorf("got %q, %v", token, err)
 			case c.want != "" && (err == nil || err.Error() != c.want):
 				t.Errorf("error %v, want %s", err, c.want)
 			}
@@ -97,7 +97,7 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := s.MaxLifetime(t.Context()); err != nil || d != 24*time.Hour {
-		t.Errorf("%v, %v", d, err)
+		t.Errorf("got %v, %v", d, err)
 	}
 	server.Change(func(s *externaljwttest.State) { s.MaxLifetime = 599 })
 	if _, err := s.MaxLifetime(t.Context()); err == nil || err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {

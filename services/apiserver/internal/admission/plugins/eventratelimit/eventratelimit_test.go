@@ -89,7 +89,7 @@ func TestLimits(t *testing.T) {
 					want = "Too many requests: " + e.want
 				}
 				if err == nil && want != "" || err != nil && (err.Error() != want || !apierrors.IsTooManyRequests(err)) {
-					t.Errorf("%d: %v, want %q", i, err, want)
+					t.Errorf("%d: got %v, want %q", i, err, want)
 				}
 			}
 		})

@@ -51,7 +51,7 @@ func TestTolerations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(c.want); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }

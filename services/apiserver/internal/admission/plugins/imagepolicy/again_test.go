@@ -16,7 +16,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		errors.New("x509: no"):                       false,
 	} {
 		if got := again(err); got != want {
-			t.Errorf("%v: %t", err, got)
+			t.Errorf("%v: got %t", err, got)
 		}
 	}
 }

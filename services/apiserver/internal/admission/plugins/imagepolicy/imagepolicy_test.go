@@ -199,7 +199,7 @@ func TestAnswers(t *testing.T) {
 			want = `pods "a" is forbidden: ` + c.want
 		}
 		if got := strings.ReplaceAll(fmt.Sprint(err), b.at, "URL"); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 		if got := len(b.questions()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
 			t.Errorf("%s: asked %d times, waited %v", name, got, clock.pauses)
@@ -287,7 +287,7 @@ func TestConfigurations(t *testing.T) {
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
 	text, _ := json.Marshal(got)
 	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
-		t.Errorf("%s, %v", text, err)
+		t.Errorf("got %s, %v", text, err)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestLimits(t *testing.T) {
 				want = `pods "p" is forbidden: ` + want
 			}
 			if got != want {
-				t.Errorf("%q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func TestNamespacesAreMade(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c", DryRun: c.dryRun,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 		if (len(n.made) == 1 && n.made[0] == c.namespace) != c.made {
 			t.Errorf("%s: made %v", name, n.made)

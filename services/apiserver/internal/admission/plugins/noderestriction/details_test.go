@@ -25,7 +25,7 @@ func tryAll(t *testing.T, p *noderestriction.Plugin, node string, writes []write
 	for _, w := range writes {
 		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:" + node, Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && !strings.Contains(err.Error(), w.want) {
-			t.Errorf("%s %s %s: %v\nwant %s", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %s: got %v\nwant %s", w.op, w.resource, w.name, err, w.want)
 		}
 	}
 }

@@ -292,7 +292,7 @@ func TestWhatNodesWrite(t *testing.T) {
 	} {
 		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
-			t.Errorf("%s %s %q: %v\nwant %q", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
 		}
 		// Others are not concerned, and a node without a name may nothing.
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {

@@ -102,7 +102,7 @@ func TestOwners(t *testing.T) {
 		}
 		err := (&ownerreferences.Plugin{Authorizer: c.rights, KindOf: kindOf}).Validate(t.Context(), r)
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }

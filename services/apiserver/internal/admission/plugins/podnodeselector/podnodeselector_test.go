@@ -79,13 +79,13 @@ func TestSelectors(t *testing.T) {
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Object: pod}
 		err = p.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %v, want %q", name, err, c.err)
+			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if again := p.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Errorf("%s: then %v, now %v", name, err, again)
 		}
 		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.err == "" && got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestStricterNamespace(t *testing.T) {
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 	if p.outlined != 2 || p.judged != 2 {
 		t.Errorf("%d outlines, %d judged", p.outlined, p.judged)
@@ -126,7 +126,7 @@ func TestManyPods(t *testing.T) {
 	}
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 	if p.judged == 0 || p.judged > 3000 {
 		t.Errorf("%d are judged", p.judged)
@@ -162,6 +162,6 @@ func TestPodsThatCannotBeRead(t *testing.T) {
 	p.add(false)
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	if err != nil || len(got) != 2 || got[1] != `299 - "p0000: it cannot be read"` {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }

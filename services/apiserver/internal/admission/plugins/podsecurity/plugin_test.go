@@ -112,7 +112,7 @@ func TestStandards(t *testing.T) {
 		ctx, warnings := request.WithWarnings(t.Context())
 		got := status(p.Validate(ctx, r))
 		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" || c.want != "" && !strings.HasSuffix(got, ", true") {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 		if told := len(warnings.Headers()) + len(r.Annotations()); n.looked != c.looked || told < min(c.told, 1) || c.told == 0 && c.broken == nil && told > 0 || c.told == 2 && len(warnings.Headers()) == 0 {
 			t.Errorf("%s: looked at the namespace %d times, told %q, %v", name, n.looked, warnings.Headers(), r.Annotations())
@@ -139,7 +139,7 @@ func TestPodsThatCannotBeListed(t *testing.T) {
 		p.add(true)
 		got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 		if err != nil || len(got) != 1 || !strings.Contains(got[0], "failed to list pods") {
-			t.Errorf("%s: %q, %v", name, got, err)
+			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 }
@@ -209,6 +209,6 @@ func TestEvaluationsAreCounted(t *testing.T) {
 		}
 	}
 	if want := "[future latest v1.20 v1.33 latest]"; fmt.Sprint(got) != want {
-		t.Errorf("%v, want %s", got, want)
+		t.Errorf("got %v, want %s", got, want)
 	}
 }

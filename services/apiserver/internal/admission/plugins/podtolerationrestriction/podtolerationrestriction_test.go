@@ -88,14 +88,14 @@ func TestTolerations(t *testing.T) {
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a", Object: pod}
 		err = p.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %v, want %q", name, err, c.err)
+			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if err != nil && strings.HasPrefix(err.Error(), message) {
 			if again := p.Validate(t.Context(), r); again == nil || again.Error() != c.err {
 				t.Errorf("%s: then %v", name, again)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
-				t.Errorf("%s: %#v", name, err)
+				t.Errorf("%s: got %#v", name, err)
 			}
 		}
 		var keys []string
@@ -103,7 +103,7 @@ func TestTolerations(t *testing.T) {
 			keys = append(keys, pod.Spec.Tolerations[i].Key)
 		}
 		if got := strings.Join(keys, " "); c.err == "" && got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -130,7 +130,7 @@ func TestEscalation(t *testing.T) {
 		}
 		err := p.Validate(requestinfo.With(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}
 	}
 }

@@ -217,7 +217,7 @@ func check(t *testing.T, name string, err error, want string) {
 	case want == "" && err != nil:
 		t.Errorf("%s: %v", name, err)
 	case want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `pods "p" is forbidden: `+want)):
-		t.Errorf("%s: %v; want %s", name, err, want)
+		t.Errorf("%s: got %v; want %s", name, err, want)
 	}
 }
 

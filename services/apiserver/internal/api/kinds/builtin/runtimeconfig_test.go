@@ -49,7 +49,7 @@ func TestRuntimeConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := c.Validate(all); len(errs) > 0 {
-			t.Errorf("%s: %v", config, errs)
+			t.Errorf("%s: got %v", config, errs)
 		}
 		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, c, func(*registry.Kind) bool { return true })
 		if err != nil {
@@ -87,7 +87,7 @@ func TestRuntimeConfig(t *testing.T) {
 		var c builtin.RuntimeConfig
 		_ = c.Set(config)
 		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
-			t.Errorf("%s: %v, want %s", config, errs, want)
+			t.Errorf("%s: got %v, want %s", config, errs, want)
 		}
 	}
 }

@@ -237,12 +237,12 @@ func TestPodRowConditions(t *testing.T) {
 		got := k.Shown.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
 		if want == "" {
 			if got != nil {
-				t.Errorf("%s: %v", phase, got)
+				t.Errorf("%s: got %v", phase, got)
 			}
 			continue
 		}
 		if len(got) != 1 || got[0] != (metav1.TableRowCondition{Type: "Completed", Status: "True", Reason: phase, Message: want}) {
-			t.Errorf("%s: %v", phase, got)
+			t.Errorf("%s: got %v", phase, got)
 		}
 	}
 }

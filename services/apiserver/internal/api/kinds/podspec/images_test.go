@@ -54,7 +54,7 @@ func TestPullPolicy(t *testing.T) {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 		podspec.Pod(p)
 		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
-			t.Errorf("%q: %s, want %s", image, got, want)
+			t.Errorf("%q: got %s, want %s", image, got, want)
 		}
 	}
 }

@@ -123,7 +123,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 				got = <-used
 			}
 			if told && got != c.used {
-				t.Errorf("%s: %q, want %q", name, got, c.used)
+				t.Errorf("%s: got %q, want %q", name, got, c.used)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (r *rig) all() {
 func TestAnswersAreKept(t *testing.T) {
 	r := newRig(t, true, nil)
 	if rev := r.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
 	if !r.isKept("alice") || r.reviewer.count("alice") != 1 {
 		t.Errorf("a good answer is not kept: %d reviews", r.reviewer.count("alice"))
@@ -83,13 +83,13 @@ func TestUnknownTokens(t *testing.T) {
 	r := newRig(t, false, nil)
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if rev := r.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		return nil, false, errors.New("I do not know " + token)
 	}
 	if rev := r.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
 	long := strings.Repeat("x", authenticator.MaxTokenBytes+1)
 	if rev := r.review(long); rev.Authenticated || rev.Error == "" || r.reviewer.count(long) != 0 {
@@ -116,7 +116,7 @@ func TestOneReviewForAll(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			if rev, err := r.cache.Review(t.Context(), "alice", nil); err != nil || !rev.Authenticated {
-				t.Errorf("%+v, %v", rev, err)
+				t.Errorf("got %+v, %v", rev, err)
 			}
 		})
 	}
@@ -360,7 +360,7 @@ func TestAReviewThatPanics(t *testing.T) {
 	r := newRig(t, false, nil)
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
 	if got, err := r.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v", got, err)
 	}
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if got, err := r.cache.Review(t.Context(), "x", nil); err != nil || got.Authenticated {

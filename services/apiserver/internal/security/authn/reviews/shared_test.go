@@ -99,7 +99,7 @@ func TestACrowdOfTokens(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			if rev, err := c.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
-				t.Errorf("%+v, %v", rev, err)
+				t.Errorf("got %+v, %v", rev, err)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestCrowdedOut(t *testing.T) {
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
 	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, webhookclient.ErrCrowded) {
-		t.Errorf("%+v, %v", rev, err)
+		t.Errorf("got %+v, %v", rev, err)
 	}
 	close(c.answer)
 	wg.Wait()

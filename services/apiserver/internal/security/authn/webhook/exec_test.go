@@ -63,7 +63,7 @@ func TestCredentialPlugin(t *testing.T) {
 	}
 	for range 3 {
 		if r, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok || r.User.Name != "alice" {
-			t.Fatalf("%v, %v", ok, err)
+			t.Fatalf("got %v, %v", ok, err)
 		}
 	}
 	if calls() != "1" {

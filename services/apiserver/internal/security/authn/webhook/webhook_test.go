@@ -120,7 +120,7 @@ func TestReview(t *testing.T) {
 			})
 			r, ok, err := c_.AuthenticateToken(t.Context(), secret, c.audiences)
 			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
-				t.Errorf("%+v, %v, %v", r, ok, err)
+				t.Errorf("got %+v, %v, %v", r, ok, err)
 			}
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
 				t.Errorf("error %v", err)
@@ -158,7 +158,7 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 		left <- false
 	})
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("%v, %v", ok, err)
+		t.Errorf("got %v, %v", ok, err)
 	}
 	if !<-left {
 		t.Errorf("an answer of %d bytes was read", whole)

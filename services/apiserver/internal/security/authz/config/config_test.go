@@ -65,7 +65,7 @@ func TestGoodFiles(t *testing.T) {
 		w := c.Authorizers[0].Webhook
 		if len(c.Authorizers) != 3 || !c.Has(config.Node) || c.Has(config.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
 			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != config.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
-			t.Errorf("%s: %+v, %+v", version, c, w)
+			t.Errorf("%s: got %+v, %+v", version, c, w)
 		}
 	}
 	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
@@ -170,7 +170,7 @@ func TestFlags(t *testing.T) {
 		c.change(&f)
 		err := errors.Join(f.Validate()...)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %s", f, err, c.want)
+			t.Errorf("%+v: got %v, want %s", f, err, c.want)
 		}
 	}
 	f := config.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}

@@ -125,11 +125,11 @@ func TestRulesOfAllAuthorizers(t *testing.T) {
 	defer r.Close()
 	rules, err := r.RulesFor(t.Context(), &authorizer.User{Name: "alice"}, "a")
 	if len(rules.Resource) != 1 || len(rules.NonResource) != 1 || rules.Incomplete || err != nil {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
 	rules, err = r.RulesFor(t.Context(), &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, "a")
 	if !rules.Incomplete || err == nil || err.Error() != "node authorizer does not support user rule resolution" {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestReload(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if !strings.HasPrefix(m.Label[0].GetValue(), "sha256:") {
-				t.Errorf("%s: %v", f.GetName(), m.Label)
+				t.Errorf("%s: got %v", f.GetName(), m.Label)
 			}
 			counts[f.GetName()+" "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
 		}

@@ -58,7 +58,7 @@ func TestWebhooksOfFiles(t *testing.T) {
 			}
 			defer r.Close()
 			if d, reason, err := r.Authorize(t.Context(), get(c.user)); d != c.want || c.failed && err == nil {
-				t.Errorf("%v %q %v", d, reason, err)
+				t.Errorf("got %v %q %v", d, reason, err)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func TestDecisionsOfTheService(t *testing.T) {
 		r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
 		for range 2 { // from the service, then from the cache
 			if got := r.ask(t, question(name)); got != c.want {
-				t.Errorf("%s: %q, want %q", name, got, c.want)
+				t.Errorf("%s: got %q, want %q", name, got, c.want)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestFieldsOfAnotherCaseSayNothing(t *testing.T) {
 			return true
 		}
 		if got := r.ask(t, question(said)); got != want {
-			t.Errorf("%s: %q, want %q", said, got, want)
+			t.Errorf("%s: got %q, want %q", said, got, want)
 		}
 	}
 }
@@ -708,7 +708,7 @@ func TestAPanicDecidesNothing(t *testing.T) {
 	r.Break(brokenTransport{})
 	for range 2 {
 		if got := r.ask(t, question("x")); got != "no-opinion error" {
-			t.Errorf("%s", got)
+			t.Errorf("got %s", got)
 		}
 	}
 }

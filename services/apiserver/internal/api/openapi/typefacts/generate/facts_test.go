@@ -30,7 +30,7 @@ func TestDescriptions(t *testing.T) {
 		"nothing":                   {"", ""},
 	} {
 		if got := description(c.doc); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestEnums(t *testing.T) {
 	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"}, constant{typ: "b.E", name: "None", equals: "c.None"})
 	got := enums(all)["a.E"]
 	if len(got) != 3 || got[2] != (value{"y", ""}) || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	all[1].aliases[0].enum = false
 	if got := enums(all)["a.E"]; len(got) != 0 {

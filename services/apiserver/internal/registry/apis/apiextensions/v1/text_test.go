@@ -90,7 +90,7 @@ func TestTextOfEither(t *testing.T) {
 		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}}},
 	} {
 		if got, err := json.Marshal(v); err != nil || string(got) != want && !sameMembers(got, want) {
-			t.Errorf("%s, %v; want %s", got, err, want)
+			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
 	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}}); err == nil {
