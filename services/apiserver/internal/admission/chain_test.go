@@ -10,19 +10,19 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// plugin writes down what it is asked; it refuses, asks again or claims as told.
+// plugin records its calls. It rejects a phase or asks for reinvocation if the test says so.
 type plugin struct {
-	name   string
-	told   *[]string
-	again  bool
-	refuse string // the phase that it refuses in
+	name    string
+	calls   *[]string
+	again   bool
+	rejects string // the phase that it rejects
 }
 
 var errRefused = errors.New("refused")
 
-func (p *plugin) say(phase string) error {
-	*p.told = append(*p.told, p.name+" "+phase)
-	if p.refuse == phase {
+func (p *plugin) record(phase string) error {
+	*p.calls = append(*p.calls, p.name+" "+phase)
+	if p.rejects == phase {
 		return errRefused
 	}
 	return nil
@@ -32,22 +32,22 @@ func (p *plugin) Admit(_ context.Context, r *admission.Request) error {
 	if p.again && !r.Reinvoked() {
 		r.AskAgain()
 	}
-	return p.say(fmt.Sprintf("admit %t", r.Reinvoked()))
+	return p.record(fmt.Sprintf("admit %t", r.Reinvoked()))
 }
 
-func (p *plugin) Validate(context.Context, *admission.Request) error { return p.say("validate") }
+func (p *plugin) Validate(context.Context, *admission.Request) error { return p.record("validate") }
 
 func (p *plugin) Claim(context.Context, *admission.Request) (admission.Claim, error) {
-	if err := p.say("claim"); err != nil {
+	if err := p.record("claim"); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *plugin) Keep(context.Context) { _ = p.say("keep") }
-func (p *plugin) Drop(context.Context) { _ = p.say("drop") }
+func (p *plugin) Keep(context.Context) { _ = p.record("keep") }
+func (p *plugin) Drop(context.Context) { _ = p.record("drop") }
 
-func TestChainAsksInOrder(t *testing.T) {
+func TestChainCallsPluginsInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b    plugin
 		refused bool
@@ -56,32 +56,32 @@ func TestChainAsksInOrder(t *testing.T) {
 		"all agree": {
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
-		"a mutator asks again, once": {
+		"a mutator asks for reinvocation": {
 			b: plugin{again: true},
 			want: []string{"a admit false", "b admit false", "a admit true", "b admit true",
 				"a validate", "b validate", "a claim", "b claim", "b keep", "a keep"},
 		},
-		"a mutator refuses": {
-			a: plugin{refuse: "admit false", again: true}, refused: true, want: []string{"a admit false"},
+		"a mutator rejects": {
+			a: plugin{rejects: "admit false", again: true}, refused: true, want: []string{"a admit false"},
 		},
-		"a validator refuses": {
-			b: plugin{refuse: "validate"}, refused: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
+		"a validator rejects": {
+			b: plugin{rejects: "validate"}, refused: true, want: []string{"a admit false", "b admit false", "a validate", "b validate"},
 		},
-		"a claim is refused: what was taken before is given back": {
-			b: plugin{refuse: "claim"}, refused: true,
+		"a claim is rejected, earlier claims are dropped": {
+			b: plugin{rejects: "claim"}, refused: true,
 			want: []string{"a admit false", "b admit false", "a validate", "b validate", "a claim", "b claim", "a drop"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told []string
-			c.a.name, c.b.name, c.a.told, c.b.told = "a", "b", &told, &told
+			var calls []string
+			c.a.name, c.b.name, c.a.calls, c.b.calls = "a", "b", &calls, &calls
 			chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: &c.a}, admission.Plugin{Name: "b", Plugin: &c.b})
 			r := &admission.Request{Operation: admission.Create}
 			if err := run(t.Context(), chain, r); (err != nil) != c.refused {
-				t.Errorf("error %v, want one: %t", err, c.refused)
+				t.Errorf("got error %v, want error: %t", err, c.refused)
 			}
-			if !slices.Equal(told, c.want) {
-				t.Errorf("asked\n%q, want\n%q", told, c.want)
+			if !slices.Equal(calls, c.want) {
+				t.Errorf("got calls\n%q\nwant\n%q", calls, c.want)
 			}
 		})
 	}
@@ -106,6 +106,6 @@ func TestFirstAnnotationCounts(t *testing.T) {
 	r.Annotate("a", "1")
 	r.Annotate("a", "2")
 	if got := r.Annotations(); got["a"] != "1" || len(got) != 1 {
-		t.Errorf("annotations %v", got)
+		t.Errorf("got annotations %v", got)
 	}
 }

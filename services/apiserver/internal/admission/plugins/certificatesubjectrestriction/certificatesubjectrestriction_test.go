@@ -41,7 +41,7 @@ func TestSubjects(t *testing.T) {
 		resource, sub string
 		op            admission.Operation
 		object        runtime.Object
-		want          string // of the refusal; none
+		want          string // part of the error; empty when admitted
 	}{
 		{"certificatesigningrequests", "", admission.Create, of(client, "dev"), ""},
 		{"certificatesigningrequests", "", admission.Create, of(client, "dev", "system:masters"), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},

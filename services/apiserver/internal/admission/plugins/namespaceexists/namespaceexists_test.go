@@ -19,7 +19,7 @@ func (namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 	return name == "there", false, nil
 }
 
-func TestNamespacesHaveToExist(t *testing.T) {
+func TestNamespaceMustExist(t *testing.T) {
 	for name, c := range map[string]struct {
 		op                  admission.Operation
 		resource, namespace string

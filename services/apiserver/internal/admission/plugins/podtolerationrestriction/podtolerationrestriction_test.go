@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespace has the annotations of its default and its list.
+// namespace has the annotations defaultTolerations and tolerationsWhitelist.
 type namespace map[string]string
 
 func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -108,7 +108,7 @@ func TestTolerations(t *testing.T) {
 	}
 }
 
-func TestConfigurationsThatAreWrong(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field":  {head + "defaults: []", `strict decoding error: unknown field "defaults"`},
 		"no tolerations": {head + `default: [{key: "a b", operator: Odd}]`, `invalid config: [podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') podtolerationrestriction.default[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"]`},

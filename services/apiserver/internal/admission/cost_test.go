@@ -11,9 +11,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestMetered: expressions that cost a lot together have the request take its turn, once, whichever
-// plugin asks; those of another request count for themselves.
-func TestMetered(t *testing.T) {
+// TestCostOfExpressions: expressions of one request that are expensive together are charged once,
+// whichever plugin evaluates them. Other requests are charged separately.
+func TestCostOfExpressions(t *testing.T) {
 	env, err := celenv.New(map[string]*cel.Type{"numbers": cel.ListType(cel.IntType)})
 	if err != nil {
 		t.Fatal(err)
@@ -22,22 +22,22 @@ func TestMetered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	many := make([]int64, 45) // squared, more than half of what is cheap
-	weighed := 0
+	many := make([]int64, 45) // squared, more than half of the free cost
+	charges := 0
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	request.SetWeigh(ctx, func(size int) bool {
-		weighed++
-		return size < request.LargeBody // no turn comes in time: it goes on all the same
+		charges++
+		return size < request.LargeBody // a throttled request continues
 	})
 	for range 2 {
-		weighed = 0
+		charges = 0
 		r := &admission.Request{}
 		for i := range 6 {
 			if ok, err := p.Bool(r.Metered(ctx), map[string]any{"numbers": many}, nil); !ok || err != nil {
 				t.Fatalf("got %v, %v", ok, err)
 			}
-			if want := min(i, 1); weighed != want {
-				t.Errorf("after %d expressions %d turns, want %d", i+1, weighed, want)
+			if want := min(i, 1); charges != want {
+				t.Errorf("after %d expressions: got %d charges, want %d", i+1, charges, want)
 			}
 		}
 	}

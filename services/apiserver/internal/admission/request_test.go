@@ -29,19 +29,19 @@ func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	return c
 }
 
-func TestWhatARequestIsFor(t *testing.T) {
+func TestRequestIs(t *testing.T) {
 	r := &admission.Request{Resource: configMaps}
 	if !r.Is("", "configmaps") || r.Is("x", "configmaps") || r.Is("", "pods") || !r.IsObject("", "configmaps") || r.IsObject("", "pods") {
-		t.Error("an object")
+		t.Error("Is or IsObject is wrong for an object")
 	}
 	r.Subresource = "status"
 	if !r.Is("", "configmaps") || r.IsObject("", "configmaps") {
-		t.Error("a part of one")
+		t.Error("Is or IsObject is wrong for a subresource")
 	}
 }
 
-// TestNamesOfRefusals: that of the request, of its object, what it will begin with, or none.
-func TestNamesOfRefusals(t *testing.T) {
+// TestObjectName: the name of the request, of its object, its generateName, or Unknown.
+func TestObjectName(t *testing.T) {
 	for want, r := range map[string]admission.Request{
 		"r":       {Name: "r", Object: configMap(func(*corev1.ConfigMap) {})},
 		"c":       {Object: configMap(func(c *corev1.ConfigMap) { c.GenerateName = "g-" })},
@@ -64,7 +64,8 @@ func TestNamesOfRefusals(t *testing.T) {
 	}
 }
 
-// TestHousekeeping changes owners, finalizers and who owns fields, of what was there, and nothing else.
+// TestHousekeeping: only updates that change nothing but owners, finalizers and managed fields are
+// housekeeping.
 func TestHousekeeping(t *testing.T) {
 	was := configMap(func(*corev1.ConfigMap) {})
 	for name, c := range map[string]struct {
@@ -86,46 +87,47 @@ func TestHousekeeping(t *testing.T) {
 			t.Errorf("%s: got %t", name, got)
 		}
 		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
-			t.Error("the object was changed")
+			t.Error("Housekeeping changed the object")
 		}
 	}
 }
 
-// TestTurns: who wants it is asked again when something changed behind it, whoever changed it.
-func TestTurns(t *testing.T) {
+// TestReinvocation: a hook is due again if the object changed after its first call, whoever changed
+// it.
+func TestReinvocation(t *testing.T) {
 	type key struct{}
-	// Each turn: who is to be asked again, whether something changes after that, and whether that is told.
+	// Hooks that ask for reinvocation, the changes after them, and the hooks that are called again.
 	for name, c := range map[string]struct {
 		want    []string
-		changed bool // behind both, by the plugin itself
+		changed bool // after both hooks, by the plugin itself
 		other   bool // by another plugin
-		none    bool // there is no object
+		none    bool // the request has no object
 		due     string
 	}{
-		"nothing changes":               {want: []string{"a", "b"}},
-		"by itself":                     {want: []string{"a", "b"}, changed: true, due: "a b"},
-		"by another":                    {want: []string{"b"}, other: true, due: "b"},
-		"nobody wants it":               {changed: true, other: true},
-		"there is nothing to look at":   {want: []string{"a"}, none: true},
-		"there is nothing, and changes": {want: []string{"a"}, none: true, changed: true, due: "a"},
+		"nothing changes":    {want: []string{"a", "b"}},
+		"by itself":          {want: []string{"a", "b"}, changed: true, due: "a b"},
+		"by another":         {want: []string{"b"}, other: true, due: "b"},
+		"no hook asks":       {changed: true, other: true},
+		"no object":          {want: []string{"a"}, none: true},
+		"no object, changed": {want: []string{"a"}, none: true, changed: true, due: "a"},
 	} {
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
 		if c.none {
 			r.Object = nil
 		}
 		var due []string
-		turn := func(r *admission.Request) {
+		admit := func(r *admission.Request) {
 			turns := r.Turns(key{})
-			for _, who := range []string{"a", "b"} {
-				if !turns.Asks(who) {
+			for _, hook := range []string{"a", "b"} {
+				if !turns.Asks(hook) {
 					continue
 				}
 				if r.Reinvoked() {
-					due = append(due, who)
+					due = append(due, hook)
 				}
 				for _, w := range c.want {
-					if w == who {
-						turns.Asked(who)
+					if w == hook {
+						turns.Asked(hook)
 					}
 				}
 			}
@@ -134,13 +136,13 @@ func TestTurns(t *testing.T) {
 			}
 			turns.End()
 		}
-		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(turn)}, admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
+		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(admit)}, admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
 			if c.other {
 				r.Object.(*corev1.ConfigMap).Data["a"] = "other"
 			}
 			r.AskAgain()
 		})})
-		// What a request was asked before is forgotten when it is made anew.
+		// Mutating the same request again starts without the former state.
 		for range 2 {
 			due = nil
 			if err := chain.Mutate(t.Context(), r); err != nil {
@@ -156,9 +158,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsOfNewRequests: nothing is left of what was asked of the same request before, and who comes by for
-// the second turn alone asks nobody.
-func TestTurnsOfNewRequests(t *testing.T) {
+// TestReinvocationStateOfNewRequests: a new mutation does not see the state of an earlier one. A
+// plugin that runs only in the reinvocation calls no hook again.
+func TestReinvocationStateOfNewRequests(t *testing.T) {
 	type key struct{}
 	r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
 	for _, c := range []struct{ changes, late, due bool }{{changes: true, due: true}, {}, {late: true}, {changes: true, due: true}} {
@@ -185,24 +187,24 @@ func TestTurnsOfNewRequests(t *testing.T) {
 	}
 }
 
-// mutator is a plugin.
+// mutator is a mutating plugin.
 type mutator func(*admission.Request)
 
 func (m mutator) Admit(_ context.Context, r *admission.Request) error { m(r); return nil }
 
-// TestLargeWork waits for its turn, small work does not.
-func TestLargeWork(t *testing.T) {
-	weighed := 0
+// TestLargeWorkIsCharged: only large work is charged to the request.
+func TestLargeWorkIsCharged(t *testing.T) {
+	charged := 0
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
-	if err := admission.Weigh(ctx, request.LargeBody-1); err != nil || weighed != 0 {
-		t.Errorf("small: %v, %d weighed", err, weighed)
+	request.SetWeigh(ctx, func(n int) bool { charged = n; return false })
+	if err := admission.Weigh(ctx, request.LargeBody-1); err != nil || charged != 0 {
+		t.Errorf("small: got %v, cost %d", err, charged)
 	}
-	if err := admission.Weigh(ctx, request.LargeBody); !apierrors.IsTooManyRequests(err) || weighed != request.LargeBody {
-		t.Errorf("large: %v, %d weighed", err, weighed)
+	if err := admission.Weigh(ctx, request.LargeBody); !apierrors.IsTooManyRequests(err) || charged != request.LargeBody {
+		t.Errorf("large: got %v, cost %d", err, charged)
 	}
-	if err := admission.Weigh(ctx, 2*request.MaxBody); err == nil || weighed != request.MaxBody {
-		t.Errorf("huge: %v, %d weighed", err, weighed)
+	if err := admission.Weigh(ctx, 2*request.MaxBody); err == nil || charged != request.MaxBody {
+		t.Errorf("huge: got %v, cost %d", err, charged)
 	}
 	request.SetWeigh(ctx, func(int) bool { return true })
 	if err := admission.Weigh(ctx, request.LargeBody); err != nil {
@@ -210,30 +212,31 @@ func TestLargeWork(t *testing.T) {
 	}
 }
 
-// always is an audit policy of one level, noted keeps what is told.
-type always struct{ level audit.Level }
+// fixedLevel is an audit policy with one level.
+type fixedLevel struct{ level audit.Level }
 
-func (a always) Decide(*requestinfo.Info, *request.User) audit.Decision {
+func (a fixedLevel) Decide(*requestinfo.Info, *request.User) audit.Decision {
 	return audit.Decision{Level: a.level}
 }
 
-type noted struct{ lines []string }
+type recordingSink struct{ lines []string }
 
-func (n *noted) Process(_ context.Context, e *audit.Event) error {
+func (n *recordingSink) Process(_ context.Context, e *audit.Event) error {
 	n.lines = append(n.lines, string(e.AppendLine(nil)))
 	return nil
 }
 
-// TestWhatIsLeftWordOf goes to the audit log, details only where bodies do, also of a refusal.
-func TestWhatIsLeftWordOf(t *testing.T) {
+// TestAuditAnnotations: annotations reach the audit log at every level, details only from level
+// Request. A rejected request logs them too.
+func TestAuditAnnotations(t *testing.T) {
 	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
-		sink := &noted{}
-		trail := audit.New(audit.Config{Policy: always{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
-		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
+		sink := &recordingSink{}
+		auditor := audit.New(audit.Config{Policy: fixedLevel{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
+		rec := auditor.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: refuser{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
 		if err := chain.Validate(audit.With(t.Context(), rec), r); err == nil {
-			t.Error("it is not refused")
+			t.Error("got no error, want a rejection")
 		}
 		rec.Ends(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
@@ -241,7 +244,7 @@ func TestWhatIsLeftWordOf(t *testing.T) {
 			t.Errorf("%v: got %s", level, got)
 		}
 		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
-			t.Errorf("details %v", d)
+			t.Errorf("got details %v, want a/detail=1", d)
 		}
 	}
 }
@@ -249,19 +252,19 @@ func TestWhatIsLeftWordOf(t *testing.T) {
 type refuser struct{}
 
 func (refuser) Validate(_ context.Context, r *admission.Request) error {
-	for _, v := range []string{"1", "2"} { // the first word counts
+	for _, v := range []string{"1", "2"} { // the first value wins
 		r.Annotate("a/word", v)
 		r.Detail("a/detail", v)
 	}
 	return errors.New("no")
 }
 
-// outsider asks others about some operations.
+// outsider calls external services for one operation.
 type outsider struct{ of admission.Operation }
 
 func (o outsider) Asks(_ context.Context, r *admission.Request) bool { return r.Operation == o.of }
 
-func TestWhoIsOutside(t *testing.T) {
+func TestOutside(t *testing.T) {
 	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: outsider{admission.Create}}, admission.Plugin{Name: "b", Plugin: outsider{admission.Update}})
 	for op, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false} {
 		if got := chain.Outside(t.Context(), &admission.Request{Operation: op}); got != want {
@@ -270,19 +273,19 @@ func TestWhoIsOutside(t *testing.T) {
 	}
 }
 
-// TestWhatIsMeasured: each plugin and each phase, by whether it refused.
-func TestWhatIsMeasured(t *testing.T) {
-	var told []string
+// TestMetrics: durations are counted by plugin, phase and rejection.
+func TestMetrics(t *testing.T) {
+	var calls []string
 	registered := prometheus.NewRegistry()
-	agrees, refuses := &plugin{name: "a", told: &told}, &plugin{name: "b", told: &told, refuse: "validate"}
-	claims := &plugin{name: "c", told: &told, refuse: "claim"}
+	agrees, refuses := &plugin{name: "a", calls: &calls}, &plugin{name: "b", calls: &calls, rejects: "validate"}
+	claims := &plugin{name: "c", calls: &calls, rejects: "claim"}
 	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees}, admission.Plugin{Name: "b", Plugin: refuses}, admission.Plugin{Name: "c", Plugin: claims})
 	r := &admission.Request{Operation: admission.Create}
 	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
-		t.Error("nobody refuses")
+		t.Error("got no error, want a rejection")
 	}
 	if _, err := chain.Claim(t.Context(), r); err == nil {
-		t.Error("nobody refuses a claim")
+		t.Error("got no error of Claim, want a rejection")
 	}
 	families, err := registered.Gather()
 	if err != nil {
