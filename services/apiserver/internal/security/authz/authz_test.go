@@ -19,8 +19,8 @@ func attributes(method, path string) *authz.Attributes {
 	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
 
-// TestVerbsOfRequests is the matrix of methods and paths: what is asked of
-// authorizers, in the words of a refusal.
+// TestVerbsOfRequests covers all methods and paths. It compares the attributes in the wording of a
+// 403 response.
 func TestVerbsOfRequests(t *testing.T) {
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 	resource := func(what, where string) func(string) string {
@@ -73,10 +73,10 @@ func TestSelectorsOfRequests(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c": "[{= spec.nodeName n}] a=b c",
 		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                          "[{!= x y}]",
-		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // of one object
-		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // of one object
-		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // old paths do not all look at selectors
-		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // asks for everything then
+		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // single object
+		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // single object
+		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // not all old watch paths have selectors
+		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // selects everything
 	} {
 		a := attributes(http.MethodGet, path)
 		var fields []string
@@ -92,12 +92,13 @@ func TestSelectorsOfRequests(t *testing.T) {
 		}
 	}
 	if a := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(a.LabelSelector) != 1 {
-		t.Error("deletecollection loses its selector")
+		t.Error("got no selector for deletecollection")
 	}
 }
 
-// TestTheSuitesOwnServices: each may do what it needs, and nothing more.
-func TestTheSuitesOwnServices(t *testing.T) {
+// TestSuiteServicePermissions: each service of the suite has the permissions it needs, and no
+// others.
+func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()
 	may := map[string][]string{
 		"authn-webhook": {
@@ -150,11 +151,11 @@ func TestTheSuitesOwnServices(t *testing.T) {
 				t.Errorf("%s %s: got %v", service, line, got)
 			}
 			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
-				t.Errorf("%s: somebody who is not %s may", line, service)
+				t.Errorf("%s: allowed for a user other than %s", line, service)
 			}
 		}
 	}
 	if d, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); d != authz.NoOpinion {
-		t.Error("nobody may")
+		t.Error("allowed without a user")
 	}
 }
