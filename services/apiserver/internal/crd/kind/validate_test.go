@@ -12,7 +12,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// scaledKind is the kind of a definition with status, scale and a schema.
+// scaledKind returns the kind of a definition with status, scale and a schema.
 func scaledKind(t *testing.T, schema string) *registry.Kind {
 	t.Helper()
 	read := func() (*v1.CustomResourceDefinition, error) {
@@ -36,8 +36,8 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// Writes are held to the scale they have to do with: a specification that was stored before there was a scale
-// does not keep its status from being written.
+// TestScaleOfWrites: writes validate only the parts of the scale that they change. A spec from
+// before the scale subresource does not block status updates.
 func TestScaleOfWrites(t *testing.T) {
 	k := scaledKind(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
