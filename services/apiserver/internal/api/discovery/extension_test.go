@@ -41,5 +41,5 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 		}
 		return
 	}
-	t.Error("the group is missing")
+	t.Error("got no group")
 }

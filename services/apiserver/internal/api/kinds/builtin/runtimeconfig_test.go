@@ -69,7 +69,7 @@ func TestRuntimeConfig(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s serves %v, want %s", config, got, want)
+			t.Errorf("%s: got %v, want %s", config, got, want)
 		}
 	}
 	for config, want := range map[string]string{
@@ -135,7 +135,7 @@ func FuzzRuntimeConfig(f *testing.F) {
 		}
 		var again builtin.RuntimeConfig
 		if valid && (again.Set(c.String()) != nil || again.String() != c.String()) {
-			t.Errorf("%q is written as %q and read as %q", text, c.String(), again.String())
+			t.Errorf("%q: encoded as %q, decoded as %q", text, c.String(), again.String())
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is committed is what the source says.
+// TestFactsAreUpToDate compares the committed facts with the source.
 func TestFactsAreUpToDate(t *testing.T) {
 	want, err := facts()
 	if err != nil {
@@ -16,7 +16,7 @@ func TestFactsAreUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("facts.txt is not what the source says: run go generate in package typefacts")
+		t.Error("facts.txt differs from the source: run go generate in package typefacts")
 	}
 }
 
@@ -25,7 +25,7 @@ func TestDescriptions(t *testing.T) {
 		"lines are joined":          {"One\ntwo.\n", "One two."},
 		"paragraphs stay":           {"One.\n\nTwo.\n", "One.\n\nTwo."},
 		"lists keep their lines":    {"Either\n  - a\n  - b\nis fine.\n", "Either\n  - a\n  - b\nis fine."},
-		"marks are left out":        {"One.\n+optional\nTODO: more\n", "One."},
+		"markers are removed":       {"One.\n+optional\nTODO: more\n", "One."},
 		"developers' words are cut": {"One.\n---\nTwo.\n", "One."},
 		"nothing":                   {"", ""},
 	} {
@@ -52,6 +52,6 @@ func TestEnums(t *testing.T) {
 	}
 	all[1].aliases[0].enum = false
 	if got := enums(all)["a.E"]; len(got) != 0 {
-		t.Errorf("a type with an alias without the mark has values: %v", got)
+		t.Errorf("type without marker: got values %v", got)
 	}
 }
