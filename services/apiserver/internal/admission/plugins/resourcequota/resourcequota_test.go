@@ -429,9 +429,9 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 	}
 }
 
-// TestTheStoreDecides: a rejection is confirmed against the store, and a limit holds although the
+// TestStoreDecides: a rejection is confirmed against the store, and a limit holds although the
 // cache is stale.
-func TestTheStoreDecides(t *testing.T) {
+func TestStoreDecides(t *testing.T) {
 	s := of(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
 	p := plugin(t, s, "")
