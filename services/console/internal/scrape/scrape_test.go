@@ -28,7 +28,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestEachAddressIsAReplica(t *testing.T) {
+func TestEachAddressIsOneReplica(t *testing.T) {
 	many := make([]netip.Addr, 0, 100)
 	for i := range 100 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
@@ -53,7 +53,7 @@ func TestEachAddressIsAReplica(t *testing.T) {
 		}
 	}
 	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
-		t.Errorf("%d replicas", len(got))
+		t.Errorf("got %d replicas", len(got))
 	}
 }
 
@@ -90,7 +90,7 @@ authentication_attempts{result="success"} 8
 process_start_time_seconds 1.7e+09
 `
 
-func TestWhatMetricsSay(t *testing.T) {
+func TestSamples(t *testing.T) {
 	var s Sample
 	if err := s.read(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
@@ -113,13 +113,13 @@ func TestWhatMetricsSay(t *testing.T) {
 	}
 }
 
-func TestMetricsThatAreNone(t *testing.T) {
+func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
 	for what, c := range map[string]struct{ text, want string }{
 		"too many series": {large, ErrTooMuch.Error()},
 		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooMuch.Error()},
-		"no number":       {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
-		"no end":          {"apiserver_request_total{verb=\"LI", "cannot be read"},
+		"not a number":    {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
+		"truncated":       {"apiserver_request_total{verb=\"LI", "cannot be read"},
 		"nothing":         {"", ""},
 		"a page":          {"<html>apiserver</html>\n", ""},
 	} {
@@ -136,19 +136,19 @@ func FuzzMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Sample
 		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Refusals == nil) {
-			t.Error("nothing is read without an error")
+			t.Error("got neither a sample nor an error")
 		}
 	})
 }
 
-// TestScrape asks servers, one of which is not who it should be, and one is not there.
+// TestScrape covers a server with a wrong certificate and one that is not reachable.
 func TestScrape(t *testing.T) {
 	server := func(metrics int) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
-					t.Error("a token is sent to what is looked at")
+					t.Error("got a token in a scrape")
 				}
 				w.WriteHeader(metrics)
 				fmt.Fprint(w, metricsText)
@@ -170,7 +170,7 @@ func TestScrape(t *testing.T) {
 		host, port, _ := net.SplitHostPort(address)
 		return Target{service, host, port}
 	}
-	// The certificate of httptest is for example.com, and nobody else.
+	// The httptest certificate is valid for example.com only.
 	s, err := New([]Target{
 		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {"example.com", "nowhere.invalid", "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
@@ -180,7 +180,7 @@ func TestScrape(t *testing.T) {
 	s.find = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	samples, missing := s.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
-		t.Errorf("missing: %v", missing)
+		t.Errorf("got missing %v", missing)
 	}
 	for r, want := range map[Replica]string{
 		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",
