@@ -48,7 +48,7 @@ func TestHandler(t *testing.T) {
 				t.Errorf("got %d %s", resp.StatusCode, body)
 			}
 			if resp.StatusCode == http.StatusOK && strings.Contains(string(body), "secret") {
-				t.Error("the token is sent back")
+				t.Error("got the token in the response")
 			}
 		})
 	}
