@@ -26,7 +26,7 @@ var (
 	documentedFlag    = regexp.MustCompile(`--[a-z0-9-]+`)
 )
 
-// help is the help text of a command.
+// help contains the help text of a command.
 type help struct{ command, text string }
 
 // helpTexts returns the help texts of all commands except etcd and nats-server.
@@ -43,19 +43,19 @@ func helpTexts(t *testing.T) (out []help) {
 			command := strings.Fields(c.Name + " " + sub)
 			var text bytes.Buffer
 			if code := options.Main(t.Context(), name+" "+c.Name, c.Short, c.Options, c.Run, append(command[1:], "--help"), &text, io.Discard, c.Commands...); code != 0 {
-				t.Fatalf("%s: exit code %d", command, code)
+				t.Fatalf("%s: got exit code %d", command, code)
 			}
 			out = append(out, help{strings.Join(command, " "), text.String()})
 		}
 	}
 	for _, command := range []string{"up", "ha", "certs", "certs check", "kubeconfig"} {
-		_, text, _ := said(t, append(strings.Fields(command), "--help")...)
+		_, text, _ := runCommand(t, append(strings.Fields(command), "--help")...)
 		out = append(out, help{command, text})
 	}
 	return out
 }
 
-// TestFlagReference: docs/user/flags.md holds the help texts.
+// TestFlagReference compares docs/user/flags.md with the help texts.
 func TestFlagReference(t *testing.T) {
 	want := "# Flags\n\nGenerated from `--help`. Run `go test ./cmd/binnacle -run TestFlagReference -update` after a change.\n" +
 		"[configuration.md](configuration.md) explains configuration files and groups of flags. The lists of\n" +
@@ -74,10 +74,10 @@ func TestFlagReference(t *testing.T) {
 	}
 }
 
-// TestDocumentedCommandsExist: the commands of binnacle in examples exist and have the flags.
+// TestDocumentedCommandsExist: commands and flags in examples exist.
 func TestDocumentedCommandsExist(t *testing.T) {
 	texts := helpTexts(t)
-	// The longest name of a command comes first.
+	// Longer command names come first.
 	slices.SortFunc(texts, func(a, b help) int { return len(b.command) - len(a.command) })
 	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "user", "*.md"))
 	if err != nil {
@@ -93,17 +93,17 @@ func TestDocumentedCommandsExist(t *testing.T) {
 			found++
 			i := slices.IndexFunc(texts, func(h help) bool { return strings.HasPrefix(m[1]+" ", h.command+" ") })
 			if i < 0 {
-				t.Errorf("%s: binnacle has no command %.40q", page, m[1])
+				t.Errorf("%s: got unknown command binnacle %.40q", page, m[1])
 				continue
 			}
 			for _, f := range documentedFlag.FindAllString(m[1], -1) {
 				if !strings.Contains(texts[i].text, f+" ") {
-					t.Errorf("%s: binnacle %s has no flag %s", page, texts[i].command, f)
+					t.Errorf("%s: binnacle %s: got unknown flag %s", page, texts[i].command, f)
 				}
 			}
 		}
 	}
 	if found < 10 {
-		t.Errorf("only %d commands are documented", found)
+		t.Errorf("got only %d documented commands", found)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// said runs a command and returns its exit code and what it says.
-func said(t *testing.T, args ...string) (code int, out, errs string) {
+// runCommand runs a command and returns its exit code and output.
+func runCommand(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -35,7 +35,7 @@ func said(t *testing.T, args ...string) (code int, out, errs string) {
 func TestCommandLine(t *testing.T) {
 	for line, c := range map[string]struct {
 		code int
-		want []string // in what is said
+		want []string // parts of the output
 	}{
 		"--help":             {0, []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "controllers ", "console ", "etcd ", "nats-server ", "completion "}},
 		"--version":          {0, []string{"binnacle version devel"}},
@@ -56,23 +56,23 @@ func TestCommandLine(t *testing.T) {
 		"kubeconfig --dir /none":        {1, []string{"binnacle kubeconfig: ", "/none/admin/admin.crt"}},
 		"kubeconfig --server localhost": {2, []string{"--server", "https"}},
 	} {
-		code, out, errs := said(t, strings.Fields(line)...)
+		code, out, errs := runCommand(t, strings.Fields(line)...)
 		if code != c.code {
-			t.Errorf("%s: exit code %d, want %d", line, code, c.code)
+			t.Errorf("%s: got exit code %d, want %d", line, code, c.code)
 		}
 		for _, w := range c.want {
 			if !strings.Contains(out+errs, w) {
-				t.Errorf("%s: no %q in\n%s%s", line, w, out, errs)
+				t.Errorf("%s: got no %q in\n%s%s", line, w, out, errs)
 			}
 		}
 	}
 }
 
-// TestCompletion: shells get a script, which asks the binary for names and flags.
+// TestCompletion: shells get a script that calls the binary for names and flags.
 func TestCompletion(t *testing.T) {
 	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
-		if code, out, _ := said(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
-			t.Errorf("%s: %d\n%.200s", shell, code, out)
+		if code, out, _ := runCommand(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: got %d\n%.200s", shell, code, out)
 		}
 	}
 	for _, c := range []struct {
@@ -92,35 +92,35 @@ func TestCompletion(t *testing.T) {
 		{[]string{"etcd", "--initial-cluster-t"}, "--initial-cluster-token\t", "--name"},
 		{[]string{"tokencleaner", "--kubeconfig="}, "", "--"},
 	} {
-		_, out, _ := said(t, append([]string{"__complete"}, c.words...)...)
+		_, out, _ := runCommand(t, append([]string{"__complete"}, c.words...)...)
 		if !strings.Contains(out, c.want) || strings.Contains(out, c.not) {
 			t.Errorf("%q: want %q and not %q:\n%s", c.words, c.want, c.not, out)
 		}
 	}
 }
 
-func TestLinksAreWhatTheyAreCalled(t *testing.T) {
+func TestLinkNamesSelectTheCommand(t *testing.T) {
 	for file, want := range map[string]string{
 		"binnacle": "", "binnacle-v1": "", "kube-apiserver": "apiserver", "apiserver": "apiserver", "etcd": "etcd", "nats-server": "nats-server", "tokencleaner": "tokencleaner", "up": "", "kubectl": "",
 	} {
 		if got := calledAs(file); got != want {
-			t.Errorf("%s is %q, want %q", file, got, want)
+			t.Errorf("%s: got %q, want %q", file, got, want)
 		}
 	}
 }
 
 func TestKubeconfigHoldsCertificates(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errs := said(t, "certs", "--dir", dir); code != 0 {
+	if code, _, errs := runCommand(t, "certs", "--dir", dir); code != 0 {
 		t.Fatal(errs)
 	}
-	code, out, errs := said(t, "kubeconfig", "--dir", dir, "--server", "https://api.example.org:6443")
+	code, out, errs := runCommand(t, "kubeconfig", "--dir", dir, "--server", "https://api.example.org:6443")
 	if code != 0 {
 		t.Fatal(errs)
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(out))
 	if err != nil || config.Host != "https://api.example.org:6443" || len(config.CAData) == 0 {
-		t.Fatalf("%v, %v", config, err)
+		t.Fatalf("got %v, %v", config, err)
 	}
 	if _, err := tls.X509KeyPair(config.CertData, config.KeyData); err != nil {
 		t.Error(err)

@@ -13,7 +13,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-func TestWhatIsBalanced(t *testing.T) {
+func TestServices(t *testing.T) {
 	for text, want := range map[string]string{
 		":6443=a:1,b:2":       "",
 		"127.0.0.1:1=[::1]:2": "",
@@ -27,13 +27,13 @@ func TestWhatIsBalanced(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 		if text == ":6443=a:1,b:2" && (s.listen != ":6443" || !slices.Equal(s.instances, []string{"a:1", "b:2"})) {
-			t.Errorf("%s: %+v", text, s)
+			t.Errorf("%s: got %+v", text, s)
 		}
 	}
 }
 
-// instance is a server that answers its readiness with a code; its certificate is in
-// the file.
+// instance starts a server whose readiness check responds with a code, and returns the file of its
+// certificate.
 func instance(t *testing.T, code int, body string) (address, ca string) {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,28 +54,28 @@ func instance(t *testing.T, code int, body string) (address, ca string) {
 func TestStates(t *testing.T) {
 	ready, ca := instance(t, http.StatusOK, "ok")
 	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
-	a, err := newAsker(ca) // all servers of httptest have the same
+	a, err := newAsker(ca) // all httptest servers have the same certificate
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.client.CloseIdleConnections()
 	for address, want := range map[string]balancer.State{ready: balancer.Ready, busy: balancer.Busy, "127.0.0.1:1": balancer.Silent} {
 		if got := a.state(t.Context(), address); got != want {
-			t.Errorf("%s: %d, want %d", address, got, want)
+			t.Errorf("%s: got %d, want %d", address, got, want)
 		}
 	}
 	if err := a.ready(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
-		t.Errorf("who is busy: %v", err)
+		t.Errorf("busy: got %v", err)
 	}
 	if err := check(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
-		t.Errorf("who is ready: %v", err)
+		t.Errorf("ready: got %v", err)
 	}
 	if err := check(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
-		t.Error("all are ready")
+		t.Error("got ready without a check")
 	}
 }
 
-func TestAnotherAuthorityIsNotBelieved(t *testing.T) {
+func TestUnknownCAIsNotTrusted(t *testing.T) {
 	address, ca := instance(t, http.StatusOK, "ok")
 	a, err := newAsker(ca)
 	if err != nil {
@@ -83,10 +83,10 @@ func TestAnotherAuthorityIsNotBelieved(t *testing.T) {
 	}
 	defer a.client.CloseIdleConnections()
 	_, port, _ := strings.Cut(address, ":")
-	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // a name that it has not
-		t.Errorf("state %d", got)
+	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // not in the certificate
+		t.Errorf("got state %d", got)
 	}
 	if _, err := newAsker(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
-		t.Errorf("no CA: %v", err)
+		t.Errorf("without CA: got %v", err)
 	}
 }

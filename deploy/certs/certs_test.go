@@ -68,11 +68,11 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 				roots := x509.NewCertPool()
 				roots.AddCert(leaf(t, l.CA(ca)))
 				if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); (err == nil) != (ca == tt.ca) {
-					t.Errorf("by %s: %v", ca, err)
+					t.Errorf("verify by %s: %v", ca, err)
 				}
 			}
 			if c.Subject.CommonName != tt.cn || tt.group != "" && !slices.Equal(c.Subject.Organization, []string{tt.group}) || tt.group == "" && len(c.Subject.Organization) > 0 {
-				t.Errorf("subject %v", c.Subject)
+				t.Errorf("got subject %v", c.Subject)
 			}
 			for _, name := range tt.names {
 				if err := c.VerifyHostname(name); err != nil {
@@ -87,8 +87,8 @@ func TestCertificatesHaveOnePurpose(t *testing.T) {
 	}
 }
 
-// TestFoldersHoldOnlyNeededFiles lists every file: each key is in the folder of the
-// program that uses it, and the keys of CAs are in no program's folder.
+// TestFoldersHoldOnlyNeededFiles lists every file. Each key is in the folder of the program that
+// uses it, and keys of CAs are in the folder of no program.
 func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
 	ensure(t, o)
@@ -129,15 +129,15 @@ func TestFoldersHoldOnlyNeededFiles(t *testing.T) {
 			names = append(names, f.Name())
 			info, err := f.Info()
 			if private := filepath.Ext(f.Name()) == ".key"; err != nil || private && info.Mode().Perm() != 0o600 {
-				t.Errorf("%s: %v, %v", f.Name(), info.Mode(), err)
+				t.Errorf("%s: got %v, %v", f.Name(), info.Mode(), err)
 			}
 		}
 		if !slices.Equal(names, want[folder.Name()]) {
-			t.Errorf("%s holds %q", folder.Name(), names)
+			t.Errorf("%s: got files %q", folder.Name(), names)
 		}
 	}
 	if len(folders) != len(want) || len(certs.Programs()) != len(want)-1 {
-		t.Errorf("%d folders, %d programs", len(folders), len(certs.Programs()))
+		t.Errorf("got %d folders for %d programs", len(folders), len(certs.Programs()))
 	}
 }
 
@@ -164,7 +164,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*testing.T, *certs.Options)
-		want   []string // nil: only the number counts
+		want   []string // nil: only the number matters
 		number int
 	}{
 		{"nothing changed", func(*testing.T, *certs.Options) {}, []string{}, 0},
@@ -192,10 +192,10 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 				made[i] = filepath.Base(p)
 			}
 			if len(made) != tt.number || (tt.want != nil && !slices.Equal(made, tt.want)) {
-				t.Errorf("made %v, want %d: %v", made, tt.number, tt.want)
+				t.Errorf("got files %v, want %d: %v", made, tt.number, tt.want)
 			}
 			if again := ensure(t, o); len(again) != 0 {
-				t.Errorf("made %v the next time", again)
+				t.Errorf("got files %v in the next run", again)
 			}
 			l := certs.Layout{Dir: o.Dir}
 			for _, f := range []string{l.ServiceAccountPublicKey(), l.Trust("etcd", certs.EtcdCA)} {
@@ -207,7 +207,7 @@ func TestEnsureReplacesOnlyUnusableFiles(t *testing.T) {
 	}
 }
 
-func TestADamagedTokenKeyIsNotReplaced(t *testing.T) {
+func TestDamagedTokenKeyIsNotReplaced(t *testing.T) {
 	o := certs.Options{Dir: t.TempDir()}
 	ensure(t, o)
 	path := certs.Layout{Dir: o.Dir}.ServiceAccountKey()
@@ -215,9 +215,9 @@ func TestADamagedTokenKeyIsNotReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := certs.Ensure(o); err == nil {
-		t.Error("no error")
+		t.Error("got no error")
 	}
 	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, []byte("damaged")) {
-		t.Errorf("%s, %v", data, err)
+		t.Errorf("got %s, %v", data, err)
 	}
 }

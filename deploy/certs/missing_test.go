@@ -65,11 +65,11 @@ func TestEnsureRefusesToReplaceCA(t *testing.T) {
 			made, err := certs.Ensure(o)
 			var missing *certs.MissingCAError
 			if !errors.As(err, &missing) || len(made) > 0 || !strings.Contains(err.Error(), "--new-ca") || !strings.Contains(err.Error(), missing.Key) {
-				t.Fatalf("made %v, error %v", made, err)
+				t.Fatalf("got files %v, error %v", made, err)
 			}
 			after := snapshot(t, o.Dir)
 			if len(after) != len(before) {
-				t.Errorf("%d files before, %d after", len(before), len(after))
+				t.Errorf("got %d files before, %d after", len(before), len(after))
 			}
 			for path, data := range before {
 				if after[path] != data {
@@ -87,11 +87,11 @@ func TestLifetimes(t *testing.T) {
 	l := certs.Layout{Dir: o.Dir}
 	for p, want := range map[certs.Pair]time.Duration{l.Admin(): o.Lifetime, l.CA(certs.ClientCA): o.CALifetime} {
 		if left := time.Until(leaf(t, p).NotAfter); left > want || left < want-time.Hour {
-			t.Errorf("%s expires in %s, want %s", p.Cert, left, want)
+			t.Errorf("%s: got expiry in %s, want %s", p.Cert, left, want)
 		}
 	}
 	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("short certificates are replaced at once: %v", made)
+		t.Errorf("short-lived certificates were replaced at once: %v", made)
 	}
 }
 
@@ -120,8 +120,7 @@ func newOutsideCA(t *testing.T) *outsideCA {
 	return &outsideCA{cert, key}
 }
 
-// sign writes the certificate of a request beside it, with the extensions that the
-// request asks for.
+// sign writes the certificate of a request beside it, with the requested extensions.
 func (ca *outsideCA) sign(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -157,37 +156,37 @@ func TestExternalCASignsRequests(t *testing.T) {
 	_, err := certs.Ensure(o)
 	var unsigned *certs.UnsignedError
 	if !errors.As(err, &unsigned) || len(unsigned.Requests) != 2 || len(unsigned.Missing) != 1 {
-		t.Fatalf("error %v", err)
+		t.Fatalf("got error %v", err)
 	}
 	write(t, l.CA(certs.FrontProxyCA).Cert, tlsfiles.EncodeCertificate(ca.cert.Raw))
 	for _, path := range unsigned.Requests {
 		ca.sign(t, path)
 	}
 	if made := ensure(t, o); len(made) > 0 {
-		t.Errorf("made %v", made)
+		t.Errorf("got files %v", made)
 	}
 	for _, path := range unsigned.Requests {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s remains: %v", path, err)
+			t.Errorf("%s was not removed: %v", path, err)
 		}
 	}
 	if _, err := os.Stat(l.Trust("apiserver", certs.FrontProxyCA)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(l.CA(certs.FrontProxyCA).Key); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a key of the external CA: %v", err)
+		t.Errorf("got a key of the external CA: %v", err)
 	}
 
 	before := leaf(t, l.FrontProxy())
 	o.Renew = true
 	if _, err := certs.Ensure(o); !errors.As(err, &unsigned) {
-		t.Fatalf("renewal: %v", err)
+		t.Fatalf("renewal: got %v", err)
 	}
 	if !leaf(t, l.FrontProxy()).Equal(before) {
-		t.Error("the certificate in use changed before its successor was signed")
+		t.Error("the current certificate changed before the new one was signed")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, certs.FrontProxyCA); err == nil {
-		t.Error("an external CA was rotated")
+		t.Error("got no error for rotating an external CA")
 	}
 }
 
@@ -205,22 +204,22 @@ func TestCheckReportsProblems(t *testing.T) {
 		return out
 	}
 	if found := problems(now, 30*24*time.Hour); len(found) > 0 {
-		t.Errorf("a new suite has problems: %v", found)
+		t.Errorf("new suite: got problems %v", found)
 	}
 	if found := problems(now, 400*24*time.Hour); found["admin/admin.crt"] != "expires soon" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("within 400 days: %v", found)
+		t.Errorf("within 400 days: got %v", found)
 	}
 	if found := problems(now.Add(366*24*time.Hour), 0); found["admin/admin.crt"] != "expired" || found["ca/client-ca.crt"] != "" {
-		t.Errorf("after a year: %v", found)
+		t.Errorf("after a year: got %v", found)
 	}
 	if err := errors.Join(os.RemoveAll(filepath.Join(o.Dir, "ca")), os.Remove(filepath.Join(o.Dir, "etcd/etcd.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	if found := problems(now, 0); len(found) != 1 || found["etcd/etcd.crt"] != "missing" {
-		t.Errorf("without the folder of CAs: %v", found)
+		t.Errorf("without the folder of CAs: got %v", found)
 	}
 	o.Names = []string{"other.example.org"}
 	if found := problems(now, 0); !strings.Contains(found["apiserver/apiserver.crt"], "names differ") {
-		t.Errorf("with another name: %v", found)
+		t.Errorf("with another name: got %v", found)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// trust is what a process that read its copies of the CAs at some step believes.
+// trust returns the pools of a process that read its copies of the CAs at some step.
 func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
 	out := map[certs.CA]*x509.CertPool{}
@@ -38,7 +38,7 @@ func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	return out
 }
 
-// tokenKey is made once: it takes long, and no test here looks at it.
+// tokenKey is created once, as it is slow and irrelevant here.
 var tokenKey = sync.OnceValues(func() ([]byte, error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -47,7 +47,7 @@ var tokenKey = sync.OnceValues(func() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 })
 
-// folder has a token key already.
+// folder returns options for a folder with a token key.
 func folder(t *testing.T) certs.Options {
 	t.Helper()
 	o := certs.Options{Dir: t.TempDir()}
@@ -62,7 +62,7 @@ func folder(t *testing.T) certs.Options {
 	return o
 }
 
-func TestARotationNeverMeetsDistrust(t *testing.T) {
+func TestRotationKeepsTrust(t *testing.T) {
 	o := folder(t)
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
@@ -70,12 +70,12 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 	for _, ca := range certs.CAs() {
 		first[ca] = leaf(t, l.CA(ca))
 	}
-	believed := trust(t, l) // by those who have not read since the step before
+	trusted := trust(t, l) // processes that last read in the former step
 	for i, step := range certs.Steps() {
 		for j, other := range certs.Steps() {
 			if j != i {
 				if _, err := certs.Rotate(o, other); err == nil {
-					t.Fatalf("%s instead of %s", other, step)
+					t.Fatalf("got %s, want %s", other, step)
 				}
 			}
 		}
@@ -83,38 +83,38 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		if made := ensure(t, o); len(made) != 0 {
-			t.Errorf("after %s, made %v", step, made)
+			t.Errorf("after %s: got files %v", step, made)
 		}
 		for ca, pair := range pairsOf(l) {
-			for who, roots := range map[string]map[certs.CA]*x509.CertPool{"before": believed, "after": trust(t, l)} {
+			for who, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
 				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-					t.Errorf("%s: %s is not believed by those who read %s: %v", step, filepath.Base(pair.Cert), who, err)
+					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), who, err)
 				}
 			}
 		}
-		believed = trust(t, l)
+		trusted = trust(t, l)
 	}
 	for ca, before := range first {
 		if leaf(t, l.CA(ca)).Equal(before) {
-			t.Errorf("%s is the former one", ca)
+			t.Errorf("%s was not replaced", ca)
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(before)
 		if pair, ok := pairsOf(l)[ca]; ok {
 			if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
-				t.Errorf("the former %s has signed %s", ca, pair.Cert)
+				t.Errorf("the former %s signed %s", ca, pair.Cert)
 			}
 		}
 	}
 	if _, err := certs.Rotate(o, "turn"); err == nil {
-		t.Error("an unknown step is taken")
+		t.Error("unknown step: got no error")
 	}
 	if _, err := certs.Rotate(o, certs.Prepare, "root"); err == nil {
-		t.Error("an unknown CA is rotated")
+		t.Error("unknown CA: got no error")
 	}
 }
 
-// shown is a certificate by each CA.
+// pairsOf returns one certificate of each CA.
 func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	return map[certs.CA]certs.Pair{
 		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(),
@@ -122,7 +122,7 @@ func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	}
 }
 
-func TestOneCAIsRotatedAlone(t *testing.T) {
+func TestSingleCARotation(t *testing.T) {
 	o := folder(t)
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
@@ -131,30 +131,30 @@ func TestOneCAIsRotatedAlone(t *testing.T) {
 		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := certs.Rotate(o, certs.Switch); err == nil { // for the others it makes no sense, so it is done to none
-			t.Fatalf("after %s everything is switched", step)
+		if _, err := certs.Rotate(o, certs.Switch); err == nil { // the step does not apply to the other CAs, so it changes none
+			t.Fatalf("after %s: got no error for switching all CAs", step)
 		}
 	}
 	if !leaf(t, l.CA(certs.ServingCA)).Equal(serving) || leaf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
-		t.Error("not what was to be rotated")
+		t.Error("got other rotated files than expected")
 	}
 }
 
-func TestRenewMakesAllButTheCAs(t *testing.T) {
+func TestRenewReissuesLeafCertificates(t *testing.T) {
 	o := folder(t)
 	all := ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	ca, before := leaf(t, l.CA(certs.ClientCA)), leaf(t, l.Admin())
 	o.Renew = true
 	if made := ensure(t, o); len(made) != len(all)-len(certs.CAs()) {
-		t.Errorf("made %d of %d", len(made), len(all))
+		t.Errorf("got %d of %d files", len(made), len(all))
 	}
 	if !leaf(t, l.CA(certs.ClientCA)).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
-		t.Error("not what was to be renewed")
+		t.Error("got other renewed files than expected")
 	}
 }
 
-func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
+func TestSecretsHoldOnlyNeededFiles(t *testing.T) {
 	o := folder(t)
 	ensure(t, o)
 	text, err := certs.Secrets(o)
@@ -185,7 +185,7 @@ func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
 		"admin-certs":         nil,
 	} {
 		if !slices.Equal(keys[name], want) {
-			t.Errorf("%s: %v", name, keys[name])
+			t.Errorf("%s: got %v", name, keys[name])
 		}
 	}
 }

@@ -41,16 +41,16 @@ func run(ctx context.Context, args []string) error {
 	c := config{out: os.Stdout}
 	flags := pflag.NewFlagSet("compose up|down", pflag.ContinueOnError)
 	flags.StringVar(&c.State, "state", ".local-compose", "folder of certificates, kubeconfig and etcd's data")
-	flags.StringVar(&c.Project, "project", "binnacle", "what the names of containers and networks begin with")
+	flags.StringVar(&c.Project, "project", "binnacle", "prefix of the names of containers and networks")
 	flags.StringVar(&c.File, "file", "deploy/compose/compose.yaml", "the compose file")
 	flags.StringVar(&c.Images, "images", "localhost/binnacle", "what the names of images begin with")
 	flags.StringVar(&c.Tag, "tag", "latest", "tag of the images")
 	flags.IntVar(&c.Port, "port", 6443, "port of the API on this machine")
-	flags.BoolVar(&c.Console, "console", false, "run the console as well, which shows the suite")
+	flags.BoolVar(&c.Console, "console", false, "run the console too")
 	flags.IntVar(&c.ConsolePort, "console-port", 6448, "port of the console on this machine")
-	flags.BoolVar(&c.NoBuild, "no-build", false, "take all images as they are here")
-	flags.BoolVar(&c.NoPull, "no-pull", false, "make the images of etcd and NATS without asking a registry")
-	flags.StringSliceVar(&c.Only, "only", nil, "containers to start or to start anew; all if empty")
+	flags.BoolVar(&c.NoBuild, "no-build", false, "use the existing images")
+	flags.BoolVar(&c.NoPull, "no-pull", false, "build the images of etcd and NATS without a registry")
+	flags.StringSliceVar(&c.Only, "only", nil, "containers to start or recreate; all if empty")
 	flags.DurationVar(&c.Timeout, "timeout", 3*time.Minute, "how long the containers may take to be ready")
 	err := flags.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	case flags.NArg() == 1 && flags.Arg(0) == "down":
 		return c.down(ctx)
 	}
-	return fmt.Errorf("say up or down, not %q", flags.Args())
+	return fmt.Errorf("expected \"up\" or \"down\", got %q", flags.Args())
 }
 
 func (c *config) up(ctx context.Context) error {
@@ -103,7 +103,7 @@ func (c *config) up(ctx context.Context) error {
 	}
 	c.say("all containers are ready")
 	if c.Console {
-		fmt.Fprintf(c.out, "\n    the console: https://127.0.0.1:%d, for whoever may get /metrics of the API server\n", c.ConsolePort)
+		fmt.Fprintf(c.out, "\n    console: https://127.0.0.1:%d (requires permission to get /metrics of the API server)\n", c.ConsolePort)
 	}
 	fmt.Fprintf(c.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nNo kubectl at hand? `make kubectl` builds one as bin/kubectl. `make compose-down` removes the containers and keeps the data.\n\n", kubeconfig)
 	return nil

@@ -26,9 +26,8 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestTheSameFilesMakeTheSameArchive, whoever owns them, when they were made and in
-// whatever order they come.
-func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
+// TestArchivesAreReproducible: owners, times and the order of the files do not matter.
+func TestArchivesAreReproducible(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	archive := func(touched time.Time, mode os.FileMode, reversed bool) []byte {
 		dir := t.TempDir()
@@ -54,7 +53,7 @@ func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
 	}
 	one, other := archive(time.Unix(1, 0), 0o600, false), archive(time.Unix(2_000_000_000, 0), 0o755, true)
 	if !bytes.Equal(one, other) {
-		t.Error("two runs make different archives")
+		t.Error("got different archives of two runs")
 	}
 	z, err := gzip.NewReader(bytes.NewReader(one))
 	if err != nil {
@@ -74,20 +73,20 @@ func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Uname != "" {
-			t.Errorf("%s is of %v and belongs to %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
+			t.Errorf("%s: got time %v, owner %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
 		}
 		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(text))
 	}
 	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- licence"}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := writeArchive(io.Discard, "f", at, []entry{{name: "a"}, {name: "a"}}); err == nil {
-		t.Error("two files of one name")
+		t.Error("got no error for two files with one name")
 	}
 }
 
-func TestSumsAreAsSha256sumReadsThem(t *testing.T) {
+func TestSumsHaveTheFormatOfSha256sum(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a"), "")
 	if err := writeSums(dir, []string{"a"}); err != nil {
@@ -95,7 +94,7 @@ func TestSumsAreAsSha256sumReadsThem(t *testing.T) {
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	if want := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a\n"; err != nil || string(got) != want {
-		t.Errorf("%q %v", got, err)
+		t.Errorf("got %q %v", got, err)
 	}
 }
 
@@ -120,16 +119,16 @@ func TestLicences(t *testing.T) {
 	slices.Sort(names)
 	want := []string{"licenses/example.com/one/LICENSE", "licenses/example.com/one/NOTICE.txt", "licenses/example.com/one/a/LICENSE-MIT", "licenses/example.com/one/c/COPYING"}
 	if !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
+		t.Errorf("got %q, want %q", names, want)
 	}
 	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
 	write(t, filepath.Join(none.dir, "none.go"), "package none")
 	if _, err := licences([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no licence") {
-		t.Errorf("a module without a licence: %v", err)
+		t.Errorf("module without licence: got %v", err)
 	}
 }
 
-func TestLicencesAreToldApart(t *testing.T) {
+func TestLicencesAreDetected(t *testing.T) {
 	for text, want := range map[string]string{
 		"Apache License\nVersion 2.0, January 2004": "Apache-2.0",
 		"Apache License, Version 2.0":               "Apache-2.0",
@@ -141,13 +140,13 @@ func TestLicencesAreToldApart(t *testing.T) {
 	} {
 		n := noticesOf{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
 		if got, err := n.declared("m"); err != nil || got != want {
-			t.Errorf("%q: %s %v, want %s", text, got, err, want)
+			t.Errorf("%q: got %s %v, want %s", text, got, err, want)
 		}
 	}
 }
 
-// TestABillOfMaterials is made of this test's own binary, which was built from modules.
-func TestABillOfMaterials(t *testing.T) {
+// TestBillOfMaterials uses the binary of this test.
+func TestBillOfMaterials(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -162,31 +161,31 @@ func TestABillOfMaterials(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace, "binnacle-v1-linux-amd64-") {
-		t.Errorf("%+v", d)
+		t.Errorf("got %+v", d)
 	}
 	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
 	for _, p := range d.Packages {
 		if ids[p.ID] || notInID.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
-			t.Errorf("the name %s", p.ID)
+			t.Errorf("got name %s", p.ID)
 		}
 		ids[p.ID] = true
 		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
-			t.Errorf("%+v", p)
+			t.Errorf("got %+v", p)
 		}
 	}
 	for _, r := range d.Relationships {
 		if !ids[r.From] || !ids[r.To] {
-			t.Errorf("%+v is of nobody", r)
+			t.Errorf("%+v: got no package", r)
 		}
 		linked[r.To] = true
 	}
 	for id := range ids {
 		if id != documentID && !linked[id] {
-			t.Errorf("%s is not part of anything", id)
+			t.Errorf("%s: got no relationship", id)
 		}
 	}
-	if len(d.Packages) < 3 { // itself, the standard library, pflag
-		t.Errorf("%d packages", len(d.Packages))
+	if len(d.Packages) < 3 { // the binary, the standard library and pflag
+		t.Errorf("got %d packages", len(d.Packages))
 	}
 }
 

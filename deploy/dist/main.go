@@ -38,8 +38,8 @@ type config struct {
 
 func main() {
 	c := config{log: os.Stdout}
-	pflag.StringVar(&c.Out, "out", "dist", "folder of the release; what is there of the same names is replaced")
-	pflag.StringVar(&c.Version, "version", "", "version of the suite; if empty, what `git describe` says")
+	pflag.StringVar(&c.Out, "out", "dist", "folder of the release; existing files are replaced")
+	pflag.StringVar(&c.Version, "version", "", "version of the suite; output of `git describe` if empty")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "architectures, by Go's names")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -140,8 +140,8 @@ func testBrowser(t *testing.T, page, link string, services []string) {
 			return nil
 		})
 	}
-	shows(page+"/", "a bearer token or a client certificate is needed")
-	parts := []string{"5 of 5 replicas are ready", "publishes", "LIST secrets"}
+	shows(page+"/", "authentication required: bearer token or client certificate")
+	parts := []string{"5 of 5 replicas are ready", "publisher", "LIST secrets"}
 	for _, s := range services {
 		parts = append(parts, "<td>"+s+"</td>")
 	}

@@ -22,25 +22,25 @@ func TestCommandCreatesAndChecks(t *testing.T) {
 	code, out, errs := run("--dir", dir)
 	year := time.Now().Add(365 * 24 * time.Hour).Format(time.DateOnly)
 	if code != 0 || errs != "" || !strings.Contains(out, filepath.Join(dir, "admin/admin.crt")+"  expires "+year) {
-		t.Fatalf("exit code %d: %s%s", code, out, errs)
+		t.Fatalf("got exit code %d: %s%s", code, out, errs)
 	}
 	code, out, _ = run("check", "--dir", dir)
 	if code != 0 || !strings.Contains(out, "DAYS LEFT") || !strings.Contains(out, "admin/admin.crt") || strings.Count(out, " ok\n") != strings.Count(out, "\n")-1 {
-		t.Errorf("exit code %d:\n%s", code, out)
+		t.Errorf("got exit code %d:\n%s", code, out)
 	}
 	if code, out, errs = run("check", "--dir", dir, "--within", "9000h"); code != 1 || !strings.Contains(out, "expires soon") || !strings.Contains(errs, "need attention") {
-		t.Errorf("exit code %d:\n%s%s", code, out, errs)
+		t.Errorf("got exit code %d:\n%s%s", code, out, errs)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "ca")); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"--dir", dir}, {"--dir", dir, "--renew"}} {
 		if code, out, errs = run(args...); code != 1 || out != "" || !strings.Contains(errs, "--new-ca") {
-			t.Errorf("%v: exit code %d: %s%s", args, code, out, errs)
+			t.Errorf("%v: got exit code %d: %s%s", args, code, out, errs)
 		}
 	}
 	if code, out, errs = run("--dir", dir, "--new-ca"); code != 0 || !strings.Contains(out, "ca/client-ca.crt") {
-		t.Errorf("exit code %d: %s%s", code, out, errs)
+		t.Errorf("got exit code %d: %s%s", code, out, errs)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestUsageErrors(t *testing.T) {
 	for _, line := range []string{"--no-such-flag", "argument", "check argument", "check --no-such-flag", "--external-ca=x", "--ca=x", "--rotate-ca=x", "--lifetime=1s", "--ca-lifetime=x"} {
 		code, out, errs := run(strings.Fields(line)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errs, "certs") || !strings.Contains(errs, "--help") {
-			t.Errorf("%s: exit code %d: %s%s", line, code, out, errs)
+			t.Errorf("%s: got exit code %d: %s%s", line, code, out, errs)
 		}
 	}
 }
@@ -56,6 +56,6 @@ func TestUsageErrors(t *testing.T) {
 func TestHelpNamesProgram(t *testing.T) {
 	code, out, _ := run("--help")
 	if code != 0 || !strings.Contains(out, "certs [flags]") || !strings.Contains(out, "--new-ca") {
-		t.Errorf("exit code %d:\n%s", code, out)
+		t.Errorf("got exit code %d:\n%s", code, out)
 	}
 }

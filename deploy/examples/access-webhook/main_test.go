@@ -37,7 +37,7 @@ func TestHandler(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != c.code || !strings.Contains(string(body), c.want) {
-			t.Errorf("%s: %d %s, %v", c.name, resp.StatusCode, body, err)
+			t.Errorf("%s: got %d %s, %v", c.name, resp.StatusCode, body, err)
 		}
 	}
 }

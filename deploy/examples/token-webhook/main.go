@@ -45,7 +45,7 @@ type user struct {
 	Extra    map[string][]string `json:"extra,omitempty"`
 }
 
-// handler answers reviews. The digest's place in a map tells nobody how much of
+// handler answers reviews. Users are looked up by digest, so that timing does not reveal how much of
 // a guessed token was right.
 func handler(users map[string]user) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

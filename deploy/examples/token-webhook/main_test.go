@@ -45,10 +45,10 @@ func TestHandler(t *testing.T) {
 				t.Fatal(err)
 			}
 			if resp.StatusCode != tt.code || !strings.Contains(string(body), tt.want) {
-				t.Errorf("%d %s", resp.StatusCode, body)
+				t.Errorf("got %d %s", resp.StatusCode, body)
 			}
 			if resp.StatusCode == http.StatusOK && strings.Contains(string(body), "secret") {
-				t.Error("the token is sent back")
+				t.Error("got the token in the response")
 			}
 		})
 	}

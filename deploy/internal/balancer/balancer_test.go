@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// backend answers each line with its own name.
+// backend responds to each line with its name.
 func backend(t *testing.T, name string) (net.Listener, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,8 +45,8 @@ func backend(t *testing.T, name string) (net.Listener, string) {
 	return l, l.Addr().String()
 }
 
-// bed is a balancer before two backends.
-type bed struct {
+// fixture is a balancer with two backends.
+type fixture struct {
 	*balancer.Balancer
 	t     *testing.T
 	addrs [2]string
@@ -54,13 +54,13 @@ type bed struct {
 
 	mu    sync.Mutex
 	ready map[string]bool
-	gone  map[string]bool // which do not even say that they are not ready
+	gone  map[string]bool // backends without a response to readiness checks
 }
 
-func start(t *testing.T) *bed {
+func start(t *testing.T) *fixture {
 	t.Helper()
-	b := &bed{t: t, ready: map[string]bool{}, gone: map[string]bool{}}
-	// Cleanups run backwards: the balancer ends before its backends.
+	b := &fixture{t: t, ready: map[string]bool{}, gone: map[string]bool{}}
+	// Cleanups run in reverse order: the balancer stops before its backends.
 	for i, name := range []string{"a", "b"} {
 		b.lns[i], b.addrs[i] = backend(t, name)
 		b.ready[b.addrs[i]] = true
@@ -86,7 +86,7 @@ func start(t *testing.T) *bed {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 	b.await(0, true)
@@ -94,7 +94,7 @@ func start(t *testing.T) *bed {
 	return b
 }
 
-func (b *bed) set(i int, ready bool) {
+func (b *fixture) set(i int, ready bool) {
 	b.t.Helper()
 	b.mu.Lock()
 	b.ready[b.addrs[i]] = ready
@@ -102,7 +102,7 @@ func (b *bed) set(i int, ready bool) {
 	b.await(i, ready)
 }
 
-func (b *bed) await(i int, ready bool) {
+func (b *fixture) await(i int, ready bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
 	defer cancel()
@@ -118,7 +118,7 @@ type client struct {
 	r *bufio.Reader
 }
 
-func (b *bed) dial() *client {
+func (b *fixture) dial() *client {
 	b.t.Helper()
 	c, err := net.Dial("tcp", b.Addr())
 	if err != nil {
@@ -128,8 +128,8 @@ func (b *bed) dial() *client {
 	return &client{b.t, c, bufio.NewReader(c)}
 }
 
-// ask who answers; "" when the connection is closed.
-func (c *client) ask() string {
+// request returns the name of the backend that responds, or "" when the connection is closed.
+func (c *client) request() string {
 	if _, err := fmt.Fprintln(c, "x"); err != nil {
 		return ""
 	}
@@ -140,79 +140,79 @@ func (c *client) ask() string {
 	return line[:1]
 }
 
-func (b *bed) spread(n int) map[string]int {
+func (b *fixture) spread(n int) map[string]int {
 	out := map[string]int{}
 	for range n {
-		out[b.dial().ask()]++
+		out[b.dial().request()]++
 	}
 	return out
 }
 
-func TestConnectionsGoToReadyBackendsInTurn(t *testing.T) {
+func TestRoundRobinOfReadyBackends(t *testing.T) {
 	b := start(t)
 	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	stays := map[string]*client{}
 	for len(stays) < 2 {
 		c := b.dial()
-		stays[c.ask()] = c
+		stays[c.request()] = c
 	}
 	b.set(0, false)
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("a is not ready: %v", got)
+		t.Errorf("a not ready: got %v", got)
 	}
 	for name, c := range stays {
-		if got := c.ask(); got != name {
-			t.Errorf("the connection to %s answers %q", name, got)
+		if got := c.request(); got != name {
+			t.Errorf("connection to %s: got response of %q", name, got)
 		}
 	}
 	b.set(1, false)
 	if got := b.spread(4); got[""] != 0 {
-		t.Errorf("none is ready: %v", got)
+		t.Errorf("none ready: got %v", got)
 	}
 }
 
-func TestABackendThatIsGoneIsPassedOver(t *testing.T) {
+func TestUnreachableBackendIsSkipped(t *testing.T) {
 	b := start(t)
-	b.lns[0].Close() // while it still counts as ready
+	b.lns[0].Close() // still ready for the balancer
 	if got := b.spread(4); got["b"] != 4 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 }
 
-func TestABackendThatDoesNotAnswerIsCutOff(t *testing.T) {
+func TestUnresponsiveBackendIsDisconnected(t *testing.T) {
 	b := start(t)
 	clients := map[string]*client{}
 	for len(clients) < 2 {
 		c := b.dial()
-		clients[c.ask()] = c
+		clients[c.request()] = c
 	}
 	b.mu.Lock()
 	b.gone[b.addrs[0]] = true
 	b.mu.Unlock()
 	if _, err := clients["a"].r.ReadByte(); err == nil {
-		t.Error("a says something")
+		t.Error("got a response from a")
 	}
-	if got := clients["b"].ask(); got != "b" {
-		t.Errorf("the connection to b answers %q", got)
+	if got := clients["b"].request(); got != "b" {
+		t.Errorf("connection to b: got response of %q", got)
 	}
-	if got := b.dial().ask(); got != "b" {
-		t.Errorf("a new connection: %q", got)
+	if got := b.dial().request(); got != "b" {
+		t.Errorf("new connection: got %q", got)
 	}
 }
 
-func TestAnEndOfWritingIsPassedOn(t *testing.T) {
+func TestHalfCloseIsForwarded(t *testing.T) {
 	b := start(t)
 	c := b.dial()
-	if c.ask() == "" {
-		t.Fatal("no answer")
+	if c.request() == "" {
+		t.Fatal("got no response")
 	}
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	rest, err := io.ReadAll(c.r)
 	if err != nil || string(rest) != "bye\n" {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("got %q, %v", rest, err)
 	}
 }

@@ -46,7 +46,7 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	if p.Self == "" {
 		f.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")
 		f.BoolVar(&c.NoBuild, "no-build", false, "run the binaries as they are in --bin-dir")
-		f.BoolVar(&c.HA, "ha", p.Replicated, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; what dies is started again, and SIGHUP restarts them one at a time")
+		f.BoolVar(&c.HA, "ha", p.Replicated, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; instances that exit are restarted, and SIGHUP restarts them one at a time")
 	}
 	return f
 }

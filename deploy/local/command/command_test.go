@@ -13,12 +13,12 @@ import (
 	"binnacle/deploy/local/command"
 )
 
-// patient is a program of services that start, never answer, and end when they are told to.
+// patient is the script of a service that starts, is never ready, and ends on SIGTERM.
 const patient = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
 
-// TestAClosedTerminalEndsTheSuite, as nobody would be there to do it later.
-func TestAClosedTerminalEndsTheSuite(t *testing.T) {
-	// Whoever runs the tests may have the process ignore it, as nohup does; this undoes it.
+// TestClosedTerminalStopsTheSuite: SIGHUP stops all services.
+func TestClosedTerminalStopsTheSuite(t *testing.T) {
+	// The parent process may ignore SIGHUP, like nohup does. Notify undoes this.
 	noticed := make(chan os.Signal, 1)
 	signal.Notify(noticed, syscall.SIGHUP)
 	signal.Stop(noticed)
@@ -53,6 +53,6 @@ func TestAClosedTerminalEndsTheSuite(t *testing.T) {
 		}
 	}
 	if got := <-code; got != 0 || !hung {
-		t.Errorf("ended with %d: %s", got, errs.String())
+		t.Errorf("got exit code %d: %s", got, errs.String())
 	}
 }

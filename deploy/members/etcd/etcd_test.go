@@ -15,7 +15,7 @@ import (
 func TestFlags(t *testing.T) {
 	for what, c := range map[string]struct {
 		args []string
-		want string // in the error
+		want string // part of the error
 	}{
 		"a member as suites start it": {[]string{
 			"--name=etcd-1", "--listen-client-urls=https://127.0.0.1:1", "--advertise-client-urls=https://127.0.0.1:1",
@@ -24,36 +24,36 @@ func TestFlags(t *testing.T) {
 			"--client-cert-auth", "--trusted-ca-file=ca", "--cert-file=c", "--key-file=k", "--peer-client-cert-auth", "--peer-trusted-ca-file=ca",
 			"--peer-cert-file=c", "--peer-key-file=k", "--peer-cert-allowed-cn=etcd", "--log-level=warn",
 		}, ""},
-		"nothing":                      {nil, ""},
-		"an address without its other": {[]string{"--listen-client-urls=http://127.0.0.1:1"}, "--advertise-client-urls is required"},
-		"an older name of a flag":      {[]string{"--experimental-corrupt-check-time=1m"}, "--experimental-corrupt-check-time has another name by now"},
-		"an unknown flag":              {[]string{"--nothing"}, "nothing"},
-		"an argument":                  {[]string{"x"}, `"x" is no flag`},
-		"no state of a cluster":        {[]string{"--initial-cluster-state=odd"}, "odd"},
-		"no file":                      {[]string{"--config-file=/there/is/none"}, "/there/is/none"},
+		"nothing": {nil, ""},
+		"listen address without advertise address": {[]string{"--listen-client-urls=http://127.0.0.1:1"}, "--advertise-client-urls is required"},
+		"former name of a flag":                    {[]string{"--experimental-corrupt-check-time=1m"}, "--experimental-corrupt-check-time has another name by now"},
+		"an unknown flag":                          {[]string{"--nothing"}, "nothing"},
+		"an argument":                              {[]string{"x"}, `"x" is no flag`},
+		"invalid cluster state":                    {[]string{"--initial-cluster-state=odd"}, "odd"},
+		"no file":                                  {[]string{"--config-file=/there/is/none"}, "/there/is/none"},
 	} {
 		config, err := configure(c.args, io.Discard)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 		if what == "a member as suites start it" && err == nil {
 			if len(config.PeerTLSInfo.AllowedCNs) != 1 || types.URLs(config.ListenPeerUrls).String() != "https://127.0.0.1:2" || !config.ClientTLSInfo.ClientCertAuth {
-				t.Errorf("%s: %+v", what, config)
+				t.Errorf("%s: got %+v", what, config)
 			}
 		}
 	}
 	if _, err := configure([]string{"--help"}, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("help: %v", err)
+		t.Errorf("help: got %v", err)
 	}
 }
 
-func TestAFileTakesThePlaceOfFlags(t *testing.T) {
+func TestConfigFileReplacesFlags(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "etcd.yaml")
 	if err := os.WriteFile(path, []byte("name: filed\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := configure([]string{"--name=flagged", "--config-file=" + path}, io.Discard)
 	if err != nil || c.Name != "filed" {
-		t.Errorf("%v %v", c, err)
+		t.Errorf("got %v %v", c, err)
 	}
 }

@@ -27,13 +27,13 @@ func TestRun(t *testing.T) {
 	for what, c := range map[string]struct {
 		args      []string
 		help      bool
-		want, out string // in the error and in what is said
+		want, out string // parts of the error and of the output
 	}{
-		"help":                     {[]string{"--help"}, true, "", "-addr"},
-		"the version":              {[]string{"--version"}, true, "", "nats-server 2."},
-		"a file that is fine":      {[]string{"-t", "--config=" + good}, false, "", "is valid"},
-		"a file that is not":       {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
-		"a flag that is not there": {[]string{"--nothing"}, false, "nothing", ""},
+		"help":         {[]string{"--help"}, true, "", "-addr"},
+		"the version":  {[]string{"--version"}, true, "", "nats-server 2."},
+		"valid file":   {[]string{"-t", "--config=" + good}, false, "", "is valid"},
+		"invalid file": {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
+		"unknown flag": {[]string{"--nothing"}, false, "nothing", ""},
 	} {
 		var out bytes.Buffer
 		err := Run(t.Context(), c.args, &out)
@@ -41,15 +41,15 @@ func TestRun(t *testing.T) {
 		case c.help != errors.Is(err, flag.ErrHelp):
 			t.Errorf("%s: %v", what, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		case !strings.Contains(out.String(), c.out):
-			t.Errorf("%s: %q is not said in %q", what, c.out, out.String())
+			t.Errorf("%s: got no %q in %q", what, c.out, out.String())
 		}
 	}
 }
 
-// TestAServerEndsWithItsContext: it greets clients until then.
-func TestAServerEndsWithItsContext(t *testing.T) {
+// TestServerStopsWithItsContext: the server accepts clients until its context is canceled.
+func TestServerStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ports := t.TempDir()
@@ -65,11 +65,11 @@ func TestAServerEndsWithItsContext(t *testing.T) {
 	c.Close()
 	cancel()
 	if err := <-ended; err != nil {
-		t.Errorf("the end: %v", err)
+		t.Errorf("Run: %v", err)
 	}
 }
 
-// awaitPort is where a server says in its folder that it listens.
+// awaitPort returns the address that a server writes to its folder.
 func awaitPort(t *testing.T, dir string, ended <-chan error) string {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -77,7 +77,7 @@ func awaitPort(t *testing.T, dir string, ended <-chan error) string {
 	for {
 		select {
 		case err := <-ended:
-			t.Fatalf("it has ended: %v", err)
+			t.Fatalf("the server ended: %v", err)
 		case <-tick.C:
 		}
 		files, err := filepath.Glob(filepath.Join(dir, "*.ports"))

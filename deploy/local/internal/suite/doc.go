@@ -12,6 +12,6 @@
 // With HA there are several instances of each service, clusters of etcd and NATS, and balancers
 // (package balancer) at the ports of the services. Restart restarts everything, one instance at a
 // time. ha.go has that plan. An exit is logged in the same way, the other processes keep running,
-// and the process is restarted after a growing delay (revive.go). The suite ends by itself only if
+// and the process is restarted after a growing delay (restart.go). The suite ends by itself only if
 // etcd has had no quorum for a minute.
 package suite

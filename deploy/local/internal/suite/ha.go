@@ -227,7 +227,7 @@ func (r *run) balance(ctx context.Context) error {
 		r.balancers[s.name] = b
 		go func() { // ends with ctx
 			if err := b.Run(ctx); err != nil && ctx.Err() == nil {
-				r.out.say("the balancer of %s has ended: %v", s.name, err)
+				r.out.say("the balancer of %s stopped: %v", s.name, err)
 			}
 		}()
 		r.out.say("%s is balanced on port %d", s.name, s.port)

@@ -13,14 +13,14 @@ import (
 	"binnacle/deploy/local/internal/suite"
 )
 
-// instances of a replicated suite, in the order of their start.
+// instances are the instances of a replicated suite in start order.
 var instances = []string{
 	"etcd-0", "etcd-1", "etcd-2", "nats-0", "nats-1", "nats-2", "apiserver-0", "apiserver-1", "apiserver-2",
 	"authn-webhook-0", "authn-webhook-1", "authz-webhook-0", "authz-webhook-1",
 	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1", "controllers-0", "controllers-1", "console",
 }
 
-func TestAReplicatedSuiteRestartsOneByOne(t *testing.T) {
+func TestRollingRestart(t *testing.T) {
 	restart := make(chan struct{})
 	u := start(t, fakes, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
@@ -45,21 +45,21 @@ func TestAReplicatedSuiteRestartsOneByOne(t *testing.T) {
 	}
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 	for _, name := range instances {
 		if n := strings.Count(u.out.String(), name+" stopped in"); n != 2 {
-			t.Errorf("%s stopped %d times", name, n)
+			t.Errorf("%s: got %d stops", name, n)
 		}
 	}
 }
 
-// pid is that of the last process of an instance.
+// pid returns the process id of the last process of an instance.
 func pid(t *testing.T, text, name string) int {
 	t.Helper()
 	all := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
-		t.Fatalf("%s was not started:\n%s", name, text)
+		t.Fatalf("%s: got no process:\n%s", name, text)
 	}
 	n, err := strconv.Atoi(all[len(all)-1][1])
 	if err != nil {
@@ -68,8 +68,8 @@ func pid(t *testing.T, text, name string) int {
 	return n
 }
 
-// What dies in a replicated suite is started again, visibly, and the others go on.
-func TestWhatDiesInAReplicatedSuiteIsStartedAgain(t *testing.T) {
+// TestExitedInstanceIsRestarted: the log reports the restart, and other instances keep running.
+func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
 	u := start(t, fakes, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
@@ -80,9 +80,9 @@ func TestWhatDiesInAReplicatedSuiteIsStartedAgain(t *testing.T) {
 		}
 		u.out.awaitAfter(begin, name+" is ready on port")
 		said := u.out.String()[begin:]
-		for _, want := range []string{name + " has died: signal: killed. Its last lines:", name + " is started again in 1s (death 1 in a row)", "started " + name} {
+		for _, want := range []string{name + " exited (signal: killed); its last lines:", "restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
-				t.Errorf("no %q in\n%s", want, said)
+				t.Errorf("got no %q in\n%s", want, said)
 			}
 		}
 	}
@@ -90,21 +90,21 @@ func TestWhatDiesInAReplicatedSuiteIsStartedAgain(t *testing.T) {
 	if err := syscall.Kill(pid(t, u.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	u.out.awaitAfter(begin, "apiserver-0 is started again in 2s (death 2 in a row)")
-	restart <- struct{}{} // while it waits
+	u.out.awaitAfter(begin, "restarting apiserver-0 in 2s (attempt 2)")
+	restart <- struct{}{} // during the delay
 	u.out.awaitAfter(begin, "rolling restart: done")
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 	text := u.out.String()
-	if n := strings.Count(text, "started apiserver-0, process"); n != 3 { // at first, after its death, by the restart
-		t.Errorf("apiserver-0 was started %d times:\n%s", n, text)
+	if n := strings.Count(text, "started apiserver-0, process"); n != 3 { // at first, after its exit, by the restart
+		t.Errorf("got %d starts of apiserver-0:\n%s", n, text)
 	}
 }
 
-// Without a quorum of etcd nothing goes on, so the suite ends after a while.
-func TestWithoutAQuorumTheSuiteEnds(t *testing.T) {
+// TestSuiteEndsWithoutQuorum: the suite ends some time after etcd has lost its quorum.
+func TestSuiteEndsWithoutQuorum(t *testing.T) {
 	u := start(t, fakes, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
 	u.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on
@@ -114,11 +114,11 @@ func TestWithoutAQuorumTheSuiteEnds(t *testing.T) {
 		}
 	}
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
-	for _, want := range []string{"etcd has no quorum", "(death 2 in a row)"} {
+	for _, want := range []string{"etcd has no quorum", "(attempt 2)"} {
 		if !strings.Contains(u.out.String(), want) {
-			t.Errorf("no %q in\n%s", want, u.out.String())
+			t.Errorf("got no %q in\n%s", want, u.out.String())
 		}
 	}
 }

@@ -92,8 +92,8 @@ func (p *process) stop(hurry context.Context) (killed bool) {
 	return true
 }
 
-// fate describes how the process ended.
-func (p *process) fate() string {
+// exitStatus describes how the process ended.
+func (p *process) exitStatus() string {
 	if p.err == nil {
 		return "exit status 0"
 	}

@@ -92,7 +92,7 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 	defer ask.Stop()
 	report := time.NewTicker(reportInterval)
 	defer report.Stop()
-	state := "not asked yet"
+	state := "not checked yet"
 	for {
 		select {
 		case <-ctx.Done():

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fakes is a folder with a fake binary of each service; set by TestMain.
+// fakes is the folder of the fake binaries. TestMain sets it.
 var fakes string
 
 var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console"}
@@ -55,12 +55,12 @@ func buildFakes(dir string) error {
 	return nil
 }
 
-// output lets a test wait for a text.
+// output collects the output of a suite.
 type output struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	text    strings.Builder
-	ended   bool // nothing follows
+	ended   bool // no output follows
 	t       *testing.T
 }
 
@@ -83,7 +83,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// end tells those who wait that nothing follows.
+// end wakes all waiters.
 func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,34 +91,35 @@ func (o *output) end() {
 	o.changed.Broadcast()
 }
 
-// await blocks until the output holds text, and fails when it never will.
+// await blocks until the output contains text. It fails the test when the suite has ended without
+// it.
 func (o *output) await(text string) {
 	o.t.Helper()
 	o.awaitAfter(0, text)
 }
 
-// awaitAfter is await in what follows the first bytes.
+// awaitAfter is await for the output after the first bytes.
 func (o *output) awaitAfter(begin int, text string) {
 	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !strings.Contains(o.text.String()[begin:], text) {
 		if o.ended {
-			o.t.Fatalf("it ended without %q:\n%s", text, o.text.String())
+			o.t.Fatalf("the suite ended without %q:\n%s", text, o.text.String())
 		}
 		o.changed.Wait()
 	}
 }
 
-// Ports are taken below the range that systems give to outgoing connections and to
-// listeners without a wish, of which the tests of other packages make many meanwhile.
+// The ports are below the range of outgoing connections and of listeners without a fixed port,
+// which tests of other packages use.
 const (
 	firstPort = 12000
 	lastPort  = 20000
 	portTries = 200
 )
 
-// freePorts finds as many consecutive free ports as a replicated suite takes.
+// freePorts returns the first of enough consecutive free ports for a replicated suite.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for range portTries {
@@ -127,11 +128,11 @@ func freePorts(t *testing.T) int {
 			return base
 		}
 	}
-	t.Fatalf("no %d free ports in a row between %d and %d", suite.Ports, firstPort, lastPort)
+	t.Fatalf("got no %d consecutive free ports between %d and %d", suite.Ports, firstPort, lastPort)
 	return 0
 }
 
-// areFree tells whether n ports in a row can be listened at.
+// areFree reports whether n consecutive ports are free.
 func areFree(base, n int) bool {
 	for port := base; port < base+n; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -172,7 +173,7 @@ func start(t *testing.T, bin string, change func(*suite.Config)) *up {
 	return u
 }
 
-func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
+func TestUpStartsAndStopsInOrder(t *testing.T) {
 	u := start(t, fakes, nil)
 	u.out.await("all services are ready")
 	u.out.await("Ctrl-C stops everything")
@@ -181,36 +182,36 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
-		t.Errorf("kubeconfig: %+v", config)
+		t.Errorf("got kubeconfig %+v", config)
 	}
 	authority, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "apiserver-authz-webhook.kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want || filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
-		t.Errorf("the API server asks at %s, want %s: %+v", authority.Host, want, authority)
+		t.Errorf("got address %s, want %s: %+v", authority.Host, want, authority)
 	}
 	link, err := os.ReadFile(filepath.Join(u.Dir, "console.url"))
 	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link), want) || len(link) < len(want)+20 {
-		t.Errorf("the console's link: %q %v", link, err)
+		t.Errorf("got console link %q, %v", link, err)
 	}
 	for _, secret := range []string{"console.url", "tokens.csv"} {
 		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v %v", secret, info, err)
+			t.Errorf("%s: got %v %v", secret, info, err)
 		}
 	}
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 	text := u.out.String()
 	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
-		t.Error("the console's token is printed")
+		t.Error("got the console token in the output")
 	}
 	for _, name := range names {
 		for _, want := range []string{"started " + name, name + " is ready on port", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
 			if !strings.Contains(text, want) {
-				t.Errorf("no %q in\n%s", want, text)
+				t.Errorf("got no %q in\n%s", want, text)
 			}
 		}
 	}
@@ -221,12 +222,13 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 	}
 	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
 		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
+			t.Errorf("got no %q in\n%s", want, text)
 		}
 	}
 }
 
-// One binary may hold everything: it starts itself, with the name of what it is to be.
+// TestOneBinaryRunsEverything: one binary may contain all services. It starts itself with the name
+// of the service.
 func TestOneBinaryRunsEverything(t *testing.T) {
 	self := filepath.Join(t.TempDir(), "everything")
 	if err := os.Link(filepath.Join(fakes, names[0]), self); err != nil {
@@ -237,21 +239,21 @@ func TestOneBinaryRunsEverything(t *testing.T) {
 		u.out.await("Ctrl-C stops everything")
 		u.stop()
 		if err := <-u.done; err != nil {
-			t.Errorf("Up() = %v", err)
+			t.Errorf("got Up() = %v", err)
 		}
 		text := u.out.String()
 		if strings.Contains(text, "build ") || strings.Contains(text, "make kubectl") {
-			t.Errorf("it needs a checkout:\n%s", text)
+			t.Errorf("got a request for a checkout:\n%s", text)
 		}
 		for _, name := range names {
 			if !strings.Contains(text, "fake "+name+" ends") {
-				t.Errorf("%s was not run:\n%s", name, text)
+				t.Errorf("%s was not started:\n%s", name, text)
 			}
 		}
 	}
 }
 
-func TestUpKeepsWhatIsThere(t *testing.T) {
+func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
 	for i := range 2 {
@@ -268,22 +270,22 @@ func TestUpKeepsWhatIsThere(t *testing.T) {
 		if i == 0 {
 			first = ca
 		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " made ") {
-			t.Error("certificates were made anew")
+			t.Error("certificates were reissued")
 		}
 	}
 }
 
-func TestADeadServiceStopsEverythingLoudly(t *testing.T) {
+func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
 		u := start(t, fakes, nil)
 		err := <-u.done
 		text := u.out.String()
-		if err == nil || err.Error() != "tokencleaner has died: exit status 3" {
-			t.Errorf("Up() = %v", err)
+		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
+			t.Errorf("got Up() = %v", err)
 		}
-		if !strings.Contains(text, "tokencleaner has died: exit status 3. Its last lines:") || strings.Count(text, "fatal: no room at the inn") != 2 {
-			t.Errorf("not told:\n%s", text)
+		if !strings.Contains(text, "tokencleaner exited (exit status 3); its last lines:") || strings.Count(text, "fatal: cannot start") != 2 {
+			t.Errorf("got no report:\n%s", text)
 		}
 		for _, name := range []string{"apiserver", "bootstrapsigner"} {
 			if !strings.Contains(text, name+" stopped in") {
@@ -298,37 +300,37 @@ func TestADeadServiceStopsEverythingLoudly(t *testing.T) {
 		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
 			resp.Body.Close()
 		}
-		if err := <-u.done; err == nil || err.Error() != "apiserver has died: exit status 4" {
-			t.Errorf("Up() = %v", err)
+		if err := <-u.done; err == nil || err.Error() != "apiserver exited (exit status 4)" {
+			t.Errorf("got Up() = %v", err)
 		}
 		if text := u.out.String(); !strings.Contains(text, "    line without an end\n") {
-			t.Errorf("the last line is missing:\n%s", text)
+			t.Errorf("got no last line:\n%s", text)
 		}
 	})
 }
 
-func TestUpSaysWhatItWaitsFor(t *testing.T) {
+func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := start(t, fakes, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
-		t.Errorf("no progress:\n%s", text)
+		t.Errorf("got no progress:\n%s", text)
 	}
 }
 
-func TestStoppingWhileWaitingIsNoError(t *testing.T) {
+func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
 	u := start(t, fakes, nil)
 	u.out.await("tokencleaner is ready")
 	u.stop()
 	if err := <-u.done; err != nil {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 }
 
-func TestASecondSignalKills(t *testing.T) {
+func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
 	u := start(t, fakes, nil)
 	u.out.await("all services are ready")
@@ -336,15 +338,15 @@ func TestASecondSignalKills(t *testing.T) {
 	u.out.await("authz-webhook stopped")
 	u.kill()
 	if err := <-u.done; err != nil {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 	if text := u.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
 		t.Errorf("got:\n%s", text)
 	}
 }
 
-// TestAPortThatIsTaken: the suite says so and ends, it does not wait for ever.
-func TestAPortThatIsTaken(t *testing.T) {
+// TestPortInUse: the suite reports the error and ends.
+func TestPortInUse(t *testing.T) {
 	u := start(t, fakes, func(c *suite.Config) {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
 		if err != nil {
@@ -352,8 +354,8 @@ func TestAPortThatIsTaken(t *testing.T) {
 		}
 		t.Cleanup(func() { l.Close() })
 	})
-	if err := <-u.done; err == nil || err.Error() != "apiserver has died: exit status 1" {
-		t.Errorf("Up() = %v", err)
+	if err := <-u.done; err == nil || err.Error() != "apiserver exited (exit status 1)" {
+		t.Errorf("got Up() = %v", err)
 	}
 	u.out.await("address already in use")
 }
@@ -361,6 +363,6 @@ func TestAPortThatIsTaken(t *testing.T) {
 func TestMissingBinary(t *testing.T) {
 	u := start(t, t.TempDir(), nil)
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "--no-build") {
-		t.Errorf("Up() = %v", err)
+		t.Errorf("got Up() = %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func Up(ctx, hurry context.Context, c Config) error {
 	defer r.waiting.Wait()
 	defer stopWatching()
 	defer close(r.ended)
-	defer r.revivals.stop()
+	defer r.restarts.stop()
 	if err := r.start(balancing); err != nil {
 		return err
 	}
@@ -87,12 +87,12 @@ func Up(ctx, hurry context.Context, c Config) error {
 		case <-ctx.Done():
 			return nil
 		case p := <-r.exited:
-			if err := r.dead(p); err != nil {
+			if err := r.handleExit(p); err != nil {
 				return err
 			}
-		case i := <-r.revivals.due:
-			r.revive(i)
-		case err := <-r.hopeless:
+		case i := <-r.restarts.due:
+			r.restartInstance(i)
+		case err := <-r.fatal:
 			return err
 		case <-c.Restart:
 			if err := r.restart(ctx, hurry); err != nil {
@@ -170,8 +170,8 @@ type run struct {
 	outputs   map[string]*lines
 	balancers map[string]*balancer.Balancer // by service
 	exited    chan *process                 // has capacity for all processes
-	revivals  *revivals
-	hopeless  chan error     // why a replicated suite cannot continue
+	restarts  *restarts
+	fatal     chan error     // why a replicated suite cannot continue
 	ended     chan struct{}  // closed when nothing is started or checked any more
 	waiting   sync.WaitGroup // background checks
 }
@@ -187,7 +187,7 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	for _, g := range todo.groups {
 		n += len(g)
 	}
-	r.exited, r.revivals, r.hopeless = make(chan *process, n), newRevivals(n), make(chan error, 1)
+	r.exited, r.restarts, r.fatal = make(chan *process, n), newRestarts(n), make(chan error, 1)
 	r.ended = make(chan struct{})
 	return r, nil
 }
@@ -248,10 +248,10 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 		case err := <-done:
 			return err
 		case p := <-r.exited:
-			err = r.dead(p)
-		case i := <-r.revivals.due:
-			r.revive(i)
-		case err = <-r.hopeless:
+			err = r.handleExit(p)
+		case i := <-r.restarts.due:
+			r.restartInstance(i)
+		case err = <-r.fatal:
 		}
 		if err != nil {
 			cancel()
@@ -272,14 +272,14 @@ func (r *run) explain() {
 	}
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
-	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    %s get namespaces\n\nThe console is at %s; the link in %s lets you in.\n%sCtrl-C stops everything and keeps the data.\n\n",
+	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    %s get namespaces\n\nThe console is at %s; the link in %s signs you in.\n%sCtrl-C stops everything and keeps the data.\n\n",
 		r.paths.adminKubeconfig(), kubectl, address(r.todo.consolePort(r.c)), r.paths.consoleLink(), hint)
 }
 
-// died reports a process that ended without being asked to.
-func (r *run) died(p *process) error {
-	r.mourn(p)
-	return fmt.Errorf("%s has died: %s", p.name, p.fate())
+// exitError logs the unexpected exit of a process and returns it as an error.
+func (r *run) exitError(p *process) error {
+	r.logExit(p)
+	return fmt.Errorf("%s exited (%s)", p.name, p.exitStatus())
 }
 
 // stop ends the processes in the reverse order of their start, those of one group concurrently.

@@ -33,8 +33,7 @@ import (
 	"binnacle/services/authn-webhook/internal/apitest"
 )
 
-// files are certificates and keys for all tests, which take a while to make; set
-// by TestMain.
+// files contains certificates and keys for all tests, as creating them is slow. TestMain sets it.
 var files certs.Layout
 
 func TestMain(m *testing.M) {
@@ -58,12 +57,12 @@ const (
 	v1     = "authentication.k8s.io/v1"
 )
 
-// world is a service that runs, and what is around it.
-type world struct {
+// fixture is a running service with its API server.
+type fixture struct {
 	t      *testing.T
 	api    *apitest.Server
 	files  certs.Layout
-	dir    string // of the test's own files
+	dir    string // the files of the test
 	url    string
 	client *http.Client
 	logs   *safeBuffer
@@ -87,15 +86,15 @@ func (b *safeBuffer) String() string {
 	return b.b.String()
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
+	w := &fixture{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
 	w.client = w.with(certs.Pair{})
 	return w
 }
 
 // with returns a client that presents a certificate, if any.
-func (w *world) with(pair certs.Pair) *http.Client {
+func (w *fixture) with(pair certs.Pair) *http.Client {
 	w.t.Helper()
 	ca, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
 	if err != nil {
@@ -108,7 +107,7 @@ func (w *world) with(pair certs.Pair) *http.Client {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		// Presented whatever the server asks for.
+		// The certificate is presented whatever the server requests.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &p, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
@@ -116,8 +115,8 @@ func (w *world) with(pair certs.Pair) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// options are the defaults, on a free port.
-func (w *world) options() *Options {
+// options returns the defaults with a free port.
+func (w *fixture) options() *Options {
 	o := NewOptions()
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
@@ -126,8 +125,8 @@ func (w *world) options() *Options {
 	return o
 }
 
-// run runs a service until the test ends, and waits until it is ready.
-func (w *world) run(o *Options) {
+// run starts a service that runs until the test ends, and waits until it is ready.
+func (w *fixture) run(o *Options) {
 	w.t.Helper()
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		w.t.Fatal(err)
@@ -143,20 +142,20 @@ func (w *world) run(o *Options) {
 	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Errorf("the service ended with %v", err)
+			w.t.Errorf("Run: %v", err)
 		}
 	})
 	w.eventually(func() bool { code, _ := w.get("/readyz"); return code == http.StatusOK })
 }
 
-func (w *world) eventually(condition func() bool) {
+func (w *fixture) eventually(condition func() bool) {
 	w.t.Helper()
 	if err := wait.PollUntilContextTimeout(w.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		w.t.Fatalf("%v\n%s", err, w.logs)
+		w.t.Fatalf("got %v\n%s", err, w.logs)
 	}
 }
 
-func (w *world) get(path string) (int, string) {
+func (w *fixture) get(path string) (int, string) {
 	w.t.Helper()
 	resp, err := w.client.Get(w.url + path)
 	if err != nil {
@@ -170,8 +169,8 @@ func (w *world) get(path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// post sends a review and returns the answer's status and body.
-func (w *world) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
+// post sends a review and returns the status and the body of the response.
+func (w *fixture) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
 	w.t.Helper()
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
@@ -191,8 +190,8 @@ func (w *world) post(c *http.Client, path, version, token string, audiences ...s
 	return resp.StatusCode, string(answer)
 }
 
-// review returns what becomes of a token: the user's name, or why not.
-func (w *world) review(token string, audiences ...string) string {
+// review returns the user name of a token, or the error.
+func (w *fixture) review(token string, audiences ...string) string {
 	w.t.Helper()
 	code, answer := w.post(w.client, "/", v1, token, audiences...)
 	if code != http.StatusOK {
@@ -211,7 +210,7 @@ func (w *world) review(token string, audiences ...string) string {
 	return r.Status.Error
 }
 
-func (w *world) write(name, content string) string {
+func (w *fixture) write(name, content string) string {
 	w.t.Helper()
 	file := filepath.Join(w.dir, name)
 	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
@@ -234,8 +233,8 @@ func serviceAccount(uid string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: types.UID("uid-" + uid)}}
 }
 
-// signed makes a token of the service account.
-func (w *world) signed(issuer string, b satoken.Binding, audiences ...string) string {
+// signed returns a token of the service account.
+func (w *fixture) signed(issuer string, b satoken.Binding, audiences ...string) string {
 	w.t.Helper()
 	key, err := satoken.LoadPrivateKey(w.files.ServiceAccountKey())
 	if err != nil {
@@ -253,8 +252,8 @@ func (w *world) signed(issuer string, b satoken.Binding, audiences ...string) st
 	return token
 }
 
-// everything has each kind of token.
-func (w *world) everything(provider *oidctest.Issuer) *Options {
+// everything returns options with every kind of token.
+func (w *fixture) everything(provider *oidctest.Issuer) *Options {
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
 	o.Tokens.BootstrapTokens = true
@@ -267,7 +266,7 @@ func (w *world) everything(provider *oidctest.Issuer) *Options {
 }
 
 func TestEveryKindOfToken(t *testing.T) {
-	w, provider := newWorld(t), oidctest.New(t)
+	w, provider := newFixture(t), oidctest.New(t)
 	w.api.Put("serviceaccounts", serviceAccount("1"))
 	w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
 	w.run(w.everything(provider))
@@ -303,21 +302,21 @@ func TestEveryKindOfToken(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			if strings.Contains(w.logs.String(), tt.token) && tt.token != "stranger" {
-				t.Error("the token is in the log")
+				t.Error("got the token in the log")
 			}
 		})
 	}
 	_, metrics := w.get("/metrics")
 	for _, name := range []string{"serviceaccount_valid_tokens_total 2", `authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
 		if !strings.Contains(metrics, name) {
-			t.Errorf("no metric %s", name)
+			t.Errorf("got no metric %s", name)
 		}
 	}
 }
 
-// TestAtOnce deletes what tokens hang on while the watches are held back.
-func TestAtOnce(t *testing.T) {
-	w, provider := newWorld(t), oidctest.New(t)
+// TestRevocationIsImmediate deletes the objects of tokens while the watches are delayed.
+func TestRevocationIsImmediate(t *testing.T) {
+	w, provider := newFixture(t), oidctest.New(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-1"}}
 	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"}, Type: corev1.SecretTypeOpaque}
@@ -345,7 +344,7 @@ func TestAtOnce(t *testing.T) {
 	}
 	for _, s := range steps {
 		if got := w.review(s.token); got != s.user {
-			t.Fatalf("%s: got %q before", s.name, got)
+			t.Fatalf("%s: got %q before the deletion", s.name, got)
 		}
 	}
 	release := w.api.HoldWatches()
@@ -358,8 +357,8 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerIsDown(t *testing.T) {
-	w, provider := newWorld(t), oidctest.New(t)
+func TestAPIServerIsDown(t *testing.T) {
+	w, provider := newFixture(t), oidctest.New(t)
 	w.api.Put("serviceaccounts", serviceAccount("1"))
 	w.run(w.everything(provider))
 	token := w.signed(issuer, satoken.Binding{}, issuer)
@@ -377,7 +376,7 @@ func TestTheAPIServerIsDown(t *testing.T) {
 }
 
 func TestClientCertificates(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
 	o.Serving.ClientCAFile = w.files.Trust(Name, certs.ClientCA)
@@ -402,18 +401,18 @@ func TestClientCertificates(t *testing.T) {
 			for _, path := range []string{"/", "/authenticate"} {
 				code, answer := w.post(c, path, v1, "static-token")
 				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
-					t.Errorf("%s: %d %s", path, code, answer)
+					t.Errorf("%s: got %d %s", path, code, answer)
 				}
 			}
 		})
 	}
 	if code, _ := w.get("/livez"); code != http.StatusOK {
-		t.Errorf("livez without a certificate: %d", code)
+		t.Errorf("livez without a certificate: got %d", code)
 	}
 }
 
 func TestVersionsAndPaths(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
 	w.run(o)
@@ -421,20 +420,20 @@ func TestVersionsAndPaths(t *testing.T) {
 		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
 			code, answer := w.post(w.client, path, version, "static-token")
 			if code != http.StatusOK || !strings.Contains(answer, `"apiVersion":"`+version+`"`) || !strings.Contains(answer, `"username":"carol"`) {
-				t.Errorf("%s %s: %d %s", path, version, code, answer)
+				t.Errorf("%s %s: got %d %s", path, version, code, answer)
 			}
 		}
 		if code, _ := w.get(path); code != http.StatusMethodNotAllowed {
-			t.Errorf("GET %s: %d", path, code)
+			t.Errorf("GET %s: got %d", path, code)
 		}
 	}
 	if code, _ := w.post(w.client, "/other", v1, "static-token"); code != http.StatusNotFound {
-		t.Errorf("other path: %d", code)
+		t.Errorf("other path: got %d", code)
 	}
 }
 
 func TestConfigurationIsReloaded(t *testing.T) {
-	w, provider := newWorld(t), oidctest.New(t)
+	w, provider := newFixture(t), oidctest.New(t)
 	config := func(prefix string) string {
 		ca, err := json.Marshal(provider.CA())
 		if err != nil {
@@ -456,7 +455,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") && strings.Contains(metrics, `status="failure"} 1`)
 	})
 	if got := w.review(token); got != "two:ada" {
-		t.Errorf("after a broken file: %q", got)
+		t.Errorf("after an invalid file: got %q", got)
 	}
 }
 
@@ -466,7 +465,7 @@ func TestOptionErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
-		{"callers that nobody knows", func(*Options) {}, "--client-ca-file is needed"},
+		{"no client CA", func(*Options) {}, "--client-ca-file is needed"},
 		{"empty audience", func(o *Options) { o.Tokens.Audiences = []string{""} }, "--api-audiences: an audience is empty"},
 		{"issuer without keys", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, "go together"},
 		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},
@@ -495,7 +494,7 @@ func TestOptionErrors(t *testing.T) {
 }
 
 func TestBuildErrors(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	tests := []struct {
 		name string
 		set  func(o *Options)
@@ -529,9 +528,9 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// TestAKeyThatIsGone between the check of the options and the start.
-func TestAKeyThatIsGone(t *testing.T) {
-	w := newWorld(t)
+// TestMissingKey: a key is removed between the validation of the options and the start.
+func TestMissingKey(t *testing.T) {
+	w := newFixture(t)
 	raw, err := os.ReadFile(w.files.ServiceAccountPublicKey())
 	if err != nil {
 		t.Fatal(err)
@@ -546,11 +545,9 @@ func TestAKeyThatIsGone(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens: one that is not configured is unknown, whatever the API server has,
-// and what no kind needs is not waited for.
-// TestGatesAreTold: those that do not concern the service, too.
-func TestGatesAreTold(t *testing.T) {
-	w := newWorld(t)
+// TestGatesAreReported: the metrics list all gates, including those that do not concern the service.
+func TestGatesAreReported(t *testing.T) {
+	w := newFixture(t)
 	o := w.options()
 	if err := o.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
 		t.Fatal(err)
@@ -559,28 +556,30 @@ func TestGatesAreTold(t *testing.T) {
 	_, body := w.get("/metrics")
 	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`, `kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
 		if !strings.Contains(body, want) {
-			t.Errorf("%s is not told", want)
+			t.Errorf("got no %s in the metrics", want)
 		}
 	}
 }
 
+// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not wait
+// for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, c := range map[string]struct {
-		set  func(*world, *Options)
+		set  func(*fixture, *Options)
 		want [3]string // static, bootstrap, service account
 	}{
-		"static": {func(w *world, o *Options) {
+		"static": {func(w *fixture, o *Options) {
 			o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
 			w.api.SetDown(true)
 		}, [3]string{"carol", "unknown", "unknown"}},
-		"bootstrap": {func(_ *world, o *Options) { o.Tokens.BootstrapTokens = true }, [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
-		"service account": {func(w *world, o *Options) {
+		"bootstrap": {func(_ *fixture, o *Options) { o.Tokens.BootstrapTokens = true }, [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
+		"service account": {func(w *fixture, o *Options) {
 			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.files.ServiceAccountPublicKey()}
 		}, [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.api.Put("serviceaccounts", serviceAccount("1"))
 			w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
 			o := w.options()
@@ -593,9 +592,9 @@ func TestKindsOfTokens(t *testing.T) {
 	}
 }
 
-// TestAudiences that are given are those of the API server, not the issuers.
+// TestAudiences: configured audiences replace the issuers as audiences of the API server.
 func TestAudiences(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.api.Put("serviceaccounts", serviceAccount("1"))
 	o := w.options()
 	o.Tokens.Audiences = []string{"own"}
@@ -606,9 +605,9 @@ func TestAudiences(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	if got := w.review(w.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
-		t.Errorf("for us: %q", got)
+		t.Errorf("own audience: got %q", got)
 	}
 	if got := w.review(w.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got, "is invalid for the target audiences") {
-		t.Errorf("for the issuer: %q", got)
+		t.Errorf("audience of the issuer: got %q", got)
 	}
 }

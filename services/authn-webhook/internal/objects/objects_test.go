@@ -32,7 +32,7 @@ func secret(name, uid string, kind corev1.SecretType) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: meta("kube-system", name, uid), Type: kind, Data: map[string][]byte{"token": []byte("x")}}
 }
 
-// start returns objects that are synced.
+// start returns synced objects.
 func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	t.Helper()
 	o, err := objects.New(objects.Config{
@@ -42,7 +42,7 @@ func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 		t.Fatal(err)
 	}
 	if err := o.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the list of serviceaccounts") {
-		t.Errorf("Check() = %v before the start", err)
+		t.Errorf("before the start: got %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -50,7 +50,7 @@ func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 	eventually(t, func() bool { return o.Check(nil) == nil })
@@ -64,7 +64,7 @@ func eventually(t *testing.T, condition func() bool) {
 	}
 }
 
-// uids looks everything up and returns the UIDs, or "-" for what is not there.
+// uids looks up every object and returns the UIDs, or "-" for missing ones.
 func uids(t *testing.T, o *objects.Objects) string {
 	t.Helper()
 	var out []string
@@ -73,7 +73,7 @@ func uids(t *testing.T, o *objects.Objects) string {
 		case apierrors.IsNotFound(err):
 			out = append(out, "-")
 		case err != nil:
-			t.Errorf("look-up: %v", err)
+			t.Errorf("lookup: %v", err)
 		default:
 			out = append(out, string(m.GetUID()))
 		}
@@ -116,7 +116,7 @@ const (
 	second  = "sa2 pod2 node2 legacy2 bootstrap2 other2"
 )
 
-// TestConfirmed holds the watches back: what they do not know yet counts.
+// TestConfirmed delays the watches: objects that they do not deliver yet are found.
 func TestConfirmed(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
@@ -128,21 +128,21 @@ func TestConfirmed(t *testing.T) {
 	defer release()
 	empty(api)
 	if got := uids(t, o); got != nothing {
-		t.Errorf("after the deletion: %s", got)
+		t.Errorf("after the deletion: got %s", got)
 	}
 	fill(api, "2")
 	if got := uids(t, o); got != second {
-		t.Errorf("after it was made again: %s", got)
+		t.Errorf("after recreation: got %s", got)
 	}
 }
 
-// TestWatched believes the watches, and asks for what they do not know.
+// TestWatched: watched objects are trusted, and unknown ones are requested.
 func TestWatched(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
 	o := start(t, api, false)
 	if got, n := uids(t, o), api.Gets(); got != first || n != 1 {
-		t.Errorf("got %s with %d questions, want one, for the secret that holds no token", got, n)
+		t.Errorf("got %s after %d requests, want one, for the secret without a token", got, n)
 	}
 	empty(api)
 	eventually(t, func() bool { return uids(t, o) == nothing })
@@ -150,7 +150,7 @@ func TestWatched(t *testing.T) {
 	defer release()
 	fill(api, "2")
 	if got := uids(t, o); got != second {
-		t.Errorf("after it was made again: %s", got)
+		t.Errorf("after recreation: got %s", got)
 	}
 }
 
@@ -163,9 +163,9 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 		}
 	}
 	if n := api.Gets(); n > 200 {
-		t.Errorf("1000 guesses caused %d questions", n)
+		t.Errorf("got %d requests for 1000 guesses", n)
 	}
-	// What the watch knows counts, however many guess.
+	// A watched token is found, whatever the number of guesses.
 	api.Put("secrets", secret("bootstrap-token-abcdef", "good", bootstraptoken.SecretType))
 	eventually(t, func() bool {
 		s, err := o.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
@@ -180,7 +180,7 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	for range 50 { // which are no guesses
+	for range 50 { // valid tokens, not guesses
 		for _, k := range [][2]string{{"kube-system", "bootstrap-token-abcdef"}, {"kube-system", "a-secret-of-another-name"}, {"ns", "bootstrap-token-ghijkl"}} {
 			if _, err := o.Secret(t.Context(), k[0], k[1]); err != nil {
 				t.Fatalf("%v: %v", k, err)
@@ -189,8 +189,8 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotWatched is asked for.
-func TestWhatIsNotWatched(t *testing.T) {
+// TestUnwatchedObjectsAreRequested: objects that are not watched are requested.
+func TestUnwatchedObjectsAreRequested(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
 	o, err := objects.New(objects.Config{Client: api.Config(), Logger: slog.New(slog.DiscardHandler)})
@@ -201,12 +201,12 @@ func TestWhatIsNotWatched(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
-		t.Error("no address is one")
+		t.Error("got no error without an address")
 	}
 }
 
-// TestLittleIsKept of secrets that hold more than a token.
-func TestLittleIsKept(t *testing.T) {
+// TestLittleIsCached: secrets with other content than a token are not cached whole.
+func TestLittleIsCached(t *testing.T) {
 	api := apitest.New(t)
 	legacy := secret("legacy", "l", corev1.SecretTypeServiceAccountToken)
 	legacy.Data["ca.crt"], legacy.Labels = []byte("y"), map[string]string{"a": "b"}
@@ -221,12 +221,12 @@ func TestLittleIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(s.Data, s.Labels); got != want || api.Gets() != 0 {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s", name, got)
 		}
 	}
 }
 
-func TestAnAPIServerThatFailsIsNoAnswer(t *testing.T) {
+func TestFailingAPIServerIsNoResult(t *testing.T) {
 	api := apitest.New(t)
 	fill(api, "1")
 	o := start(t, api, true)

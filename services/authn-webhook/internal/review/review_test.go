@@ -29,7 +29,7 @@ const (
 	v1beta1 = "authentication.k8s.io/v1beta1"
 )
 
-// known is an authenticator whose tokens say what becomes of them.
+// known is an authenticator whose tokens name the result.
 func known(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
 	user := authenticator.User{Name: "ada", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"example.org/x": {"y"}}}
 	switch token {
@@ -48,14 +48,14 @@ func known(ctx context.Context, token string, audiences []string) (*authenticato
 	return nil, false, nil
 }
 
-type world struct {
+type fixture struct {
 	logs     bytes.Buffer
 	registry *prometheus.Registry
 	handler  http.Handler
 }
 
-func newWorld() *world {
-	w := &world{registry: prometheus.NewRegistry()}
+func newFixture() *fixture {
+	w := &fixture{registry: prometheus.NewRegistry()}
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	h := review.New(review.Config{
@@ -69,7 +69,7 @@ func newWorld() *world {
 	return w
 }
 
-func (w *world) post(body, media string) *httptest.ResponseRecorder {
+func (w *fixture) post(body, media string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", media)
 	out := httptest.NewRecorder()
@@ -109,10 +109,10 @@ func TestReviews(t *testing.T) {
 	for _, version := range []string{v1, v1beta1} {
 		for _, tt := range tests {
 			t.Run(version+" "+tt.name, func(t *testing.T) {
-				w := newWorld()
+				w := newFixture()
 				out := w.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
 				if out.Code != http.StatusOK {
-					t.Fatalf("%d %s", out.Code, out.Body)
+					t.Fatalf("got %d %s", out.Code, out.Body)
 				}
 				var r authenticationv1.TokenReview
 				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
@@ -120,7 +120,7 @@ func TestReviews(t *testing.T) {
 				}
 				s := r.Status
 				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
-					t.Errorf("answered with %s %s, spec %v", r.APIVersion, r.Kind, r.Spec)
+					t.Errorf("got %s %s, spec %v", r.APIVersion, r.Kind, r.Spec)
 				}
 				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err || !slices.Equal(s.Audiences, tt.got) {
 					t.Errorf("got %+v", s)
@@ -137,18 +137,18 @@ func TestReviews(t *testing.T) {
 
 func TestNoDecision(t *testing.T) {
 	for _, token := range []string{"later", "slow"} {
-		w := newWorld()
+		w := newFixture()
 		out := w.post(body(v1, token), "application/json")
 		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" || !strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
-			t.Errorf("%s: %d %s", token, out.Code, out.Body)
+			t.Errorf("%s: got %d %s", token, out.Code, out.Body)
 		}
 		w.wantOne(t, "unavailable")
 	}
 }
 
-// TestTheTimeOfAReview is some seconds where nothing is said; what was decided counts,
-// also where it took all of the time.
-func TestTheTimeOfAReview(t *testing.T) {
+// TestReviewTimeout: a review ends after a default time, or the time of the request. A decision
+// counts even if it took all of the time.
+func TestReviewTimeout(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for name, c := range map[string]struct {
 		timeout time.Duration
@@ -169,14 +169,14 @@ func TestTheTimeOfAReview(t *testing.T) {
 			}),
 			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: c.timeout,
 		}).Serve)
-		w := &world{handler: e}
+		w := &fixture{handler: e}
 		if out := w.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
-			t.Errorf("%s: %d %s", name, out.Code, out.Body)
+			t.Errorf("%s: got %d %s", name, out.Code, out.Body)
 		}
 	}
 }
 
-func TestNoReview(t *testing.T) {
+func TestInvalidReviews(t *testing.T) {
 	tests := []struct {
 		name, body, media string
 		code              int
@@ -197,23 +197,23 @@ func TestNoReview(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld()
+			w := newFixture()
 			out := w.post(tt.body, tt.media)
 			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
-				t.Errorf("%d %s", out.Code, out.Body)
+				t.Errorf("got %d %s", out.Code, out.Body)
 			}
 			w.wantOne(t, "invalid")
 		})
 	}
 	out := httptest.NewRecorder()
-	newWorld().handler.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
+	newFixture().handler.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
 	if out.Code != http.StatusMethodNotAllowed || out.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: %d", out.Code)
+		t.Errorf("GET: got %d", out.Code)
 	}
 }
 
-// wantOne checks that one review was counted, with a result.
-func (w *world) wantOne(t *testing.T, result string) {
+// wantOne checks that one review was counted, with the given result.
+func (w *fixture) wantOne(t *testing.T, result string) {
 	t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
@@ -225,15 +225,15 @@ func (w *world) wantOne(t *testing.T, result string) {
 			want = 1
 		}
 		if n := m.GetHistogram().GetSampleCount(); n != want {
-			t.Errorf("%d reviews with result %q, want %d", n, m.GetLabel()[0].GetValue(), want)
+			t.Errorf("got %d reviews with result %q, want %d", n, m.GetLabel()[0].GetValue(), want)
 		}
 	}
 }
 
-func (w *world) wantSecret(t *testing.T, token string) {
+func (w *fixture) wantSecret(t *testing.T, token string) {
 	t.Helper()
 	if strings.Contains(w.logs.String(), token) && token != "bad" {
-		t.Errorf("the token is in the log: %s", w.logs.String())
+		t.Errorf("got the token in the log: %s", w.logs.String())
 	}
 }
 
@@ -241,14 +241,14 @@ func FuzzReview(f *testing.F) {
 	f.Add(body(v1, "good", "a"))
 	f.Add(body(v1beta1, "bad"))
 	f.Add(`{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":{}}}`)
-	w := newWorld()
+	w := newFixture()
 	f.Fuzz(func(t *testing.T, text string) {
 		out := w.post(text, "application/json")
 		if out.Code != http.StatusOK && out.Code != http.StatusBadRequest && out.Code != http.StatusServiceUnavailable {
-			t.Errorf("%d %s", out.Code, out.Body)
+			t.Errorf("got %d %s", out.Code, out.Body)
 		}
 		if !json.Valid(out.Body.Bytes()) {
-			t.Errorf("the answer is no JSON: %s", out.Body)
+			t.Errorf("got invalid JSON: %s", out.Body)
 		}
 	})
 }

@@ -31,7 +31,7 @@ import (
 	"binnacle/services/authz-webhook/internal/apitest"
 )
 
-// clients makes a CA and certificates for names.
+// clients returns a CA and client certificates for names.
 func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -54,20 +54,20 @@ func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Cer
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(root)}), certs
 }
 
-type world struct {
+type fixture struct {
 	t     *testing.T
 	api   *apitest.Server
 	url   string
 	certs map[string]tls.Certificate
 }
 
-func start(t *testing.T, change func(*Options)) *world {
+func start(t *testing.T, change func(*Options)) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	ca, certs := clients(t, "apiserver", "other")
 	_, strangers := clients(t, "apiserver")
 	certs["stranger"] = strangers["apiserver"]
-	w := &world{t: t, api: apitest.New(), certs: certs}
+	w := &fixture{t: t, api: apitest.New(), certs: certs}
 	t.Cleanup(w.api.Close)
 	caFile := filepath.Join(dir, "ca.crt")
 	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
@@ -96,15 +96,15 @@ func start(t *testing.T, change func(*Options)) *world {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("the service ended with %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 	w.url = "https://" + s.Server.Addr().String()
 	return w
 }
 
-// send asks as a client; the second result is the body.
-func (w *world) send(client, method, path, body string) (*http.Response, string) {
+// send sends a request of a client and returns the response and its body.
+func (w *fixture) send(client, method, path, body string) (*http.Response, string) {
 	w.t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
 	if c, ok := w.certs[client]; ok {
@@ -129,14 +129,14 @@ func (w *world) send(client, method, path, body string) (*http.Response, string)
 	return resp, string(b)
 }
 
-func (w *world) eventually(what string, check func() bool) {
+func (w *fixture) eventually(what string, check func() bool) {
 	w.t.Helper()
 	deadline, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for !check() {
 		select {
 		case <-deadline:
-			w.t.Fatalf("not %s in time", what)
+			w.t.Fatalf("timed out: %s", what)
 		case <-tick.C:
 		}
 	}
@@ -144,7 +144,7 @@ func (w *world) eventually(what string, check func() bool) {
 
 const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
 
-func TestTheService(t *testing.T) {
+func TestService(t *testing.T) {
 	w := start(t, func(o *Options) {
 		o.Clients.Names = []string{"apiserver"}
 	})
@@ -157,21 +157,21 @@ func TestTheService(t *testing.T) {
 		w.eventually("allowed", func() bool {
 			r, body := w.send("apiserver", "POST", path, asks)
 			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
-				t.Fatalf("%s: %d %v %s", path, r.StatusCode, err, body)
+				t.Fatalf("%s: got %d %v %s", path, r.StatusCode, err, body)
 			}
 			return strings.Contains(body, `"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
 		})
 		for _, client := range []string{"", "other", "stranger"} {
 			if r, body := w.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
-				t.Errorf("client %q: %d %s", client, r.StatusCode, body)
+				t.Errorf("client %q: got %d %s", client, r.StatusCode, body)
 			}
 		}
 		if r, _ := w.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
-			t.Errorf("GET: %d", r.StatusCode)
+			t.Errorf("GET: got %d", r.StatusCode)
 		}
 	}
 	if r, body := w.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body, `authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
-		t.Errorf("metrics: %d", r.StatusCode)
+		t.Errorf("metrics: got %d", r.StatusCode)
 	}
 }
 
@@ -182,15 +182,15 @@ func TestABACAlone(t *testing.T) {
 	}
 	w := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
 	if r, body := w.send("", "POST", "/", asks); r.StatusCode != 401 {
-		t.Errorf("without a certificate: %d %s", r.StatusCode, body)
+		t.Errorf("without a certificate: got %d %s", r.StatusCode, body)
 	}
 	r, body := w.send("other", "POST", "/", asks)
 	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
-		t.Errorf("%d %v %s", r.StatusCode, r.Header, body)
+		t.Errorf("got %d %v %s", r.StatusCode, r.Header, body)
 	}
 }
 
-// TestFeatureGates: a gate decides, others of a cluster are taken, and all are told.
+// TestFeatureGates: a gate is effective, other gates of a cluster are accepted, and the metrics list all.
 func TestFeatureGates(t *testing.T) {
 	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
 	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
@@ -212,7 +212,7 @@ func TestFeatureGates(t *testing.T) {
 			w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
 			for selector, want := range map[string]bool{"": c.all, mine: c.mine} {
 				if r, body := w.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 || strings.Contains(body, `"allowed":true`) != want {
-					t.Errorf("selected by %q: %d %s, want %v", selector, r.StatusCode, body, want)
+					t.Errorf("selected by %q: got %d %s, want %v", selector, r.StatusCode, body, want)
 				}
 			}
 			value := 1
@@ -220,13 +220,13 @@ func TestFeatureGates(t *testing.T) {
 				value = 0
 			}
 			if _, body := w.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
-				t.Error("the gate is not told")
+				t.Error("got another value of the gate in the metrics")
 			}
 		})
 	}
 }
 
-func TestBrokenOptions(t *testing.T) {
+func TestInvalidOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"must name at least one mode": func(o *Options) { o.Modes = nil },
 		`"Webhook" is not one of`:     func(o *Options) { o.Modes = []string{"Webhook"} },
@@ -242,7 +242,7 @@ func TestBrokenOptions(t *testing.T) {
 			text += err.Error() + "\n"
 		}
 		if !strings.Contains(text, want) {
-			t.Errorf("%q, want %s", text, want)
+			t.Errorf("got %q, want %s", text, want)
 		}
 	}
 }

@@ -88,9 +88,9 @@ func (f *follow) run(ctx context.Context) error {
 			continue
 		}
 		if errors.Is(err, errLost) {
-			f.log.Info("listing anew", "resource", f.resource, "reason", err)
+			f.log.Info("relisting", "resource", f.resource, "reason", err)
 		} else {
-			f.log.Warn("following at the API server", "resource", f.resource, "error", err)
+			f.log.Warn("list or watch failed", "resource", f.resource, "error", err)
 		}
 		if time.Since(begun) > lastPause { // it worked for a while
 			pause = firstPause
@@ -122,7 +122,7 @@ func (f *follow) list(ctx context.Context) (string, error) {
 func (f *follow) rest(ctx context.Context) error {
 	f.into.replace(nil, "")
 	if !f.synced.Swap(true) {
-		f.log.Info("not served, so nothing hangs on it", "resource", f.resource)
+		f.log.Info("resource not served; skipping", "resource", f.resource)
 	}
 	select {
 	case <-time.After(absentPause):

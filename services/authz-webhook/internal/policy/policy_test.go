@@ -39,13 +39,13 @@ func pod() *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}}
 }
 
-type world struct {
+type fixture struct {
 	*policy.Policy
 	t      *testing.T
 	server *apitest.Server
 }
 
-func newWorld(t *testing.T, off ...string) *world {
+func newFixture(t *testing.T, off ...string) *fixture {
 	t.Helper()
 	s := apitest.New()
 	s.SetOff(off...)
@@ -55,7 +55,7 @@ func newWorld(t *testing.T, off ...string) *world {
 		t.Fatal(err)
 	}
 	if p.Check(nil) == nil {
-		t.Error("synced before it ran")
+		t.Error("got synced before the start")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -63,14 +63,14 @@ func newWorld(t *testing.T, off ...string) *world {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("run: %v", err)
+			t.Errorf("Run: %v", err)
 		}
 		s.Close()
 	})
-	return &world{p, t, s}
+	return &fixture{p, t, s}
 }
 
-func (w *world) eventually(what string, check func() bool) {
+func (w *fixture) eventually(what string, check func() bool) {
 	w.t.Helper()
 	deadline := time.After(20 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -78,13 +78,13 @@ func (w *world) eventually(what string, check func() bool) {
 	for !check() {
 		select {
 		case <-deadline:
-			w.t.Fatalf("not %s in time", what)
+			w.t.Fatalf("timed out: %s", what)
 		case <-tick.C:
 		}
 	}
 }
 
-func (w *world) allowed() bool {
+func (w *fixture) allowed() bool {
 	d, _, err := w.Engine.Authorize(w.t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: "alice"}, Verb: "get", Resource: true, Namespace: "a", ResourceName: "pods",
 	})
@@ -92,10 +92,10 @@ func (w *world) allowed() bool {
 }
 
 func TestFollowing(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.eventually("synced", func() bool { return w.Check(nil) == nil })
 	if w.allowed() {
-		t.Error("allowed by nothing")
+		t.Error("got allowed without a role")
 	}
 	w.server.Put("clusterroles", reader())
 	at := w.server.Put("rolebindings", bound())
@@ -103,11 +103,11 @@ func TestFollowing(t *testing.T) {
 	w.eventually("allowed", w.allowed)
 	w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
 	if p := w.Engine.Snapshot().Position(); p[2] != at {
-		t.Errorf("position %s, want rolebindings at %d", p, at)
+		t.Errorf("got got position %s, want rolebindings at %d", p, at)
 	}
 	mark := w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
 	w.eventually("at the bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
-	// A revision that nobody can count to is none.
+	// A revision that exceeds 64 bits is ignored.
 	w.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
 	mark = w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
 	w.eventually("at the next bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
@@ -116,12 +116,12 @@ func TestFollowing(t *testing.T) {
 	w.eventually("refused", func() bool { return !w.allowed() })
 	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
 	if p := w.Engine.Snapshot().Position(); p[2] != gone {
-		t.Errorf("position %s, want rolebindings at the deletion %d", p, gone)
+		t.Errorf("got got position %s, want rolebindings at the deletion %d", p, gone)
 	}
 }
 
-func TestWatchesThatEndGoOnFromTheirPlace(t *testing.T) {
-	w := newWorld(t)
+func TestWatchesResume(t *testing.T) {
+	w := newFixture(t)
 	w.server.Put("clusterroles", reader())
 	w.eventually("synced", func() bool { return w.Check(nil) == nil })
 	for range 3 {
@@ -133,13 +133,13 @@ func TestWatchesThatEndGoOnFromTheirPlace(t *testing.T) {
 		w.eventually("refused", func() bool { return !w.allowed() })
 	}
 	if n := w.server.Lists("rolebindings"); n != 1 {
-		t.Errorf("listed %d times", n)
+		t.Errorf("got %d lists", n)
 	}
 }
 
-func TestALostPlaceIsListedAnew(t *testing.T) {
+func TestExpiredRevisionIsListedAgain(t *testing.T) {
 	for _, reason := range []string{"Expired", "Gone"} {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.server.SetLate(reason)
 		w.server.Put("clusterroles", reader())
 		w.server.Put("rolebindings", bound())
@@ -152,20 +152,20 @@ func TestALostPlaceIsListedAnew(t *testing.T) {
 		w.eventually("refused", func() bool { return !w.allowed() })
 		w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
 		if n := w.server.Lists("rolebindings"); n != 2 {
-			t.Errorf("%s: listed %d times", reason, n)
+			t.Errorf("%s: got %d lists", reason, n)
 		}
 	}
 }
 
-// A store that is restored below the server is behind the place that was followed to, or
-// past it by the time that the server is there again.
-func TestAStoreThatWentBackIsListedAnew(t *testing.T) {
-	for name, restore := range map[string]func(*world){
-		"behind": func(w *world) {
+// TestRestoredStoreIsListedAgain: after a restore of the store, its revision is below the last one,
+// or already past it when the server is available again.
+func TestRestoredStoreIsListedAgain(t *testing.T) {
+	for name, restore := range map[string]func(*fixture){
+		"behind": func(w *fixture) {
 			w.server.GoBack(5)
 			w.server.Cut(false)
 		},
-		"past": func(w *world) {
+		"past": func(w *fixture) {
 			w.server.SetGone(true)
 			w.server.Cut(false)
 			w.eventually("noticed", func() bool { return w.server.TurnedAway() >= 2*8 }) // by each resource
@@ -173,7 +173,7 @@ func TestAStoreThatWentBackIsListedAnew(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.server.Put("clusterroles", reader())
 			w.server.Put("rolebindings", bound())
 			w.server.Put("pods", pod())
@@ -190,9 +190,9 @@ func TestAStoreThatWentBackIsListedAnew(t *testing.T) {
 	}
 }
 
-// TestListsOfManyPages are taken whole, or not at all.
-func TestListsOfManyPages(t *testing.T) {
-	w := newWorld(t)
+// TestPaginatedLists: a list is applied only when all pages were read.
+func TestPaginatedLists(t *testing.T) {
+	w := newFixture(t)
 	w.eventually("synced", func() bool { return w.Check(nil) == nil })
 	w.server.SetPage(1)
 	for _, name := range []string{"a", "b", "c"} {
@@ -208,7 +208,7 @@ func TestListsOfManyPages(t *testing.T) {
 	w.eventually("gone", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "b") })
 	for _, name := range []string{"a", "c"} {
 		if !w.Graph.Belongs("n1", node.Pod, "a", name) {
-			t.Errorf("%s is on another page, and lost", name)
+			t.Errorf("%s is missing, it is on another page", name)
 		}
 	}
 }
@@ -219,13 +219,13 @@ func TestNoAddress(t *testing.T) {
 	}
 }
 
-// TestSlicesOfEitherVersion: resource slices are followed in the version that is
-// served; where none is, nothing waits for them.
-func TestSlicesOfEitherVersion(t *testing.T) {
+// TestResourceSliceVersions: resource slices are followed in the served version. Without one,
+// nothing waits for them.
+func TestResourceSliceVersions(t *testing.T) {
 	n1 := "n1"
 	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}}
 	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}}
-	forbidden := newWorld(t)
+	forbidden := newFixture(t)
 	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
 	forbidden.server.Put("resourceslices", newer)
 	forbidden.eventually("of its node", func() bool { return forbidden.Graph.Belongs(n1, node.Slice, "", "s") })
@@ -236,7 +236,7 @@ func TestSlicesOfEitherVersion(t *testing.T) {
 		off   []string
 		slice apitest.Object
 	}{{nil, newer}, {[]string{"v1beta2"}, older}, {[]string{"v1beta1", "v1beta2"}, nil}} {
-		w := newWorld(t, c.off...)
+		w := newFixture(t, c.off...)
 		w.eventually("synced", func() bool { return w.Check(nil) == nil })
 		if c.slice == nil {
 			continue

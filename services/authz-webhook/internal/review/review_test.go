@@ -22,10 +22,10 @@ import (
 	"binnacle/services/authz-webhook/internal/review"
 )
 
-// says decides by the verb: what it is asked is its reason.
-type says struct{}
+// byVerb is an authorizer that decides by the verb. Its reason shows the attributes.
+type byVerb struct{}
 
-func (says) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (byVerb) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", a.User.Name, a.User.Groups, a.Namespace, a.Group, a.Version, a.ResourceName, a.Subresource, a.Name, a.Path, a.FieldSelector, a.User.Extra)
 	switch a.Verb {
 	case "get":
@@ -40,7 +40,7 @@ func (says) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.D
 
 func handler(ready error) http.Handler {
 	h := review.New(review.Config{
-		Authorizer: says{}, Position: func() rbac.Position { return rbac.Position{1, 2, 3, 4} }, Nodes: true, Ready: func() error { return ready },
+		Authorizer: byVerb{}, Position: func() rbac.Position { return rbac.Position{1, 2, 3, 4} }, Nodes: true, Ready: func() error { return ready },
 		Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	})
 	gin.SetMode(gin.ReleaseMode)
@@ -74,38 +74,38 @@ func TestReviews(t *testing.T) {
 				Status           json.RawMessage
 			}
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" || string(got.Status) != want {
-				t.Errorf("%s %s: %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
+				t.Errorf("%s %s: got %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
 			}
 			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
-				t.Errorf("position %q", h)
+				t.Errorf("got got position %q", h)
 			}
 			if w.Header().Get("Cache-Control") != "" {
-				t.Error("a decision by roles alone is not to be kept")
+				t.Error("got an uncacheable decision by roles alone")
 			}
 		}
 	}
 	w := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
 	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "system:node:n [system:nodes] ///// /x") {
-		t.Errorf("of a node: %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("node: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
-// TestOfGroupsAlone, and of a node where no node authorizer is asked.
-func TestOfGroupsAlone(t *testing.T) {
+// TestGroupsOnly covers users without a name, and nodes without the node authorizer.
+func TestGroupsOnly(t *testing.T) {
 	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
 	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
-		t.Errorf("%d %s", w.Code, w.Body)
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	e := gin.New()
 	e.POST("/", review.New(review.Config{
-		Authorizer: says{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+		Authorizer: byVerb{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
 	}).Serve)
 	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`), "application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestInvalidReviews(t *testing.T) {
 	spec := func(s string) string {
 		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`
 	}
@@ -129,17 +129,17 @@ func TestRefusals(t *testing.T) {
 	} {
 		w := post(handler(nil), c.body, c.media)
 		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
-			t.Errorf("%.80s: %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
+			t.Errorf("%.80s: got %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
 		}
 	}
 	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "roles are not listed yet") {
-		t.Errorf("before it is ready: %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("not ready: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	r := httptest.NewRecorder()
 	handler(nil).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/", nil))
 	if r.Code != 405 || r.Header().Get("Allow") != "POST" {
-		t.Errorf("GET: %d", r.Code)
+		t.Errorf("GET: got %d", r.Code)
 	}
 }
 
@@ -156,13 +156,13 @@ func FuzzDecode(f *testing.F) {
 		}
 		again := a.Spec()
 		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes, again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name || len(b.FieldSelector) > len(a.FieldSelector) {
-			t.Errorf("%s: %+v, then %+v", body, a, b)
+			t.Errorf("%s: got %+v, then %+v", body, a, b)
 		}
 	})
 }
 
-// BenchmarkReview is what a review costs beside the connection, at growing
-// numbers of role bindings.
+// BenchmarkReview measures a review without the connection, with different numbers of role
+// bindings.
 func BenchmarkReview(b *testing.B) {
 	gin.SetMode(gin.ReleaseMode)
 	for _, n := range []int{10, 1000, 10000} {

@@ -23,7 +23,7 @@ import (
 
 const tokenSecret = "0123456789abcdef"
 
-// secret of a token; fields are pairs of key and value.
+// secret returns the secret of a token. fields are pairs of key and value.
 func secret(id string, fields ...string) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)},
@@ -46,16 +46,16 @@ func configMap(data map[string]string) *corev1.ConfigMap {
 
 func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
-// bed runs a controller in a bubble whose time is the test's.
-type bed struct {
+// fixture runs a controller in a synctest bubble.
+type fixture struct {
 	t      *testing.T
 	client *fake.Clientset
 	c      *controller.Controller
 }
 
-func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object) *bed {
+func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object) *fixture {
 	t.Helper()
-	b := &bed{t: t, client: fake.NewClientset(objects...)}
+	b := &fixture{t: t, client: fake.NewClientset(objects...)}
 	if prepare != nil {
 		prepare(b.client)
 	}
@@ -66,22 +66,22 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
-	b.after(time.Second) // more than client-go's informers wait before they look
+	b.after(time.Second) // longer than the sync interval of client-go's informers
 	return b
 }
 
-// after lets time pass.
-func (b *bed) after(d time.Duration) {
-	time.Sleep(d) // the bubble's time
+// after advances the time of the bubble.
+func (b *fixture) after(d time.Duration) {
+	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
-// signed holds the map against what it ought to be: the kubeconfig signed by
-// the tokens, and the rest.
-func (b *bed) signed(kubeconfig string, rest map[string]string, ids ...string) {
+// signed compares the config map with the expected one: the kubeconfig signed by the tokens, and
+// other data.
+func (b *fixture) signed(kubeconfig string, rest map[string]string, ids ...string) {
 	b.t.Helper()
 	want := map[string]string{clusterinfo.KeyKubeconfig: kubeconfig}
 	maps.Copy(want, rest)
@@ -93,11 +93,11 @@ func (b *bed) signed(kubeconfig string, rest map[string]string, ids ...string) {
 		b.t.Fatal(err)
 	}
 	if got := obj.(*corev1.ConfigMap).Data; !maps.Equal(got, want) {
-		b.t.Errorf("data %v, want %v", got, want)
+		b.t.Errorf("got data %v, want %v", got, want)
 	}
 }
 
-func (b *bed) patches() int {
+func (b *fixture) patches() int {
 	n := 0
 	for _, a := range b.client.Actions() {
 		if a.GetVerb() == "patch" {
@@ -107,7 +107,7 @@ func (b *bed) patches() int {
 	return n
 }
 
-func TestWhichTokensSign(t *testing.T) {
+func TestSigningTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deleted := secret("delete")
 		deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
@@ -122,18 +122,18 @@ func TestWhichTokensSign(t *testing.T) {
 			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
 		b.signed("k", rest, "valid0", "valid1")
 		if n := b.patches(); n != 1 {
-			t.Errorf("%d patches", n)
+			t.Errorf("got %d patches", n)
 		}
 		b.after(59 * time.Minute)
 		if n := b.patches(); n != 1 {
-			t.Errorf("%d patches although nothing has changed", n)
+			t.Errorf("got %d patches without a change", n)
 		}
 		b.after(time.Minute)
 		b.signed("k", rest, "valid0")
 	})
 }
 
-func TestChangesAreFollowed(t *testing.T) {
+func TestChangesUpdateSignatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, secret("aaaaaa"))
 		must := func(_ any, err error) {
@@ -145,7 +145,7 @@ func TestChangesAreFollowed(t *testing.T) {
 		}
 		secrets, infos := b.client.CoreV1().Secrets(bootstraptoken.Namespace), b.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
 		if b.c.Check(nil) != nil || b.patches() != 0 {
-			t.Errorf("without a map: %v, %d patches", b.c.Check(nil), b.patches())
+			t.Errorf("without a config map: got %v, %d patches", b.c.Check(nil), b.patches())
 		}
 		must(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
 		b.signed("k", nil, "aaaaaa")
@@ -160,7 +160,7 @@ func TestChangesAreFollowed(t *testing.T) {
 	})
 }
 
-func TestAPatchIsConditionalAndTriedAgain(t *testing.T) {
+func TestPatchIsConditionalAndRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")), errors.New("connection refused")}
 		var sent []string
@@ -177,7 +177,7 @@ func TestAPatchIsConditionalAndTriedAgain(t *testing.T) {
 		b.signed("k", nil)
 		want := `{"data":{"jws-kubeconfig-nobody":null},"metadata":{"resourceVersion":"7"}}`
 		if len(sent) != 3 || sent[0] != want || sent[2] != want {
-			t.Errorf("patches %q, want three times %q", sent, want)
+			t.Errorf("got patches %q, want three times %q", sent, want)
 		}
 	})
 }

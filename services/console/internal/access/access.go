@@ -30,67 +30,67 @@ import (
 )
 
 const (
-	keptAnswers = 256
-	keptFor     = 10 * time.Second
-	// patience bounds the reviews of one request.
-	patience = 10 * time.Second
-	// atOnce bounds the concurrent requests with reviews of known callers, who were admitted before
-	// or present a certificate, and separately those of other callers. atOnceFrom bounds the latter
-	// per address.
-	atOnce     = 16
-	atOnceFrom = 4
+	maxDecisions = 256
+	decisionTTL  = 10 * time.Second
+	// reviewTimeout bounds the reviews of one request.
+	reviewTimeout = 10 * time.Second
+	// maxConcurrent bounds the concurrent requests with reviews of known callers, which were admitted
+	// before or present a certificate, and separately those of other callers. maxUnknownPerAddress
+	// bounds the latter per address.
+	maxConcurrent        = 16
+	maxUnknownPerAddress = 4
 	// path is the path that a caller must be allowed to get.
 	path     = "/metrics"
 	maxToken = 64 << 10
 )
 
-// Door authorizes requests.
-type Door struct {
+// Authorizer authorizes requests.
+type Authorizer struct {
 	api    kubernetes.Interface
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
 	// Callers with unknown credentials can delay only each other.
-	known, strangers *places
+	known, unknown *slots
 
 	mu sync.Mutex // a leaf lock
-	// lookers caches admitted callers, also after their result has expired, and refused the
-	// rejected ones. However many are rejected, admitted callers are remembered.
-	lookers, refused *simplelru.LRU[key, answer]
+	// admitted caches admitted callers, also after their result has expired, and rejected the
+	// rejected ones. However many are rejected, admitted callers are cached.
+	admitted, rejected *simplelru.LRU[key, decision]
 }
 
 // key is a digest of a caller's credentials.
 type key [sha256.Size]byte
 
-type answer struct {
+type decision struct {
 	refusal *reviews.Refusal
 	until   time.Time
 }
 
-// NewDoor returns a Door. verify is called with each request and returns the options to verify
-// client certificates; false means that none is accepted.
-func NewDoor(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Door, error) {
-	d := &Door{api: client, verify: verify, now: time.Now, known: newPlaces(atOnce, atOnce), strangers: newPlaces(atOnce, atOnceFrom)}
-	for _, kept := range []**simplelru.LRU[key, answer]{&d.lookers, &d.refused} {
+// NewAuthorizer returns an Authorizer. verify is called with each request and returns the options to
+// verify client certificates; false means that none is accepted.
+func NewAuthorizer(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
+	d := &Authorizer{api: client, verify: verify, now: time.Now, known: newSlots(maxConcurrent, maxConcurrent), unknown: newSlots(maxConcurrent, maxUnknownPerAddress)}
+	for _, kept := range []**simplelru.LRU[key, decision]{&d.admitted, &d.rejected} {
 		var err error
-		if *kept, err = simplelru.NewLRU[key, answer](keptAnswers, nil); err != nil {
-			return nil, fmt.Errorf("answers: %w", err)
+		if *kept, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
+			return nil, fmt.Errorf("cache of decisions: %w", err)
 		}
 	}
 	return d, nil
 }
 
-// refuse returns a rejection.
-func refuse(code int, reason metav1.StatusReason, message string) *reviews.Refusal {
+// reject returns a rejection.
+func reject(code int, reason metav1.StatusReason, message string) *reviews.Refusal {
 	return &reviews.Refusal{Code: code, Reason: reason, Message: message}
 }
 
 // unauthorized returns the rejection of an unauthenticated caller.
 func unauthorized(message string) *reviews.Refusal {
-	return refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
+	return reject(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
 }
 
 // Check returns why a caller is rejected, or nil.
-func (d *Door) Check(r *http.Request) *reviews.Refusal {
+func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	token, isToken := bearer(r)
 	var leaf *x509.Certificate
 	switch {
@@ -100,33 +100,33 @@ func (d *Door) Check(r *http.Request) *reviews.Refusal {
 	default:
 		var err error
 		if leaf, err = d.certificate(r); err != nil {
-			return unauthorized("a bearer token or a client certificate is needed: " + err.Error())
+			return unauthorized(err.Error())
 		}
 	}
 	k := keyOf(token, leaf)
-	refusal, ok, looked := d.remembered(k)
+	refusal, ok, wasAdmitted := d.cached(k)
 	if ok {
 		return refusal
 	}
-	places := d.strangers
-	if looked || leaf != nil {
-		places = d.known
+	slots := d.unknown
+	if wasAdmitted || leaf != nil {
+		slots = d.known
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	leave, err := places.enter(ctx, addressOf(r))
+	release, err := slots.acquire(ctx, addressOf(r))
 	if err != nil {
 		return unavailable(err)
 	}
-	defer leave()
+	defer release()
 	user := userOf(leaf)
 	if leaf == nil {
 		var refusal *reviews.Refusal
 		if user, refusal = d.review(ctx, token); refusal != nil {
-			return d.remember(k, refusal)
+			return d.cache(k, refusal)
 		}
 	}
-	return d.remember(k, d.authorize(ctx, user))
+	return d.cache(k, d.authorize(ctx, user))
 }
 
 // bearer returns the token of a request, and false if there is none.
@@ -139,10 +139,10 @@ func bearer(r *http.Request) (string, bool) {
 }
 
 // certificate returns the verified certificate of a caller.
-func (d *Door) certificate(r *http.Request) (*x509.Certificate, error) {
+func (d *Authorizer) certificate(r *http.Request) (*x509.Certificate, error) {
 	options, ok := d.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return nil, errors.New("there is neither")
+		return nil, errors.New("authentication required: bearer token or client certificate")
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	options.CurrentTime, options.Intermediates = d.now(), x509.NewCertPool()
@@ -153,7 +153,7 @@ func (d *Door) certificate(r *http.Request) (*x509.Certificate, error) {
 		return nil, errors.New("the client certificate is not valid")
 	}
 	if leaf.Subject.CommonName == "" {
-		return nil, errors.New("the client certificate names nobody")
+		return nil, errors.New("the client certificate has no common name")
 	}
 	return leaf, nil
 }
@@ -173,38 +173,38 @@ func keyOf(token string, leaf *x509.Certificate) key {
 	return sha256.Sum256([]byte("token " + token))
 }
 
-// remembered returns a valid cached result, and whether the caller was admitted before.
-func (d *Door) remembered(k key) (refusal *reviews.Refusal, ok, looked bool) {
+// cached returns a valid cached result, and whether the caller was admitted before.
+func (d *Authorizer) cached(k key) (refusal *reviews.Refusal, ok, wasAdmitted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a, looked := d.lookers.Get(k)
-	if !looked {
-		a, ok = d.refused.Get(k)
+	a, wasAdmitted := d.admitted.Get(k)
+	if !wasAdmitted {
+		a, ok = d.rejected.Get(k)
 	}
-	if ok = (ok || looked) && d.now().Before(a.until); !ok {
-		return nil, false, looked
+	if ok = (ok || wasAdmitted) && d.now().Before(a.until); !ok {
+		return nil, false, wasAdmitted
 	}
-	return a.refusal, true, looked
+	return a.refusal, true, wasAdmitted
 }
 
-// remember caches a definite result. It does not cache the unavailability of the API server.
-func (d *Door) remember(k key, refusal *reviews.Refusal) *reviews.Refusal {
+// cache caches a definite result. It does not cache the unavailability of the API server.
+func (d *Authorizer) cache(k key, refusal *reviews.Refusal) *reviews.Refusal {
 	if refusal != nil && refusal.Code == http.StatusServiceUnavailable {
 		return refusal
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	kept, other := d.lookers, d.refused
+	kept, other := d.admitted, d.rejected
 	if refusal != nil {
 		kept, other = other, kept
 	}
 	other.Remove(k)
-	kept.Add(k, answer{refusal, d.now().Add(keptFor)})
+	kept.Add(k, decision{refusal, d.now().Add(decisionTTL)})
 	return refusal
 }
 
 // review requests the user of a token.
-func (d *Door) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
+func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
 	got, err := d.api.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
@@ -216,7 +216,7 @@ func (d *Door) review(ctx context.Context, token string) (authenticationv1.UserI
 }
 
 // authorize requests whether a user may access the console.
-func (d *Door) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Refusal {
+func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Refusal {
 	spec := authorizationv1.SubjectAccessReviewSpec{
 		User: u.Username, UID: u.UID, Groups: u.Groups,
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
@@ -232,12 +232,12 @@ func (d *Door) authorize(ctx context.Context, u authenticationv1.UserInfo) *revi
 	case err != nil:
 		return unavailable(err)
 	case !got.Status.Allowed || got.Status.Denied:
-		return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, which is what looking here takes", u.Username, path))
+		return reject(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, as the console requires", u.Username, path))
 	}
 	return nil
 }
 
 // unavailable returns the rejection while the API server is unavailable.
 func unavailable(error) *reviews.Refusal {
-	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server does not say who may look here")
+	return reject(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server cannot authorize the request")
 }

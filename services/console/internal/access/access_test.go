@@ -60,8 +60,8 @@ func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name strin
 	}, a.cert)
 }
 
-// server is an API server that knows the tokens "ada", "bob" and "odd", and lets the
-// group "lookers" read metrics.
+// server is an API server that knows the tokens "ada", "bob" and "odd". The group "lookers" may
+// read metrics.
 type server struct {
 	*fake.Clientset
 	asked int
@@ -108,9 +108,9 @@ func ask(token string, certs ...*x509.Certificate) *http.Request {
 	return r
 }
 
-func door(t *testing.T, s *server, a *authority) *Door {
+func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	t.Helper()
-	d, err := NewDoor(s, func() (x509.VerifyOptions, bool) {
+	d, err := NewAuthorizer(s, func() (x509.VerifyOptions, bool) {
 		if a == nil {
 			return x509.VerifyOptions{}, false
 		}
@@ -124,7 +124,7 @@ func door(t *testing.T, s *server, a *authority) *Door {
 	return d
 }
 
-func TestWhoMayLook(t *testing.T) {
+func TestAccess(t *testing.T) {
 	const client = x509.ExtKeyUsageClientAuth
 	ours, other := newAuthority(t), newAuthority(t)
 	looker := ours.client(client, time.Hour, "eve", "lookers")
@@ -132,72 +132,72 @@ func TestWhoMayLook(t *testing.T) {
 	plain.TLS = nil
 	for what, c := range map[string]struct {
 		request *http.Request
-		want    int // 0: may look
+		want    int // status code; 0 if permitted
 		says    string
 	}{
 		"a token":                      {ask("Bearer ada"), 0, ""},
-		"a token in odd writing":       {ask("bearer  ada"), 0, ""},
+		"a token with unusual spacing": {ask("bearer  ada"), 0, ""},
 		"a token without permission":   {ask("Bearer bob"), 403, `User "bob" cannot get path "/metrics"`},
 		"an unknown token":             {ask("Bearer eve"), 401, "not valid"},
-		"a token of nobody":            {ask("Bearer odd"), 401, "not valid"},
+		"a token without user name":    {ask("Bearer odd"), 401, "not valid"},
 		"an empty token":               {ask("Bearer "), 401, "empty"},
-		"a token beyond measure":       {ask("Bearer " + strings.Repeat("x", maxToken+1)), 401, "too long"},
-		"a password":                   {ask("Basic YTpi"), 401, "neither"},
-		"nothing":                      {ask(""), 401, "neither"},
-		"no TLS":                       {plain, 401, "neither"},
+		"a token that is too long":     {ask("Bearer " + strings.Repeat("x", maxToken+1)), 401, "too long"},
+		"a password":                   {ask("Basic YTpi"), 401, "authentication required"},
+		"nothing":                      {ask(""), 401, "authentication required"},
+		"no TLS":                       {plain, 401, "authentication required"},
 		"a certificate":                {ask("", looker), 0, ""},
 		"one without permission":       {ask("", ours.client(client, time.Hour, "mallory", "others")), 403, "mallory"},
 		"one that is denied":           {ask("", ours.client(client, time.Hour, "mallory", "lookers", "denied")), 403, "mallory"},
 		"one of another authority":     {ask("", other.client(client, time.Hour, "eve", "lookers")), 401, "not valid"},
-		"one that has ended":           {ask("", ours.client(client, -time.Minute, "eve", "lookers")), 401, "not valid"},
+		"expired certificate":          {ask("", ours.client(client, -time.Minute, "eve", "lookers")), 401, "not valid"},
 		"one of a server":              {ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "lookers")), 401, "not valid"},
-		"one of nobody":                {ask("", ours.client(client, time.Hour, "", "lookers")), 401, "names nobody"},
+		"certificate without name":     {ask("", ours.client(client, time.Hour, "", "lookers")), 401, "no common name"},
 		"a bad token, a certificate":   {ask("Bearer eve", looker), 401, "not valid"},
 		"a token beside a certificate": {ask("Bearer bob", looker), 403, "bob"},
 	} {
-		d := door(t, newServer(), ours)
-		for range 2 { // the second answer may be a kept one
+		d := newAuthorizer(t, newServer(), ours)
+		for range 2 { // the second result may be cached
 			got := d.Check(c.request)
 			if got == nil && c.want == 0 {
 				continue
 			}
 			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: %+v, want %d %q", what, got, c.want, c.says)
+				t.Errorf("%s: got %+v, want %d %q", what, got, c.want, c.says)
 			}
 		}
 	}
-	if got := door(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
-		t.Errorf("a certificate that nothing verifies: %+v", got)
+	if got := newAuthorizer(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
+		t.Errorf("without a client CA: got %+v", got)
 	}
 }
 
-// TestAnswersAreKeptForAWhile, but not that nobody could say.
-func TestAnswersAreKeptForAWhile(t *testing.T) {
+// TestDecisionsAreCached: decisions are cached for a while, errors are not.
+func TestDecisionsAreCached(t *testing.T) {
 	s := newServer()
-	d := door(t, s, nil)
+	d := newAuthorizer(t, s, nil)
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	s.fails = true
 	for range 2 {
 		if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
-			t.Errorf("without an API server: %+v", got)
+			t.Errorf("without an API server: got %+v", got)
 		}
 	}
 	if s.asked != 2 {
-		t.Errorf("asked %d times", s.asked)
+		t.Errorf("got %d requests", s.asked)
 	}
 	s.fails, s.asked = false, 0
 	for range 3 {
 		if got := d.Check(ask("Bearer ada")); got != nil {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v", got)
 		}
 	}
-	if s.asked != 2 { // whose it is, and what that user may
-		t.Errorf("asked %d times", s.asked)
+	if s.asked != 2 { // a token review and an access review
+		t.Errorf("got %d requests", s.asked)
 	}
 	s.fails = true
-	now = now.Add(keptFor)
+	now = now.Add(decisionTTL)
 	if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
-		t.Errorf("what was kept counts for ever: %+v", got)
+		t.Errorf("expired cache entry: got %+v", got)
 	}
 }

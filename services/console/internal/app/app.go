@@ -45,9 +45,9 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	f := s.Set("console")
-	f.StringArrayVar(&o.Targets, "target", o.Targets, "a service to look at, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated")
-	f.DurationVar(&o.Interval, "interval", o.Interval, "how often replicas are asked while somebody looks")
-	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "how often replicas are asked while nobody looks")
+	f.StringArrayVar(&o.Targets, "target", o.Targets, "service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated")
+	f.DurationVar(&o.Interval, "interval", o.Interval, "scrape interval while clients view the page")
+	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "scrape interval otherwise")
 }
 
 // Complete implements options.Options.
@@ -102,7 +102,7 @@ func (o *Options) mount(s *chassis.Service) (*page.Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	door, err := access.NewDoor(client, s.Server.VerifyOptions)
+	authorizer, err := access.NewAuthorizer(client, s.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (o *Options) mount(s *chassis.Service) (*page.Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := page.New(page.Config{Check: door.Check, Scrape: scraper.Scrape, Interval: o.Interval, IdleInterval: o.IdleInterval})
+	p := page.New(page.Config{Check: authorizer.Check, Scrape: scraper.Scrape, Interval: o.Interval, IdleInterval: o.IdleInterval})
 	p.Mount(s.Engine)
 	return p, nil
 }

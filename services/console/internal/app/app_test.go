@@ -31,7 +31,7 @@ func TestOptions(t *testing.T) {
 			err = errors.Join(o.Validate()...)
 		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 	}
 }

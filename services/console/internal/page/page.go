@@ -107,7 +107,7 @@ func (p *Page) state(c *gin.Context) {
 	}
 	state, ok := p.history.State()
 	if !ok {
-		reviews.Refuse(c, reviews.Refusal{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "nothing has been looked at yet"})
+		reviews.Refuse(c, reviews.Refusal{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no replica has been scraped yet"})
 		return
 	}
 	c.JSON(http.StatusOK, state)

@@ -22,17 +22,17 @@ import (
 	"binnacle/services/console/internal/view"
 )
 
-// looks counts how often a suite of one replica is looked at.
-type looks struct {
+// scrapes counts the scrapes of a suite with one replica.
+type scrapes struct {
 	Page    *Page
 	handler http.Handler
 	n       atomic.Int64
 	refusal *reviews.Refusal
 }
 
-func newLooks(t *testing.T) *looks {
+func newScrapes(t *testing.T) *scrapes {
 	t.Helper()
-	l := &looks{}
+	l := &scrapes{}
 	l.Page = New(Config{
 		Check: func(*http.Request) *reviews.Refusal { return l.refusal },
 		Scrape: func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing) {
@@ -50,31 +50,31 @@ func newLooks(t *testing.T) *looks {
 	return l
 }
 
-func (l *looks) get(path string) *httptest.ResponseRecorder {
+func (l *scrapes) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	l.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w
 }
 
-func TestThePageHoldsNoData(t *testing.T) {
-	l := newLooks(t)
+func TestPageHasNoData(t *testing.T) {
+	l := newScrapes(t)
 	l.refusal = &reviews.Refusal{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "who are you?"}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
-			t.Errorf("%s: %d %v", path, w.Code, w.Header())
+			t.Errorf("%s: got %d %v", path, w.Code, w.Header())
 		}
 		protected(t, path, w.Header())
 	}
 	w := l.get("/state")
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "who are you?" || w.Header().Get("WWW-Authenticate") != "Bearer" {
-		t.Errorf("%d %v %s", w.Code, err, w.Body)
+		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
 	protected(t, "/state", w.Header())
 	for _, path := range []string{"/assets/index.html", "/index.html", "/../page.go", "/state/"} {
 		if w := l.get(path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 }
@@ -83,13 +83,13 @@ func protected(t *testing.T, path string, h http.Header) {
 	t.Helper()
 	policy := h.Get("Content-Security-Policy")
 	if !strings.HasPrefix(policy, "default-src 'none';") || strings.Contains(policy, "unsafe") || strings.Contains(policy, "http") || h.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%s: %v", path, h)
+		t.Errorf("%s: got %v", path, h)
 	}
 }
 
-// The page's policy lets in nothing that is written into it, and nothing from
-// elsewhere; what replicas say must not become markup.
-func TestThePageFitsItsPolicy(t *testing.T) {
+// TestPageFitsItsPolicy: the content security policy rejects inline content and other origins.
+// Texts of replicas must not become markup.
+func TestPageFitsItsPolicy(t *testing.T) {
 	err := fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -97,7 +97,7 @@ func TestThePageFitsItsPolicy(t *testing.T) {
 		text, err := assets.ReadFile(path)
 		for _, bad := range []string{`https?://`, `innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function`, `\son[a-z]+=`, `<script>`, `<style>`, `\sstyle=`, `localStorage|sessionStorage|document\.cookie`} {
 			if found := regexp.MustCompile(bad).Find(text); found != nil {
-				t.Errorf("%s has %q", path, found)
+				t.Errorf("%s: got %q", path, found)
 			}
 		}
 		return err
@@ -107,28 +107,29 @@ func TestThePageFitsItsPolicy(t *testing.T) {
 	}
 }
 
-func TestTheState(t *testing.T) {
-	l := newLooks(t)
+func TestState(t *testing.T) {
+	l := newScrapes(t)
 	if w := l.get("/state"); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("before anything was looked at: %d", w.Code)
+		t.Errorf("before the first scrape: got %d", w.Code)
 	}
 	l.Page.history.Add(time.Now(), map[scrape.Replica]*scrape.Sample{{Service: "apiserver", Address: "a:1"}: {At: time.Now(), Ready: true}}, nil)
 	w := l.get("/state")
 	var s view.State
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("%d %v %s", w.Code, err, w.Body)
+		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
 	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
-			t.Errorf("no %s in %s", list, w.Body)
+			t.Errorf("got no %s in %s", list, w.Body)
 		}
 	}
 }
 
-// It looks often while somebody asks, and seldom else.
-func TestItLooksOftenWhileSomebodyAsks(t *testing.T) {
+// TestScrapesAreFrequentWhileViewed: the interval is short while clients view the page, and long
+// otherwise.
+func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLooks(t)
+		l := newScrapes(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.Page.Run(ctx) }()
@@ -140,24 +141,24 @@ func TestItLooksOftenWhileSomebodyAsks(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := l.n.Load(); n != 1 {
-			t.Errorf("at the start: %d looks", n)
+			t.Errorf("at the start: got %d scrapes", n)
 		}
 		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a minute in which nobody asks: %d looks", n)
+			t.Errorf("in a minute without clients: got %d scrapes", n)
 		}
 		n := int64(0)
-		for range 60 { // two who ask every two seconds, more or less
+		for range 60 { // two clients that poll about every two seconds
 			l.get("/state")
 			n += looked(500 * time.Millisecond)
 			l.get("/state")
 			n += looked(500 * time.Millisecond)
 		}
 		if n < 29 || n > 31 {
-			t.Errorf("in a minute in which somebody asks: %d looks", n)
+			t.Errorf("in a minute with clients: got %d scrapes", n)
 		}
-		looked(time.Minute) // after a while it knows that nobody asks any more
+		looked(time.Minute) // until the page counts as unused
 		if n := looked(time.Minute); n != 4 {
-			t.Errorf("in a minute after that: %d looks", n)
+			t.Errorf("in a later minute without clients: got %d scrapes", n)
 		}
 		cancel()
 		if err := <-ended; err != nil {

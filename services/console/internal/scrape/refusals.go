@@ -26,7 +26,7 @@ func refusals() []refusalFamily {
 			return "policy " + l["policy"] + " by " + l["policy_binding"], l["enforcement_action"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), l["enforcement_action"] == "deny"
 		}},
 		{"apiserver_audit_requests_rejected_total", func(map[string]string) (string, string, bool) {
-			return "audit", "the request could not be told to the audit log", true
+			return "audit", "the request could not be audited", true
 		}},
 		{"binnacle_stalled_clients_total", func(l map[string]string) (string, string, bool) {
 			return "a client that stalls", "cut: " + l["part"], true

@@ -23,12 +23,12 @@ func TestTargets(t *testing.T) {
 		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
 	} {
 		if got, err := ParseTarget(text); (err == nil) != ok {
-			t.Errorf("%q: %+v %v", text, got, err)
+			t.Errorf("%q: got %+v %v", text, got, err)
 		}
 	}
 }
 
-func TestEachAddressIsAReplica(t *testing.T) {
+func TestEachAddressIsOneReplica(t *testing.T) {
 	many := make([]netip.Addr, 0, 100)
 	for i := range 100 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
@@ -49,11 +49,11 @@ func TestEachAddressIsAReplica(t *testing.T) {
 			text = err.Error()
 		}
 		if text != want {
-			t.Errorf("%s: %q, want %q", host, text, want)
+			t.Errorf("%s: got %q, want %q", host, text, want)
 		}
 	}
 	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
-		t.Errorf("%d replicas", len(got))
+		t.Errorf("got %d replicas", len(got))
 	}
 }
 
@@ -90,42 +90,42 @@ authentication_attempts{result="success"} 8
 process_start_time_seconds 1.7e+09
 `
 
-func TestWhatMetricsSay(t *testing.T) {
+func TestSamples(t *testing.T) {
 	var s Sample
 	if err := s.read(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
 	}
 	if s.Requests[Request{"LIST", "200"}] != 10 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v", s)
 	}
 	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].Ends.Equal(time.Unix(1.8e9, 0)) {
-		t.Errorf("%+v", s.Certificates)
+		t.Errorf("got %+v", s.Certificates)
 	}
 	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
-		t.Errorf("%+v", s.Deliveries)
+		t.Errorf("got %+v", s.Deliveries)
 	}
 	want := map[Refusal]float64{
 		{"CREATE pods exec", "403: not permitted, or refused by admission"}: 2,
 		{"authentication", "the credentials are not valid"}:                 3,
 	}
 	if fmt.Sprint(s.Refusals) != fmt.Sprint(want) {
-		t.Errorf("%v, want %v", s.Refusals, want)
+		t.Errorf("got %v, want %v", s.Refusals, want)
 	}
 }
 
-func TestMetricsThatAreNone(t *testing.T) {
+func TestInvalidMetrics(t *testing.T) {
 	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
 	for what, c := range map[string]struct{ text, want string }{
 		"too many series": {large, ErrTooMuch.Error()},
 		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooMuch.Error()},
-		"no number":       {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
-		"no end":          {"apiserver_request_total{verb=\"LI", "cannot be read"},
+		"not a number":    {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
+		"truncated":       {"apiserver_request_total{verb=\"LI", "cannot be read"},
 		"nothing":         {"", ""},
 		"a page":          {"<html>apiserver</html>\n", ""},
 	} {
 		var s Sample
 		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", what, err, c.want)
+			t.Errorf("%s: got %v, want %q", what, err, c.want)
 		}
 	}
 }
@@ -136,19 +136,19 @@ func FuzzMetrics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Sample
 		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Refusals == nil) {
-			t.Error("nothing is read without an error")
+			t.Error("got neither a sample nor an error")
 		}
 	})
 }
 
-// TestScrape asks servers, one of which is not who it should be, and one is not there.
+// TestScrape covers a server with a wrong certificate and one that is not reachable.
 func TestScrape(t *testing.T) {
 	server := func(metrics int) string {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/metrics":
 				if r.Header.Get("Authorization") != "" {
-					t.Error("a token is sent to what is looked at")
+					t.Error("got a token in a scrape")
 				}
 				w.WriteHeader(metrics)
 				fmt.Fprint(w, metricsText)
@@ -170,7 +170,7 @@ func TestScrape(t *testing.T) {
 		host, port, _ := net.SplitHostPort(address)
 		return Target{service, host, port}
 	}
-	// The certificate of httptest is for example.com, and nobody else.
+	// The httptest certificate is valid for example.com only.
 	s, err := New([]Target{
 		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {"example.com", "nowhere.invalid", "1"},
 	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
@@ -180,18 +180,18 @@ func TestScrape(t *testing.T) {
 	s.find = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
 	samples, missing := s.Scrape(t.Context())
 	if len(missing) != 1 || missing[0].Service != "example.com" {
-		t.Errorf("missing: %v", missing)
+		t.Errorf("got missing %v", missing)
 	}
 	for r, want := range map[Replica]string{
 		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",
 	} {
 		got := samples[r]
 		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {
-			t.Errorf("%v: %+v, want %q", r, got, want)
+			t.Errorf("%v: got %+v, want %q", r, got, want)
 			continue
 		}
 		if want == "" && (got.Ready || !slices.Equal(got.Failing, []string{"fan-out"}) || got.Watchers != 5) {
-			t.Errorf("%v: %+v", r, got)
+			t.Errorf("%v: got %+v", r, got)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// testCA is the certificate that all servers of httptest show.
+// testCA returns the certificate of all httptest servers.
 func testCA(t *testing.T) []byte {
 	t.Helper()
 	s := httptest.NewTLSServer(http.NotFoundHandler())

@@ -26,9 +26,9 @@ type History struct {
 	mu       sync.Mutex // a leaf lock
 	rounds   []round    // oldest first
 	refusals []Refusal  // newest last
-	// told is the last successful sample of each replica. It stays while a replica is unreachable,
+	// last is the last successful sample of each replica. It stays while a replica is unreachable,
 	// so that rejections in the meantime are reported afterwards.
-	told map[scrape.Replica]*scrape.Sample
+	last map[scrape.Replica]*scrape.Sample
 }
 
 // round holds the samples of all replicas at one time.
@@ -39,7 +39,7 @@ type round struct {
 }
 
 // NewHistory returns an empty History.
-func NewHistory() *History { return &History{told: map[scrape.Replica]*scrape.Sample{}} }
+func NewHistory() *History { return &History{last: map[scrape.Replica]*scrape.Sample{}} }
 
 // Add adds the samples of all replicas.
 func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.Missing) {
@@ -52,17 +52,17 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 		if s.Err != nil {
 			continue
 		}
-		if before := h.told[r]; before != nil {
+		if before := h.last[r]; before != nil {
 			fresh = append(fresh, refused(at, r, before, s)...)
 		}
-		h.told[r] = s
+		h.last[r] = s
 	}
 	slices.SortFunc(fresh, func(a, b Refusal) int {
 		return strings.Compare(a.Service+a.Address+a.What+a.Why, b.Service+b.Address+b.What+b.Why)
 	})
 	h.refusals = append(h.refusals, fresh...)
 	h.refusals = slices.Delete(h.refusals, 0, max(0, len(h.refusals)-kept))
-	maps.DeleteFunc(h.told, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
+	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
 }
 
 // refused returns the rejections between two samples of a replica.

@@ -17,7 +17,7 @@ var (
 	two   = scrape.Replica{Service: "apiserver", Address: "10.0.0.2:6443"}
 )
 
-// sample is one of an API server that has answered so many requests.
+// sample returns a sample of an API server that has served a number of requests.
 func sample(at time.Time, requests float64) *scrape.Sample {
 	return &scrape.Sample{
 		At: at, Ready: true, Started: 1_600_000_000, Source: "nats", CPU: requests / 100,
@@ -31,7 +31,7 @@ func state(t *testing.T, h *view.History) view.State {
 	t.Helper()
 	s, ok := h.State()
 	if !ok {
-		t.Fatal("nothing is known")
+		t.Fatal("got no state")
 	}
 	return s
 }
@@ -44,12 +44,12 @@ func round(samples ...any) map[scrape.Replica]*scrape.Sample {
 	return out
 }
 
-func TestRatesAreThoseOfTheLastMinute(t *testing.T) {
+func TestRatesCoverTheLastMinute(t *testing.T) {
 	h := view.NewHistory()
 	if _, ok := h.State(); ok {
-		t.Error("something is known from the start")
+		t.Error("got a state before the first sample")
 	}
-	for i := range 120 { // 10 a second at first, then 20
+	for i := range 120 { // 10 per second at first, then 20
 		at, n := begin.Add(time.Duration(i)*time.Second), float64(10*i)
 		if i > 60 {
 			n = 600 + 20*float64(i-60)
@@ -58,23 +58,23 @@ func TestRatesAreThoseOfTheLastMinute(t *testing.T) {
 	}
 	s := state(t, h)
 	if len(s.Replicas) != 2 || len(s.Requests) != 1 || s.Seconds != 60 {
-		t.Fatalf("%+v", s)
+		t.Fatalf("got %+v", s)
 	}
 	q, r := s.Requests[0], s.Replicas[0]
 	if q.Verb != "LIST" || q.Code != "200" || math.Abs(q.PerSecond-40) > 0.5 || q.Total != 2*1780 {
-		t.Errorf("of all: %+v", q)
+		t.Errorf("all replicas: got %+v", q)
 	}
 	if math.Abs(*r.Requests-20) > 0.5 || math.Abs(*r.CPU-0.2) > 0.01 {
-		t.Errorf("of one: %v requests, %v CPUs", *r.Requests, *r.CPU)
+		t.Errorf("one replica: got %v requests, %v CPUs", *r.Requests, *r.CPU)
 	}
-	// Half took 0.1 s at most, the rest up to 1 s.
+	// Half of the deliveries took at most 0.1 s, the rest up to 1 s.
 	if math.Abs(*r.DeliveryP99-0.982) > 0.001 {
-		t.Errorf("99 %% within %v", *r.DeliveryP99)
+		t.Errorf("got p99 %v", *r.DeliveryP99)
 	}
 }
 
-// What a process that started again has counted is not compared with what was before.
-func TestAReplicaThatStartsAgain(t *testing.T) {
+// TestRestartedReplica: counters from before a restart are not compared with those after it.
+func TestRestartedReplica(t *testing.T) {
 	h := view.NewHistory()
 	why := scrape.Refusal{What: "LIST pods", Why: "403: not permitted"}
 	before := sample(begin, 1000)
@@ -83,21 +83,21 @@ func TestAReplicaThatStartsAgain(t *testing.T) {
 	gone := begin.Add(10 * time.Second)
 	h.Add(gone, round(one, &scrape.Sample{At: gone, Err: errors.New("connection refused")}), nil)
 	if r := state(t, h).Replicas[0]; r.Error != "connection refused" || r.Requests != nil || r.Ready {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 	after := sample(begin.Add(20*time.Second), 30)
 	after.Started, after.Refusals[why] = 1_700_000_015, 2
 	h.Add(after.At, round(one, after), nil)
 	s := state(t, h)
 	if r := s.Replicas[0]; r.Requests != nil || r.CPU != nil || r.DeliveryP99 != nil {
-		t.Errorf("rates of a process that was asked once: %+v", r)
+		t.Errorf("single sample: got rates %+v", r)
 	}
 	if len(s.Refusals) != 1 || s.Refusals[0].Count != 2 {
-		t.Errorf("%+v", s.Refusals)
+		t.Errorf("got %+v", s.Refusals)
 	}
 }
 
-func TestRefusalsAreToldOnce(t *testing.T) {
+func TestRefusalsAreListedOnce(t *testing.T) {
 	h := view.NewHistory()
 	for i := range 300 {
 		at := begin.Add(time.Duration(i) * time.Second)
@@ -109,14 +109,14 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 	}
 	got := state(t, h).Refusals
 	if len(got) != 200 {
-		t.Fatalf("%d are kept", len(got))
+		t.Fatalf("got %d refusals", len(got))
 	}
 	if r := got[0]; !r.At.Equal(begin.Add(298*time.Second)) || r.Count != 1 || r.Service != "apiserver" || r.Address != one.Address {
-		t.Errorf("the newest: %+v", r)
+		t.Errorf("newest: got %+v", r)
 	}
 }
 
-func TestWhatIsNotThereIsTold(t *testing.T) {
+func TestMissingReplicas(t *testing.T) {
 	h := view.NewHistory()
 	ends := begin.Add(time.Hour)
 	s := sample(begin, 0)
@@ -125,23 +125,23 @@ func TestWhatIsNotThereIsTold(t *testing.T) {
 	h.Add(begin, round(one, s, two, s), []scrape.Missing{{Service: "console", Err: errors.New("no such host")}})
 	got := state(t, h)
 	if len(got.Missing) != 1 || got.Missing[0].Error != "no such host" {
-		t.Errorf("%+v", got.Missing)
+		t.Errorf("got %+v", got.Missing)
 	}
 	if r := got.Replicas[1]; r.Ready || len(r.Failing) != 1 || r.Address != two.Address {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
-	// Of all replicas that have it, once, the one that ends first above.
+	// One entry per certificate of all replicas, the first to expire above.
 	if len(got.Certificates) != 2 || got.Certificates[0].File != "a.crt" || !got.Certificates[1].Ends.Equal(ends) {
-		t.Errorf("%+v", got.Certificates)
+		t.Errorf("got %+v", got.Certificates)
 	}
 }
 
-func TestWhatIsNoAPIServerHasNoWatchers(t *testing.T) {
+func TestOnlyAPIServersHaveWatchers(t *testing.T) {
 	h := view.NewHistory()
 	s := sample(begin, 0)
 	s.Source, s.Leader = "", true
 	h.Add(begin, round(one, s), nil)
 	if r := state(t, h).Replicas[0]; r.Watchers != nil || r.LagSeconds != nil || !r.Leader {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v", r)
 	}
 }

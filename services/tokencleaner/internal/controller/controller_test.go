@@ -37,24 +37,23 @@ func secret(id, expiration string) *corev1.Secret {
 	return s
 }
 
-// in is an expiration so long from now; tests start at a whole second.
+// in returns an expiration in the given time from now. Tests start at a whole second.
 func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
-// settle is more than client-go waits between two looks at whether an informer
-// has its list.
+// settle is longer than client-go's interval of checks whether an informer has synced.
 const settle = 200 * time.Millisecond
 
-// bed runs a controller in a bubble whose time is the test's.
-type bed struct {
+// fixture runs a controller in a synctest bubble.
+type fixture struct {
 	t      *testing.T
 	client *fake.Clientset
 	c      *controller.Controller
 	stop   func()
 }
 
-func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *bed {
+func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *fixture {
 	t.Helper()
-	b := &bed{t: t, client: fake.NewClientset(secrets...)}
+	b := &fixture{t: t, client: fake.NewClientset(secrets...)}
 	if prepare != nil {
 		prepare(b.client)
 	}
@@ -65,7 +64,7 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	b.stop = func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	}
 	t.Cleanup(b.stop)
@@ -74,21 +73,21 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	return b
 }
 
-// after lets time pass.
-func (b *bed) after(d time.Duration) {
-	time.Sleep(d) // the bubble's time
+// after advances the time of the bubble.
+func (b *fixture) after(d time.Duration) {
+	time.Sleep(d) // time of the bubble
 	synctest.Wait()
 }
 
-func (b *bed) exists(id string, want bool) {
+func (b *fixture) exists(id string, want bool) {
 	b.t.Helper()
 	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id))
 	if got := err == nil; got != want {
-		b.t.Errorf("%s exists: %t, want %t (%v)", id, got, want, err)
+		b.t.Errorf("%s: got exists %t, want %t (%v)", id, got, want, err)
 	}
 }
 
-func (b *bed) deletes() []clienttesting.DeleteActionImpl {
+func (b *fixture) deletes() []clienttesting.DeleteActionImpl {
 	var out []clienttesting.DeleteActionImpl
 	for _, a := range b.client.Actions() {
 		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
@@ -98,22 +97,22 @@ func (b *bed) deletes() []clienttesting.DeleteActionImpl {
 	return out
 }
 
-func TestTokensGoAtTheirMoment(t *testing.T) {
+func TestExpiredTokensAreDeleted(t *testing.T) {
 	tests := []struct {
 		name       string
 		tolerance  time.Duration
 		expiration func() string
 		gone       time.Duration // after the start; negative for never
 	}{
-		{"over at the start", 0, func() string { return in(-time.Hour) }, 0},
-		{"over long ago", 0, func() string { return "1900-01-01T00:00:00Z" }, 0},
+		{"expired at the start", 0, func() string { return in(-time.Hour) }, 0},
+		{"expired long ago", 0, func() string { return "1900-01-01T00:00:00Z" }, 0},
 		{"soon", 0, func() string { return in(10 * time.Second) }, 10 * time.Second},
 		{"in another zone", 0, func() string {
 			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
 		}, 10 * time.Second},
 		{"with a tolerance", time.Minute, func() string { return in(10 * time.Second) }, 70 * time.Second},
-		{"over at the start, within the tolerance", time.Minute, func() string { return in(-10 * time.Second) }, 50 * time.Second},
-		{"beyond what the queue waits for", 0, func() string { return in(50 * time.Hour) }, 50 * time.Hour},
+		{"expired at the start, within the tolerance", time.Minute, func() string { return in(-10 * time.Second) }, 50 * time.Second},
+		{"beyond the longest delay of the queue", 0, func() string { return in(50 * time.Hour) }, 50 * time.Hour},
 		{"never", 0, func() string { return "" }, -1},
 		{"in a far future", 0, func() string { return "9999-12-31T23:59:59Z" }, -1},
 		{"unreadable", 0, func() string { return "tomorrow" }, -1},
@@ -139,21 +138,21 @@ func TestTokensGoAtTheirMoment(t *testing.T) {
 	}
 }
 
-func TestADeletionNamesWhatWasSeen(t *testing.T) {
+func TestDeletionHasPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", in(-time.Second)))
 		d := b.deletes()
 		if len(d) != 1 {
-			t.Fatalf("%d deletions", len(d))
+			t.Fatalf("got %d deletions", len(d))
 		}
 		p := d[0].DeleteOptions.Preconditions
 		if p == nil || p.UID == nil || *p.UID != "uid-aaaaaa" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
-			t.Errorf("preconditions %v", p)
+			t.Errorf("got preconditions %v", p)
 		}
 	})
 }
 
-func TestChangesMoveTheMoment(t *testing.T) {
+func TestChangedExpiration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("longer", in(time.Minute)), secret("shorte", in(time.Hour)), secret("always", in(time.Minute)))
 		secrets := b.client.CoreV1().Secrets(bootstraptoken.Namespace)
@@ -184,7 +183,7 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := secret("aaaaaa", in(-time.Hour))
 		other.Type = corev1.SecretTypeOpaque
-		// The fake server, unlike a real one, does not select by type.
+		// The fake server does not select by type, unlike a real one.
 		b := run(t, 0, nil, other)
 		b.after(time.Hour)
 		b.exists("aaaaaa", true)
@@ -199,17 +198,17 @@ func TestOtherSecretsAreNotTouched(t *testing.T) {
 				continue
 			}
 			if a.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
-				t.Errorf("%s in %q of %q", a.GetVerb(), a.GetNamespace(), selector)
+				t.Errorf("got %s in %q of %q", a.GetVerb(), a.GetNamespace(), selector)
 			}
 		}
 	})
 }
 
-func TestFailuresAreTriedAgain(t *testing.T) {
+func TestFailedDeletionsAreRetried(t *testing.T) {
 	tests := []struct {
 		name string
 		err  error
-		want int // requests
+		want int // number of requests
 	}{
 		{"conflict", apierrors.NewConflict(corev1.Resource("secrets"), "x", errors.New("changed")), 3},
 		{"unavailable", apierrors.NewServiceUnavailable("later"), 3},
@@ -228,14 +227,14 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 				}, secret("aaaaaa", in(-time.Second)))
 				b.after(10 * time.Minute)
 				if n := len(b.deletes()); n != tt.want {
-					t.Errorf("%d requests, want %d", n, tt.want)
+					t.Errorf("got %d requests, want %d", n, tt.want)
 				}
 			})
 		})
 	}
 }
 
-func TestAnUnreadableExpirationIsToldOnce(t *testing.T) {
+func TestMalformedExpirationIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", "tomorrow"))
 		b.after(time.Hour)
@@ -244,19 +243,19 @@ func TestAnUnreadableExpirationIsToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(events.Items) != 1 {
-			t.Fatalf("%d events", len(events.Items))
+			t.Fatalf("got %d events", len(events.Items))
 		}
 		e := events.Items[0]
 		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
 			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" || e.Source.Component != "token-cleaner" {
-			t.Errorf("event %+v", e)
+			t.Errorf("got event %+v", e)
 		}
 	})
 }
 
 func TestCheckWaitsForTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down atomic.Bool // read by the informer's goroutine
+		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
 		b := run(t, 0, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -264,18 +263,18 @@ func TestCheckWaitsForTheList(t *testing.T) {
 			})
 		}, secret("aaaaaa", in(-time.Second)))
 		if err := b.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("got Check() = %v", err)
 		}
 		down.Store(false)
 		b.after(time.Minute)
 		if err := b.c.Check(nil); err != nil {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("got Check() = %v", err)
 		}
 		b.exists("aaaaaa", false)
 	})
 }
 
-func TestRunAgainAfterItsEnd(t *testing.T) {
+func TestRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		c := controller.New(controller.Config{Client: client, Log: slog.New(slog.DiscardHandler)})
@@ -287,11 +286,11 @@ func TestRunAgainAfterItsEnd(t *testing.T) {
 			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx, secret(id, in(time.Second)), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second) // the bubble's time
+			time.Sleep(time.Second) // time of the bubble
 			synctest.Wait()
 			cancel()
 			<-done
-			(&bed{t: t, client: client}).exists(id, false)
+			(&fixture{t: t, client: client}).exists(id, false)
 		}
 	})
 }

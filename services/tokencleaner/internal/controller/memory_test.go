@@ -19,8 +19,7 @@ import (
 	"binnacle/services/tokencleaner/internal/controller"
 )
 
-// BenchmarkMemory reports what the controller keeps for each of many tokens that
-// wait in its queue.
+// BenchmarkMemory reports the memory per token in the queue.
 func BenchmarkMemory(b *testing.B) {
 	const secrets, page = 100_000, 500
 	for range b.N {
@@ -61,7 +60,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// notifier closes a channel at the first record, which tells of the list.
+// notifier closes a channel at the first log record, which reports the end of the list.
 type notifier struct {
 	slog.Handler
 	listed chan struct{}

@@ -22,15 +22,15 @@ func write(t *testing.T, dir, name, content string) string {
 	return file
 }
 
-func TestEachPluginHasItsPart(t *testing.T) {
+func TestConfigurationOfPlugins(t *testing.T) {
 	for name, c := range map[string]struct{ file, a, b string }{
-		"inline":            {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
-		"json":              {file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`, b: `{"y":2}`},
-		"by relative path":  {file: head + "plugins: [{name: A, path: part.yaml}]", a: "z: 3\n"},
-		"null is none":      {file: head + "plugins: [{name: A, configuration: null}]"},
-		"nobody is named":   {file: head},
-		"inline before":     {file: head + "plugins: [{name: A, configuration: {x: 1}, path: none.yaml}]", a: `{"x":1}`},
-		"old node selector": {file: "podNodeSelectorPluginConfig: {}\n"},
+		"inline":             {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
+		"json":               {file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`, b: `{"y":2}`},
+		"by relative path":   {file: head + "plugins: [{name: A, path: part.yaml}]", a: "z: 3\n"},
+		"null is none":       {file: head + "plugins: [{name: A, configuration: null}]"},
+		"no plugin is named": {file: head},
+		"inline before":      {file: head + "plugins: [{name: A, configuration: {x: 1}, path: none.yaml}]", a: `{"x":1}`},
+		"old node selector":  {file: "podNodeSelectorPluginConfig: {}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -41,14 +41,14 @@ func TestEachPluginHasItsPart(t *testing.T) {
 			}
 			for plugin, want := range map[string]string{"A": c.a, "B": c.b} {
 				if got, err := f.For(plugin); err != nil || string(got) != want {
-					t.Errorf("%s has %q, %v; want %q", plugin, got, err, want)
+					t.Errorf("%s: got %q, %v, want %q", plugin, got, err, want)
 				}
 			}
 		})
 	}
 }
 
-func TestVersionlessFilesCountAsTheirPlugins(t *testing.T) {
+func TestFilesWithoutVersion(t *testing.T) {
 	for _, before := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
 		for plugin, content := range map[string]string{"PodNodeSelector": before + "podNodeSelectorPluginConfig:\n  a: b=c\n", "ImagePolicyWebhook": before + "imagePolicy: {}\n"} {
 			f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
@@ -56,20 +56,20 @@ func TestVersionlessFilesCountAsTheirPlugins(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := f.For(plugin); err != nil || string(got) != content {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("got %q, %v", got, err)
 			}
 		}
 	}
 }
 
-func TestFilesThatAreNamedByTheirWholePath(t *testing.T) {
+func TestAbsolutePaths(t *testing.T) {
 	part := write(t, t.TempDir(), "part.yaml", "z: 3\n")
 	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); err != nil || string(got) != "z: 3\n" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
@@ -84,17 +84,17 @@ func TestBareConfigurations(t *testing.T) {
 	}
 }
 
-func TestNothingIsConfiguredWithoutAFile(t *testing.T) {
+func TestNoFileMeansNoConfiguration(t *testing.T) {
 	f, err := configuration.Load("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := f.For("A"); got != nil || err != nil {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
-func TestWhatIsWrongWithAFileIsTold(t *testing.T) {
+func TestInvalidFilesAreRejected(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"not JSON":        {"{", "couldn't get version/kind; json parse error: unexpected end of JSON input"},
 		"not YAML":        {"a: b: c", "couldn't get version/kind; yaml parse error"},
@@ -122,7 +122,7 @@ func TestWhatIsWrongWithAFileIsTold(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsNamedMustBeThere(t *testing.T) {
+func TestMissingFileOfPluginIsRejected(t *testing.T) {
 	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: none.yaml}]"), []string{"A"})
 	if err != nil {
 		t.Fatal(err)

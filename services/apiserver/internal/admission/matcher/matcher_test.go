@@ -22,8 +22,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// widgets are served in two versions, with a sub-resource that has a kind of its own
-// in each, and one of another group.
+// widgets returns a resource that two versions and another group serve. Each version has a
+// subresource with a kind of its own.
 func widgets(version string, more ...registry.Subresource) *apiset.Resource {
 	return &apiset.Resource{Kind: &registry.Kind{
 		Names: registry.Names{Group: "ex.test", Version: version, Resource: "widgets", Kind: "Widget", Namespaced: true},
@@ -47,7 +47,7 @@ func family(k *registry.Kind) []*apiset.Resource {
 	return []*apiset.Resource{nodes}
 }
 
-// namespaces have a label of their own name; "broken" cannot be looked up.
+// namespaces labels each namespace with its name. The lookup of "broken" fails.
 type namespaces struct{}
 
 func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
@@ -60,7 +60,7 @@ func (namespaces) Labels(_ context.Context, name string) (map[string]string, err
 	return map[string]string{"is": name}, nil
 }
 
-// rule is written as operations groups versions resources, and a scope and names.
+// rule parses "operations groups versions resources", followed by an optional scope and names.
 func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
 	t.Helper()
 	f := strings.Fields(text)
@@ -117,7 +117,7 @@ func TestRules(t *testing.T) {
 		{rules: "* * * *", exclude: "* * * nodes", r: node},
 		{rules: "* * * *", exclude: "* * * nodes - other", r: node, as: "/v1 nodes Node"},
 		{rules: "DELETE core v1 nodes;CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
-		// sub-resources
+		// Subresources.
 		{rules: "* * * *", r: widget(v1, admission.Update, "status")},
 		{rules: "* * * */*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
 		{rules: "* * * */*", r: widget(v1, admission.Update, ""), as: "ex.test/v1 widgets Widget"},
@@ -125,7 +125,7 @@ func TestRules(t *testing.T) {
 		{rules: "* * * widgets/*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
 		{rules: "* * * widgets/scale", r: widget(v1, admission.Update, "status")},
 		{rules: "* * * widgets", r: widget(v1, admission.Update, "status")},
-		// other versions
+		// Other versions.
 		{rules: "* ex.test v2 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v2 widgets Widget"},
 		{rules: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, "")},
 		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
@@ -133,7 +133,7 @@ func TestRules(t *testing.T) {
 		{rules: "* ex.test v2 widgets/own", r: widget(v1, admission.Update, "own"), as: "ex.test/v2 widgets Own"},
 		{rules: "* ex.test v2 widgets/scale", r: widget(v1, admission.Update, "scale"), as: "ex.test/v2 widgets Scale of autoscaling/v1"},
 		{rules: "* ex.test v3 widgets", r: widget(v1, admission.Create, "")},
-		{rules: "* ex.test v2 widgets/old", r: widget(v1, admission.Update, "old")}, // which that version does not have
+		{rules: "* ex.test v2 widgets/old", r: widget(v1, admission.Update, "old")}, // not served in that version
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 	} {
@@ -161,9 +161,9 @@ func TestRules(t *testing.T) {
 		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s", c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
 		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
 		if got := show(as, ok); got != c.as || err != nil {
-			t.Errorf("%s: %q, %v; want %q", what, got, err, c.as)
+			t.Errorf("%s: got %q, %v; want %q", what, got, err, c.as)
 		}
-		// An index says the same, also when it has been asked before.
+		// An index gives the same results, also on a second lookup.
 		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criterion: compiled, Value: "it"}})
 		for range 2 {
 			got := ""
@@ -175,7 +175,7 @@ func TestRules(t *testing.T) {
 				got = show(as, ok)
 			}
 			if got != c.as {
-				t.Errorf("%s: the index has %q, want %q", what, got, c.as)
+				t.Errorf("%s: index: got %q, want %q", what, got, c.as)
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func TestWithoutRulesEverythingMatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
-		t.Errorf("%t, %v", ok, err)
+		t.Errorf("got %t, %v", ok, err)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestSelectors(t *testing.T) {
 		}
 		_, ok, err := compiled.Match(t.Context(), &c.r, family, namespaces{})
 		if ok != c.ok || err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
+			t.Errorf("%s: got %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
 		}
 	}
 	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
@@ -256,7 +256,7 @@ func TestExempt(t *testing.T) {
 	} {
 		group, name, _ := strings.Cut(resource, "/")
 		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {
-			t.Errorf("%s: %t", resource, got)
+			t.Errorf("%s: got %t", resource, got)
 		}
 	}
 }
@@ -266,7 +266,8 @@ func TestConditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Going over a list for each of its members costs a third of the budget, or too much.
+	// A scan per element costs a third of the budget for the list "long", and too much for
+	// "endless".
 	lists := map[string]any{"a": "b", "long": slices.Repeat([]any{"x"}, 330), "endless": slices.Repeat([]any{"x"}, 3000)}
 	in := &expressions.Input{
 		Object: func() any { return lists }, OldObject: func() any { return nil },
@@ -280,7 +281,7 @@ func TestConditions(t *testing.T) {
 		open   bool
 		ok     bool
 		failed string
-		err    string // its beginning
+		err    string // prefix
 	}{
 		"none":                      {ok: true},
 		"all true":                  {list: []string{"object.a == 'b'", "oldObject == null"}, ok: true},
@@ -306,7 +307,7 @@ func TestConditions(t *testing.T) {
 		conditions := matcher.CompileConditions(compiler, expressions.Sees{Authorizer: true}, list, !c.open)
 		ok, failed, err := conditions.Hold(t.Context(), in)
 		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
-			t.Errorf("%s: %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
+			t.Errorf("%s: got %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
 		}
 	}
 }

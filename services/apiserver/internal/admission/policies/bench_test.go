@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// bigPod takes about 6 KB as JSON.
+// bigPod returns a pod of about 6 KB as JSON.
 func bigPod() *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
 	for i := range 6 {
@@ -23,7 +23,7 @@ func bigPod() *corev1.Pod {
 	return p
 }
 
-// others are policies for kinds that nobody asks about.
+// others returns n policies for kinds that no request in the benchmark has.
 func others(n int) (out []string) {
 	for i := range n {
 		name := fmt.Sprintf("other-%04d", i)
@@ -32,11 +32,11 @@ func others(n int) (out []string) {
 	return out
 }
 
-// BenchmarkIdle is a request beside a thousand policies that are not for it.
+// BenchmarkIdle measures a request with a thousand policies that do not match it.
 func BenchmarkIdle(b *testing.B) {
-	w := newWorld(b, others(1000)...)
+	w := newFixture(b, others(1000)...)
 	r := w.request("pods", bigPod())
-	if err := w.validating.Validate(b.Context(), r); err != nil { // which indexes them
+	if err := w.validating.Validate(b.Context(), r); err != nil { // builds the index
 		b.Fatal(err)
 	}
 	for b.Loop() {
@@ -46,17 +46,17 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// BenchmarkTenPolicies is a pod before ten policies with three validations each.
+// BenchmarkTenPolicies measures a pod that matches ten policies with three validations each.
 func BenchmarkTenPolicies(b *testing.B) {
 	var objects []string
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)
 		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), bound(name, deny))
 	}
-	w := newWorld(b, objects...)
+	w := newFixture(b, objects...)
 	pod := bigPod()
 	b.Logf("a pod of %d bytes", len(asJSON(pod)))
-	if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil { // which compiles them
+	if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil { // compiles the policies
 		b.Fatal(err)
 	}
 	for b.Loop() {
@@ -66,17 +66,17 @@ func BenchmarkTenPolicies(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory tells what a policy takes that is not asked.
+// BenchmarkMemory reports the memory that an unused policy takes.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		const many = 1000
 		objects := others(many)
 		before := heap()
-		bare := newWorld(b)
+		bare := newFixture(b)
 		_ = bare.validating.Validate(b.Context(), bare.configMap())
 		base := heap() - before
 		before = heap()
-		w := newWorld(b, objects...)
+		w := newFixture(b, objects...)
 		if err := w.validating.Validate(b.Context(), w.configMap()); err != nil {
 			b.Fatal(err)
 		}

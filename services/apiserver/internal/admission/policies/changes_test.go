@@ -10,9 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// TestChangesOfPolicies count with the next request. What one said before it could not be read any more stays
-// in force, and goes with it.
-func TestChangesOfPolicies(t *testing.T) {
+// TestChangedPoliciesApplyToTheNextRequest: an undecodable new version leaves the former one in
+// force until the policy is replaced or deleted.
+func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	wants := func(value string) string {
 		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
 	}
@@ -25,12 +25,12 @@ func TestChangesOfPolicies(t *testing.T) {
 			return as(e)
 		}
 	}
-	w := newWorldOf(t, func(s *things) {
+	w := newFixtureWith(t, func(s *dependencies) {
 		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
 	}, wants("b"), bound("p", deny))
 	for i, step := range []struct {
 		put, gone, damaged string
-		b, c               bool // may be
+		b, c               bool // whether the value is allowed
 	}{
 		{b: true},
 		{put: wants("c"), c: true},
@@ -42,16 +42,16 @@ func TestChangesOfPolicies(t *testing.T) {
 		{gone: bound("p", deny), b: true, c: true},
 		{put: bound("p", deny), b: true},
 		{gone: wants("b"), b: true, c: true},
-		{put: wants("c"), damaged: "policies"}, // of which it is not known any more what it said
+		{put: wants("c"), damaged: "policies"}, // no former version is known
 		{put: wants("c"), c: true},
 	} {
 		damaged = map[string]bool{step.damaged: true}
 		if step.put+step.gone != "" {
 			w.put(step.put+step.gone, step.put != "")
 		}
-		for range 2 { // the second time nothing is read anew
+		for range 2 { // the second request reads no policy
 			for value, want := range map[string]bool{"b": step.b, "c": step.c} {
-				if err := w.validating.Validate(t.Context(), w.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(said(err), "not yet ready") {
+				if err := w.validating.Validate(t.Context(), w.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(statusText(err), "not yet ready") {
 					t.Errorf("step %d: %s: %v", i, value, err)
 				}
 			}

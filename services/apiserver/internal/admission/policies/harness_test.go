@@ -32,18 +32,18 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// fed is a store that has what it has, and what it is given.
-type fed struct {
-	has  []storage.KeyValue
-	more chan storage.Batch
-	done chan error
+// fakeStore is a store with initial values and events that a test sends.
+type fakeStore struct {
+	initial []storage.KeyValue
+	more    chan storage.Batch
+	done    chan error
 }
 
-func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f.has)
+func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f.initial)
 }
 
-func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.more:
@@ -54,24 +54,24 @@ func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Ba
 	}
 }
 
-func (*fed) Progress(context.Context) error                        { return nil }
-func (*fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (*fakeStore) Progress(context.Context) error                        { return nil }
+func (*fakeStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// world has both plugins over some policies.
-type world struct {
+// fixture runs both plugins with a set of policies.
+type fixture struct {
 	t          testing.TB
 	catalog    *registry.Catalog
 	metrics    *prometheus.Registry
 	programs   *expressions.Programs
 	validating *policies.Validating
 	mutating   *policies.Mutating
-	source     *fed
+	source     *fakeStore
 	stored     func(text string) storage.KeyValue
 	revision   int64
 }
 
-// put writes an object anew, or deletes it.
-func (w *world) put(text string, there bool) {
+// put updates an object, or deletes it if there is false.
+func (w *fixture) put(text string, there bool) {
 	w.t.Helper()
 	w.revision++
 	kv := w.stored(text)
@@ -90,31 +90,31 @@ const (
 	groupAlpha = `{"apiVersion":"admissionregistration.k8s.io/v1alpha1","kind":"`
 )
 
-// policy that validates config maps and pods, with more in its spec.
+// policy returns a policy that validates config maps and pods. more is added to its spec.
 func policy(name, more string) string {
 	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + more + `}}`
 }
 
-// bound binds a policy under its own name.
+// bound returns a binding with the name of its policy.
 func bound(name, more string) string {
 	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},"spec":{"policyName":"` + name + `",` + more + `}}`
 }
 
 const deny = `"validationActions":["Deny"]`
 
-func newWorld(t testing.TB, objects ...string) *world {
+func newFixture(t testing.TB, objects ...string) *fixture {
 	t.Helper()
-	return newWorldOf(t, func(*things) {}, objects...)
+	return newFixtureWith(t, func(*dependencies) {}, objects...)
 }
 
-// things are what plugins of a world work with.
-type things struct {
+// dependencies are the configuration of the plugins.
+type dependencies struct {
 	*policies.Config
 	policies, bindings *policies.Source
 }
 
-// newWorldOf is newWorld of plugins that work with other things.
-func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
+// newFixtureWith is newFixture with changed dependencies.
+func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -137,7 +137,7 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
 		}})
 	}
-	store := &fed{more: make(chan storage.Batch), done: make(chan error)}
+	store := &fakeStore{more: make(chan storage.Batch), done: make(chan error)}
 	stored := func(text string) storage.KeyValue {
 		t.Helper()
 		d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
@@ -159,7 +159,7 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 		return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
 	}
 	for _, text := range objects {
-		store.has = append(store.has, stored(text))
+		store.initial = append(store.initial, stored(text))
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
 	if err != nil {
@@ -178,14 +178,14 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
+	w := &fixture{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
 	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *apiset.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := func(sort policies.Sort) policies.Config {
 		return policies.Config{
-			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: nobody{},
+			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: denyAll{},
 			Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{set.Resource(k.GVR())} },
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
@@ -204,7 +204,7 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	changed := func(sort policies.Sort, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
 		c, of, bound := config(sort), source(version.WithResource(name+"policies")), source(version.WithResource(name+"policybindings"))
-		change(&things{&c, &of, &bound})
+		change(&dependencies{&c, &of, &bound})
 		return c, of, bound
 	}
 	w.validating = policies.NewValidating(changed(policies.SortValidating, v1, "validatingadmission"))
@@ -212,22 +212,22 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 	return w
 }
 
-// namespaces have their names as labels.
+// namespaces labels each namespace with its name.
 type namespaces struct{}
 
 func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
 	return map[string]string{"kubernetes.io/metadata.name": name}, nil
 }
 
-// nobody may do anything.
-type nobody struct{}
+// denyAll is an authorizer that denies every request.
+type denyAll struct{}
 
-func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.Deny, "", nil
 }
 
-// request to create an object of a kind of the core group.
-func (w *world) request(resource string, obj runtime.Object) *admission.Request {
+// request returns a request to create an object of the core group.
+func (w *fixture) request(resource string, obj runtime.Object) *admission.Request {
 	k := w.catalog.Resource(corev1.SchemeGroupVersion.WithResource(resource))
 	return &admission.Request{
 		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "x", Object: obj,
@@ -235,7 +235,7 @@ func (w *world) request(resource string, obj runtime.Object) *admission.Request 
 	}
 }
 
-func (w *world) configMap(data ...string) *admission.Request {
+func (w *fixture) configMap(data ...string) *admission.Request {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
 	for i := 0; i+1 < len(data); i += 2 {
 		if m.Data == nil {
@@ -246,8 +246,8 @@ func (w *world) configMap(data ...string) *admission.Request {
 	return w.request("configmaps", m)
 }
 
-// said is what a refusal says: its code, reason and message.
-func said(err error) string {
+// statusText returns code, reason and message of a rejection, or "".
+func statusText(err error) string {
 	if err == nil {
 		return ""
 	}

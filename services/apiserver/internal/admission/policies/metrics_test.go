@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestErrorTypes are in the metrics: what went wrong with an expression, or that nothing did.
-func TestErrorTypes(t *testing.T) {
+// TestErrorTypeMetric: the metric has the type of an expression's error, or no_error.
+func TestErrorTypeMetric(t *testing.T) {
 	const many = 30
 	variables, all := make([]string, many), make([]string, many)
 	for i := range many {
@@ -16,29 +16,29 @@ func TestErrorTypes(t *testing.T) {
 	tooDear := strings.Join(all, " && ")
 	for _, c := range []struct{ name, validation, mutation, want, says string }{
 		{name: "nothing", validation: "true", mutation: `Object{data: {'b': 'c'}}`, want: "no_error"},
-		{name: "it is no expression", validation: "object.", mutation: `Object{`, want: "compile_error", says: "compilation error: "},
-		{name: "it fails", validation: "object.data.nothing == ''", mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error", says: "no such key: nothing"},
-		{name: "what it makes is wrong", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", says: "expected string"},
-		{name: "all of it costs too much", validation: tooDear, mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget", says: "validation failed due to running out of cost budget"},
+		{name: "not an expression", validation: "object.", mutation: `Object{`, want: "compile_error", says: "compilation error: "},
+		{name: "runtime error", validation: "object.data.nothing == ''", mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error", says: "no such key: nothing"},
+		{name: "wrong type", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", says: "expected string"},
+		{name: "cost budget exceeded", validation: tooDear, mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget", says: "validation failed due to running out of cost budget"},
 	} {
 		with := `"variables":[` + strings.Join(variables, ",") + `],`
 		if c.validation != "" {
-			w := newWorld(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), bound("p", deny))
+			w := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), bound("p", deny))
 			err := w.validating.Validate(t.Context(), w.configMap("a", "b"))
-			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_validating "+c.want {
-				t.Errorf("%s: %s, %v", c.name, got, err)
+			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_validating "+c.want {
+				t.Errorf("%s: got %s, %v", c.name, got, err)
 			}
 		}
-		w := newWorld(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
+		w := newFixture(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
 		err := w.mutating.Admit(t.Context(), w.configMap("a", "b"))
-		if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_mutating "+c.want {
-			t.Errorf("%s: %s, %v", c.name, got, err)
+		if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_mutating "+c.want {
+			t.Errorf("%s: got %s, %v", c.name, got, err)
 		}
 	}
 }
 
-// errorTypes of what was counted.
-func (w *world) errorTypes() string {
+// errorTypes returns the counts of the metric by error type.
+func (w *fixture) errorTypes() string {
 	families, err := w.metrics.Gather()
 	if err != nil {
 		w.t.Fatal(err)

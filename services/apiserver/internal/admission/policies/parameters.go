@@ -167,7 +167,7 @@ func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, select
 		return nil, apierrors.NewTooManyRequests("The parameters of policies are large, and others are worked on", 1)
 	}
 	for i := range found {
-		found[i].keep = size <= keptTogether
+		found[i].keep = size <= maxSelectedSize
 	}
 	return found, nil
 }
@@ -197,7 +197,7 @@ func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *watchca
 	}
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil && keep {
-		p.trees.add(key, keptTree{t, e.ID(), size}, func(key string) bool { _, ok := kind.Store.Get(key); return ok })
+		p.trees.add(key, cachedTree{t, e.ID(), size}, func(key string) bool { _, ok := kind.Store.Get(key); return ok })
 	}
 	return t, err
 }

@@ -25,17 +25,17 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// fed is a store that tells what it is given.
-type fed struct {
+// fakeStore is a store that sends the batches of a test.
+type fakeStore struct {
 	batches chan storage.Batch
 	applied chan error
 }
 
-func (fed) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+func (fakeStore) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 1}, nil
 }
 
-func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -46,21 +46,21 @@ func (f fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Bat
 	}
 }
 
-func (fed) Progress(context.Context) error                        { return nil }
-func (fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (fakeStore) Progress(context.Context) error                        { return nil }
+func (fakeStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// shelf has config maps that parameters are made of.
-type shelf struct {
+// fixture is a cache of config maps that serve as parameters.
+type fixture struct {
 	t        *testing.T
 	kind     *apiset.Resource
-	source   fed
+	source   fakeStore
 	params   *Parameters
 	revision int64
-	weighed  int // bytes, since it was read last
+	charged  int // bytes, reset by each step
 	busy     bool
 }
 
-func newShelf(t *testing.T) *shelf {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -70,7 +70,7 @@ func newShelf(t *testing.T) *shelf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shelf{t: t, source: fed{make(chan storage.Batch), make(chan error)}, revision: 1}
+	s := &fixture{t: t, source: fakeStore{make(chan storage.Batch), make(chan error)}, revision: 1}
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	cache, err := watchcache.New(watchcache.Config{Source: s.source, Newest: s.source, Resources: []watchcache.Resource{{
 		Name: k.Resource, Prefix: apiset.KeyPrefix("/registry", k),
@@ -97,8 +97,8 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// put writes a config map with a text of so many bytes; of none, it is deleted.
-func (s *shelf) put(name string, size int) {
+// put writes a config map with size bytes of text, or deletes it if size is 0.
+func (s *fixture) put(name string, size int) {
 	s.t.Helper()
 	s.revision++
 	ev := storage.Event{Type: storage.Deleted, Key: s.kind.Key("default", name), Revision: s.revision}
@@ -119,16 +119,16 @@ func (s *shelf) put(name string, size int) {
 	}
 }
 
-// ask for the parameter of a name, or for all without one: how many bytes their texts have; -1 when others are
-// worked on.
-func (s *shelf) ask(name string) (size int) {
+// lookup returns the bytes of text of the named parameter, or of all parameters if name is empty.
+// It returns -1 if the request is throttled.
+func (s *fixture) lookup(name string) (size int) {
 	s.t.Helper()
 	ref := &admissionv1.ParamRef{Name: name}
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
 	ctx := requestinfo.Carry(s.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWeigh(ctx, func(n int) bool { s.weighed += n; return !s.busy })
+	request.SetWeigh(ctx, func(n int) bool { s.charged += n; return !s.busy })
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {
 		return -1
@@ -146,8 +146,8 @@ func (s *shelf) ask(name string) (size int) {
 	return size
 }
 
-// kept are the names of those that are kept decoded, those first that leave first.
-func (s *shelf) kept() (names []string) {
+// cached returns the names of the cached parameters, the least recently used first.
+func (s *fixture) cached() (names []string) {
 	s.t.Helper()
 	bytes := 0
 	for _, k := range s.params.trees.byKey.Keys() {
@@ -155,112 +155,113 @@ func (s *shelf) kept() (names []string) {
 		bytes += v.size
 		names = append(names, strings.TrimPrefix(k.object, s.kind.Prefix+"default/"))
 	}
-	if bytes != s.params.trees.bytes || bytes > keptBytes || len(names) > keptTrees {
-		s.t.Errorf("%d parameters of %d bytes are kept, %d are counted", len(names), bytes, s.params.trees.bytes)
+	if bytes != s.params.trees.bytes || bytes > maxCachedBytes || len(names) > maxCachedTrees {
+		s.t.Errorf("got %d cached parameters of %d bytes, %d bytes counted", len(names), bytes, s.params.trees.bytes)
 	}
 	return names
 }
 
-func TestKeptParameters(t *testing.T) {
-	const small, large = 1000, largestKept + 1
+func TestParameterCache(t *testing.T) {
+	const small, large = 1000, maxCachedSize + 1
 	type step struct {
-		put  string // is written, of so many bytes, or deleted
-		size int
-		ask  string // is asked for, where nothing is written
-		// got is how many bytes that has, weighed how many are waited for with a turn at least.
-		got, weighed int
-		kept         []string
+		put    string // writes size bytes, or deletes
+		size   int
+		lookup string // looks up, if put is empty
+		// got is the size of the text. weighed is the least cost that the request was charged.
+		got, charged int
+		cached       []string
 	}
 	for name, steps := range map[string][]step{
-		"small ones":           {{put: "a", size: small}, {put: "b", size: small + 1}, {ask: "a", got: small, kept: []string{"a"}}, {ask: "", got: 2*small + 1, kept: []string{"a", "b"}}, {ask: "a", got: small, kept: []string{"b", "a"}}},
-		"large ones":           {{put: "a", size: large}, {put: "b", size: small}, {ask: "a", got: large, weighed: large}, {ask: "", got: large + small, weighed: large, kept: []string{"b"}}},
-		"changed":              {{put: "a", size: small}, {ask: "a", got: small, kept: []string{"a"}}, {put: "a", size: 2 * small, kept: []string{"a"}}, {ask: "a", got: 2 * small, kept: []string{"a"}}},
-		"grown":                {{put: "a", size: small}, {ask: "a", got: small, kept: []string{"a"}}, {put: "a", size: large, kept: []string{"a"}}, {ask: "a", got: large, weighed: large}},
-		"gone, and looked for": {{put: "a", size: small}, {ask: "a", got: small, kept: []string{"a"}}, {put: "a", kept: []string{"a"}}, {ask: "a"}},
+		"small ones":           {{put: "a", size: small}, {put: "b", size: small + 1}, {lookup: "a", got: small, cached: []string{"a"}}, {lookup: "", got: 2*small + 1, cached: []string{"a", "b"}}, {lookup: "a", got: small, cached: []string{"b", "a"}}},
+		"large ones":           {{put: "a", size: large}, {put: "b", size: small}, {lookup: "a", got: large, charged: large}, {lookup: "", got: large + small, charged: large, cached: []string{"b"}}},
+		"changed":              {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
+		"grown":                {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", size: large, cached: []string{"a"}}, {lookup: "a", got: large, charged: large}},
+		"gone, and looked for": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {lookup: "a"}},
 		"gone, and others come": {
-			{put: "a", size: small}, {put: "b", size: small}, {ask: "", got: 2 * small, kept: []string{"a", "b"}}, {put: "a", kept: []string{"a", "b"}}, {put: "b", kept: []string{"a", "b"}},
-			{put: "c", size: small, kept: []string{"a", "b"}}, {ask: "", got: small, kept: []string{"c"}},
+			{put: "a", size: small}, {put: "b", size: small}, {lookup: "", got: 2 * small, cached: []string{"a", "b"}}, {put: "a", cached: []string{"a", "b"}}, {put: "b", cached: []string{"a", "b"}},
+			{put: "c", size: small, cached: []string{"a", "b"}}, {lookup: "", got: small, cached: []string{"c"}},
 		},
-		"made anew": {{put: "a", size: small}, {ask: "a", got: small, kept: []string{"a"}}, {put: "a", kept: []string{"a"}}, {put: "a", size: 2 * small, kept: []string{"a"}}, {ask: "a", got: 2 * small, kept: []string{"a"}}},
+		"made anew": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf(t)
+			s := newFixture(t)
 			for i, st := range steps {
-				s.weighed = 0
+				s.charged = 0
 				if st.put != "" {
 					s.put(st.put, st.size)
-				} else if got := s.ask(st.ask); got != st.got {
-					t.Errorf("step %d: %d bytes are found, want %d", i, got, st.got)
+				} else if got := s.lookup(st.lookup); got != st.got {
+					t.Errorf("step %d: got %d bytes, want %d", i, got, st.got)
 				}
-				if s.weighed < st.weighed || st.weighed == 0 && s.weighed > 0 {
-					t.Errorf("step %d: %d bytes are weighed, want %d", i, s.weighed, st.weighed)
+				if s.charged < st.charged || st.charged == 0 && s.charged > 0 {
+					t.Errorf("step %d: got cost %d, want %d", i, s.charged, st.charged)
 				}
-				if got := s.kept(); !slices.Equal(got, st.kept) {
-					t.Errorf("step %d: %q are kept, want %q", i, got, st.kept)
+				if got := s.cached(); !slices.Equal(got, st.cached) {
+					t.Errorf("step %d: got %q in the cache, want %q", i, got, st.cached)
 				}
 			}
 		})
 	}
 }
 
-// TestKeptParametersAreBounded by their bytes and their number: who was asked for for longest ago leaves.
-func TestKeptParametersAreBounded(t *testing.T) {
+// TestParameterCacheIsBounded: bytes and number are bounded, and the least recently used parameter
+// is evicted.
+func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, most, least int }{
-		"large":        {60_000, keptBytes / 60_000, keptBytes/60_000 - 2},
-		"small":        {10, keptTrees, keptTrees},
-		"less of each": {keptBytes / keptTrees, keptTrees, keptTrees - 20},
+		"large":        {60_000, maxCachedBytes / 60_000, maxCachedBytes/60_000 - 2},
+		"small":        {10, maxCachedTrees, maxCachedTrees},
+		"less of each": {maxCachedBytes / maxCachedTrees, maxCachedTrees, maxCachedTrees - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newShelf(t)
-			const many = keptTrees + 10
+			s := newFixture(t)
+			const many = maxCachedTrees + 10
 			for i := range many {
 				s.put(fmt.Sprintf("%04d", i), tc.size)
 			}
 			for i := range many {
-				if got := s.ask(fmt.Sprintf("%04d", i)); got != tc.size {
-					t.Fatalf("%d bytes are found", got)
+				if got := s.lookup(fmt.Sprintf("%04d", i)); got != tc.size {
+					t.Fatalf("got %d bytes", got)
 				}
 			}
-			kept := s.kept()
-			if len(kept) > tc.most || len(kept) < tc.least || kept[len(kept)-1] != fmt.Sprintf("%04d", many-1) {
-				t.Errorf("%d are kept, want at most %d: %q", len(kept), tc.most, kept)
+			cached := s.cached()
+			if len(cached) > tc.most || len(cached) < tc.least || cached[len(cached)-1] != fmt.Sprintf("%04d", many-1) {
+				t.Errorf("got %d cached parameters, want at most %d: %q", len(cached), tc.most, cached)
 			}
 		})
 	}
 }
 
-// TestManyParameters: those that a selector selects are weighed together, before any is decoded; they are
-// refused where there is no turn, and where their sum would have all others go, none of them is kept.
-func TestManyParameters(t *testing.T) {
-	const size, many = 40_000, keptTogether/40_000 + 1
-	s := newShelf(t)
+// TestSelectedParametersAreChargedTogether: selected parameters are charged before any is decoded.
+// A throttled request decodes none. If their total size would fill the cache, none is cached.
+func TestSelectedParametersAreChargedTogether(t *testing.T) {
+	const size, many = 40_000, maxSelectedSize/40_000 + 1
+	s := newFixture(t)
 	s.put("one", size)
 	s.busy = true
-	if got := s.ask("one"); got != size || s.weighed != 0 {
-		t.Errorf("one: %d bytes are found, %d weighed", got, s.weighed)
+	if got := s.lookup("one"); got != size || s.charged != 0 {
+		t.Errorf("one: got %d bytes at cost %d", got, s.charged)
 	}
 	s.put("two", size)
-	if got := s.ask(""); got != -1 || s.weighed < 2*size {
-		t.Errorf("two, without a turn: %d bytes are found, %d weighed", got, s.weighed)
+	if got := s.lookup(""); got != -1 || s.charged < 2*size {
+		t.Errorf("two, throttled: got %d bytes at cost %d", got, s.charged)
 	}
-	if got := s.kept(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("two, without a turn: %q are kept", got)
+	if got := s.cached(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("two, throttled: got %q in the cache", got)
 	}
 	s.busy = false
 	for i := range many {
 		s.put(fmt.Sprint("other", i), size)
 	}
-	if got := s.ask(""); got != (many+2)*size {
-		t.Errorf("many: %d bytes are found", got)
+	if got := s.lookup(""); got != (many+2)*size {
+		t.Errorf("many: got %d bytes", got)
 	}
-	if got := s.kept(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("many: %q are kept", got)
+	if got := s.cached(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("many: got %q in the cache", got)
 	}
 }
 
-// TestParametersOfWhoLeft: nothing is decoded of them, and the policy has no part in that.
-func TestParametersOfWhoLeft(t *testing.T) {
-	s := newShelf(t)
+// TestCanceledRequestsDecodeNoParameters: the error is not an error of the policy.
+func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
+	s := newFixture(t)
 	s.put("a", 1000)
 	ctx, cancel := context.WithCancel(t.Context())
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
@@ -275,37 +276,37 @@ func TestParametersOfWhoLeft(t *testing.T) {
 	if _, err := s.params.of(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !hurried(ctx, err) {
 		t.Error(err)
 	}
-	if got := s.kept(); len(got) != 0 {
-		t.Errorf("%q are kept", got)
+	if got := s.cached(); len(got) != 0 {
+		t.Errorf("got %q in the cache", got)
 	}
 }
 
-// TestKeptTwice: two may have decoded an object at a time, which counts once.
-func TestKeptTwice(t *testing.T) {
-	s := newShelf(t)
+// TestParameterCachedTwiceCountsOnce: two requests may decode an object concurrently.
+func TestParameterCachedTwiceCountsOnce(t *testing.T) {
+	s := newFixture(t)
 	s.put("a", 1000)
-	s.ask("a")
+	s.lookup("a")
 	key := s.params.trees.byKey.Keys()[0]
 	was, _ := s.params.trees.byKey.Peek(key)
 	s.params.trees.add(key, was, func(string) bool { return true })
-	if got := s.kept(); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("%q are kept", got)
+	if got := s.cached(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got %q in the cache", got)
 	}
 }
 
-// TestOneLargeParameter that a selector selects is looked at without a turn: it is one object.
-func TestOneLargeParameter(t *testing.T) {
-	s := newShelf(t)
+// TestSingleLargeParameterIsNotThrottled: a selector that selects one object is not throttled.
+func TestSingleLargeParameterIsNotThrottled(t *testing.T) {
+	s := newFixture(t)
 	s.put("one", request.LargeBody)
 	s.busy = true
-	if got := s.ask(""); got != request.LargeBody || s.weighed < request.LargeBody {
-		t.Errorf("%d bytes are found, %d weighed", got, s.weighed)
+	if got := s.lookup(""); got != request.LargeBody || s.charged < request.LargeBody {
+		t.Errorf("got %d bytes at cost %d", got, s.charged)
 	}
 }
 
-// TestDamageAmongParameters: what cannot be read may be one that is selected.
-func TestDamageAmongParameters(t *testing.T) {
-	s := newShelf(t)
+// TestCorruptParameterFailsSelector: a corrupt object may be one that the selector selects.
+func TestCorruptParameterFailsSelector(t *testing.T) {
+	s := newFixture(t)
 	s.put("a", 1000)
 	s.revision++
 	s.source.batches <- storage.Batch{Revision: s.revision, Events: []storage.Event{{
@@ -314,9 +315,9 @@ func TestDamageAmongParameters(t *testing.T) {
 	if err := <-s.source.applied; err != nil {
 		t.Fatal(err)
 	}
-	s.put("c", 1000) // what follows can be read
+	s.put("c", 1000) // later objects are readable
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
 	if found, err := s.params.of(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
-		t.Errorf("%d are found, %v", len(found), err)
+		t.Errorf("got %d parameters, %v", len(found), err)
 	}
 }

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// keptTrees is the maximum number of cached decoded parameters.
-	keptTrees = 512
-	// keptBytes is the maximum total stored size of cached parameters in bytes. A tree of many
+	// maxCachedTrees is the maximum number of cached decoded parameters.
+	maxCachedTrees = 512
+	// maxCachedBytes is the maximum total stored size of cached parameters in bytes. A tree of many
 	// small values takes twenty times as much memory.
-	keptBytes = 4 << 20
-	// largestKept is the maximum stored size of a cached parameter in bytes. Large parameters are
+	maxCachedBytes = 4 << 20
+	// maxCachedSize is the maximum stored size of a cached parameter in bytes. Large parameters are
 	// rare, and one takes as much memory as all others.
-	largestKept = 64 << 10
-	// keptTogether is the maximum total size of the parameters that one binding selects for them to
+	maxCachedSize = 64 << 10
+	// maxSelectedSize is the maximum total size of the parameters that one binding selects for them to
 	// be cached. More would evict each other before they are used again.
-	keptTogether = keptBytes / 2
+	maxSelectedSize = maxCachedBytes / 2
 )
 
 // treeKey identifies an object in one version of its kind, by its key in the store.
@@ -28,8 +28,8 @@ type treeKey struct {
 	kind   schema.GroupVersionKind
 }
 
-// keptTree is a decoded object. It does not reference the value from which it was decoded.
-type keptTree struct {
+// cachedTree is a decoded object. It does not reference the value from which it was decoded.
+type cachedTree struct {
 	tree map[string]any
 	id   uint64 // of the entry; 0 for an entry that is not from the cache
 	size int    // stored size in bytes
@@ -38,14 +38,14 @@ type keptTree struct {
 // trees is an LRU cache of decoded parameters.
 type trees struct {
 	mu    sync.Mutex
-	byKey *simplelru.LRU[treeKey, keptTree]
+	byKey *simplelru.LRU[treeKey, cachedTree]
 	bytes int
 }
 
 func newTrees() (*trees, error) {
 	t := &trees{}
 	var err error
-	t.byKey, err = simplelru.NewLRU(keptTrees, func(_ treeKey, old keptTree) { t.bytes -= old.size })
+	t.byKey, err = simplelru.NewLRU(maxCachedTrees, func(_ treeKey, old cachedTree) { t.bytes -= old.size })
 	return t, err
 }
 
@@ -74,8 +74,8 @@ func (t *trees) drop(key treeKey) {
 
 // add caches an object unless it is large. To make room, it evicts the least recently used objects:
 // deleted ones of the same kind, and as many others as necessary.
-func (t *trees) add(key treeKey, k keptTree, there func(object string) bool) {
-	if k.size > largestKept || k.id == 0 {
+func (t *trees) add(key treeKey, k cachedTree, there func(object string) bool) {
+	if k.size > maxCachedSize || k.id == 0 {
 		return
 	}
 	key.object = strings.Clone(key.object) // the key is a slice of the entry's memory
@@ -91,7 +91,7 @@ func (t *trees) add(key treeKey, k keptTree, there func(object string) bool) {
 	}
 	t.bytes += k.size
 	t.byKey.Add(key, k)
-	for t.bytes > keptBytes {
+	for t.bytes > maxCachedBytes {
 		t.byKey.RemoveOldest()
 	}
 }

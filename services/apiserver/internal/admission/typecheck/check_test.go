@@ -29,8 +29,8 @@ const gadget = `{"type":"object","properties":{
 		"template":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}
 	}}}}`
 
-// known are the built-in kinds and one that is defined.
-type known struct {
+// resolver knows the built-in kinds and one custom kind.
+type resolver struct {
 	*openapi.Schemas
 	kinds  []*registry.Kind
 	gadget *spec.Schema
@@ -38,7 +38,7 @@ type known struct {
 
 var gadgets = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
 
-func (k *known) Kinds(group, version, resource string) (found []schema.GroupVersionKind) {
+func (k *resolver) Kinds(group, version, resource string) (found []schema.GroupVersionKind) {
 	for _, one := range k.kinds {
 		if (group == "" || one.Group == group) && one.Version == version && one.Resource == resource {
 			found = append(found, one.GVK())
@@ -50,27 +50,27 @@ func (k *known) Kinds(group, version, resource string) (found []schema.GroupVers
 	return found
 }
 
-func (k *known) Schema(kind schema.GroupVersionKind) *spec.Schema {
+func (k *resolver) Schema(kind schema.GroupVersionKind) *spec.Schema {
 	if kind == gadgets {
 		return k.Custom(kind, k.gadget)
 	}
 	return k.BuiltIn(kind)
 }
 
-func newKnown(t *testing.T) *known {
+func newResolver(t *testing.T) *resolver {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &known{Schemas: openapi.NewSchemas(builtin.Scheme()), kinds: catalog.Kinds(), gadget: &spec.Schema{}}
+	k := &resolver{Schemas: openapi.NewSchemas(builtin.Scheme()), kinds: catalog.Kinds(), gadget: &spec.Schema{}}
 	if err := json.Unmarshal([]byte(gadget), k.gadget); err != nil {
 		t.Fatal(err)
 	}
 	return k
 }
 
-// rule names resources as group/version/resource.
+// rule returns rules for resources written as group/version/resource.
 func rule(resources ...string) *admissionv1.MatchResources {
 	out := &admissionv1.MatchResources{}
 	for _, r := range resources {
@@ -87,30 +87,30 @@ func TestWarnings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schemas := newKnown(t)
+	schemas := newResolver(t)
 	for _, test := range []struct {
 		name, rule string
-		// kind of the parameters, if any
+		// kind and params are the kind and apiVersion of the parameters, if any.
 		kind, params       string
 		variables          []string // name, expression
 		expression, answer string
 	}{
 		{name: "fits", rule: "apps/v1/deployments", expression: "object.spec.replicas > 1 && oldObject.metadata.namespace != ''"},
 		{
-			name: "no such field", rule: "apps/v1/deployments", expression: "object.replicas > 1",
+			name: "unknown field", rule: "apps/v1/deployments", expression: "object.replicas > 1",
 			answer: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
-			name: "of two kinds", rule: "apps/v1/replicasets,deployments", expression: "object.replicas > 1",
+			name: "unknown field of two kinds", rule: "apps/v1/replicasets,deployments", expression: "object.replicas > 1",
 			answer: "apps/v1, Kind=Deployment: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n" +
 				"\napps/v1, Kind=ReplicaSet: ERROR: <input>:1:7: undefined field 'replicas'\n | object.replicas > 1\n | ......^\n",
 		},
 		{
-			name: "of one of two", rule: "apps,/v1/deployments,pods", expression: "object.spec.containers.size() > 0",
+			name: "field of one of two kinds", rule: "apps,/v1/deployments,pods", expression: "object.spec.containers.size() > 0",
 			answer: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'containers'\n | object.spec.containers.size() > 0\n | ...........^\n",
 		},
 		{
-			name: "of another type", rule: "/v1/pods", expression: "object.spec.nodeName == 1",
+			name: "wrong type", rule: "/v1/pods", expression: "object.spec.nodeName == 1",
 			answer: "/v1, Kind=Pod: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(string, int)'\n | object.spec.nodeName == 1\n | .....................^\n",
 		},
 		{
@@ -122,13 +122,13 @@ func TestWarnings(t *testing.T) {
 		{name: "quantities have no type", rule: "/v1/pods", expression: "object.spec.containers.all(c, has(c.resources.limits))", answer: "/v1, Kind=Pod: ERROR: <input>:1:34: undefined field 'limits'\n | object.spec.containers.all(c, has(c.resources.limits))\n | .................................^\n"},
 		{name: "ports are numbers or names", rule: "/v1/services", expression: "object.spec.ports.all(p, p.targetPort == 80 || p.targetPort == 'web')"},
 		{name: "bytes and times", rule: "/v1/secrets", expression: "object.data.all(k, object.data[k].size() < 9) && object.metadata.creationTimestamp > timestamp('2024-01-01T00:00:00Z')"},
-		{name: "a type within itself", rule: "apiextensions.k8s.io/v1/customresourcedefinitions", expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))", answer: "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n"},
+		{name: "recursive type", rule: "apiextensions.k8s.io/v1/customresourcedefinitions", expression: "object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))", answer: "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition: ERROR: <input>:1:32: undefined field 'type'\n | object.spec.versions.all(v, has(v.schema.openAPIV3Schema.not.type))\n | ...............................^\n"},
 
 		{name: "a custom resource", rule: "example.com/v1/gadgets", expression: "object.spec.size > 1 && object.spec.ratio < 0.5 && object.metadata.labels.size() == 0 && object.spec.since < timestamp('2024-01-01T00:00:00Z')"},
 		{name: "numbers or text", rule: "example.com/v1/gadgets", expression: "object.spec.port == 1 || object.spec.port == 'a'"},
 		{name: "names that need quoting", rule: "example.com/v1/gadgets", expression: "object.spec.a__dash__b == 'x' && object.spec.namespace == '' && object.spec.__namespace__ == ''"},
-		{name: "what is preserved", rule: "example.com/v1/gadgets", expression: "object.spec.open.known == '' && object.spec.open.other == ''", answer: "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n"},
-		{name: "what has no type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1", answer: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n"},
+		{name: "preserved fields", rule: "example.com/v1/gadgets", expression: "object.spec.open.known == '' && object.spec.open.other == ''", answer: "example.com/v1, Kind=Gadget: ERROR: <input>:1:49: undefined field 'other'\n | object.spec.open.known == '' && object.spec.open.other == ''\n | ................................................^\n"},
+		{name: "field without type", rule: "example.com/v1/gadgets", expression: "object.spec.any == 1", answer: "example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'any'\n | object.spec.any == 1\n | ...........^\n"},
 		{name: "maps and lists", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x > 1 && object.spec.parts.exists(p, p.name == '')"},
 		{name: "an embedded resource", rule: "example.com/v1/gadgets", expression: "object.spec.template.metadata.name == object.spec.template.kind"},
 		{name: "of a custom resource", rule: "example.com/v1/gadgets", expression: "object.spec.limits.x == 'a'", answer: "example.com/v1, Kind=Gadget: ERROR: <input>:1:22: found no matching overload for '_==_' applied to '(int, string)'\n | object.spec.limits.x == 'a'\n | .....................^\n"},
@@ -139,9 +139,9 @@ func TestWarnings(t *testing.T) {
 		{name: "no parameters", rule: "/v1/pods", expression: "params.a == 1", answer: "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^\n"},
 
 		{name: "variables", rule: "/v1/pods", variables: []string{"n", "object.spec.containers.size()", "m", "variables.n * 2"}, expression: "variables.m == 'a'", answer: "/v1, Kind=Pod: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(int, string)'\n | variables.m == 'a'\n | ............^\n"},
-		{name: "variables of object types are anything", rule: "/v1/pods", variables: []string{"s", "object.spec"}, expression: "variables.s.nothing == 1"},
-		{name: "variables that are wrong are anything", rule: "/v1/pods", variables: []string{"s", "object.spec.nothing"}, expression: "variables.s.more == 1"},
-		{name: "no such variable", rule: "/v1/pods", expression: "variables.s == 1", answer: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n"},
+		{name: "variables of object types are dynamic", rule: "/v1/pods", variables: []string{"s", "object.spec"}, expression: "variables.s.nothing == 1"},
+		{name: "invalid variables are dynamic", rule: "/v1/pods", variables: []string{"s", "object.spec.nothing"}, expression: "variables.s.more == 1"},
+		{name: "unknown variable", rule: "/v1/pods", expression: "variables.s == 1", answer: "/v1, Kind=Pod: ERROR: <input>:1:10: undefined field 's'\n | variables.s == 1\n | .........^\n"},
 
 		{name: "request and namespace", rule: "/v1/pods", expression: "request.userInfo.nobody == namespaceObject.metadata.nothing", answer: "/v1, Kind=Pod: ERROR: <input>:1:17: undefined field 'nobody'\n | request.userInfo.nobody == namespaceObject.metadata.nothing\n | ................^\nERROR: <input>:1:52: undefined field 'nothing'\n | request.userInfo.nobody == namespaceObject.metadata.nothing\n | ...................................................^\n"},
 		{name: "the authorizer", rule: "/v1/pods", expression: "authorizer.group('').resource('pods').check('create').allowed()"},
@@ -152,7 +152,7 @@ func TestWarnings(t *testing.T) {
 		{name: "every version", rule: "/*/pods", expression: "object.a"},
 		{name: "every resource", rule: "/v1/*", expression: "object.a"},
 		{name: "a sub-resource", rule: "/v1/pods/status", expression: "object.a"},
-		{name: "no such resource", rule: "/v1/nothings", expression: "object.a"},
+		{name: "unknown resource", rule: "/v1/nothings", expression: "object.a"},
 		{name: "the core group stands for all", rule: "/v1/events", expression: "object.regarding.name == '' || object.involvedObject.name == ''", answer: "/v1, Kind=Event: ERROR: <input>:1:7: undefined field 'regarding'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | ......^\n" +
 			"\nevents.k8s.io/v1, Kind=Event: ERROR: <input>:1:38: undefined field 'involvedObject'\n | object.regarding.name == '' || object.involvedObject.name == ''\n | .....................................^\n"},
 	} {
@@ -169,7 +169,7 @@ func TestWarnings(t *testing.T) {
 				want = []admissionv1.ExpressionWarning{{FieldRef: "spec.validations[1].expression", Warning: test.answer}}
 			}
 			if got := newCheck(compiler, schemas).warnings(s); !slices.Equal(got, want) {
-				t.Errorf("warnings are %q, want %q", got, want)
+				t.Errorf("got warnings %q, want %q", got, want)
 			}
 		})
 	}
@@ -184,16 +184,16 @@ func TestMessagesAreChecked(t *testing.T) {
 		{Expression: "object.a", MessageExpression: "object.b"}, {Expression: "true", MessageExpression: "object.metadata.name"}, {Expression: "object.c"},
 	}}
 	var got []string
-	for _, w := range newCheck(compiler, newKnown(t)).warnings(s) {
+	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
 		_, field, _ := strings.Cut(w.Warning, "undefined field ")
 		got = append(got, w.FieldRef+" "+field[:3])
 	}
 	if want := []string{"spec.validations[0].expression 'a'", "spec.validations[0].messageExpression 'b'", "spec.validations[2].expression 'c'"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// No more than ten kinds of a rule are looked at, and none of the rules after it then.
+// TestManyKinds: at most ten kinds of a policy are checked.
 func TestManyKinds(t *testing.T) {
 	kinds := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: strings.ToUpper(resource)}}
@@ -215,17 +215,16 @@ func TestManyKinds(t *testing.T) {
 		{[]string{"a/v1/r00", "a/v1/r00"}, 1},
 	} {
 		if got := kindsOf(rule(test.rules...), kinds); len(got) != test.want {
-			t.Errorf("%v: %v, want %d", test.rules, got, test.want)
+			t.Errorf("%v: got %v, want %d", test.rules, got, test.want)
 		}
 	}
 	got := kindsOf(rule("b/v2,v1/y,x", "/v1/pods", "a/v1/z"), kinds)
 	if want := "[/v1, Kind=PODS a/v1, Kind=Z b/v1, Kind=X b/v1, Kind=Y b/v2, Kind=X b/v2, Kind=Y]"; fmt.Sprint(got) != want {
-		t.Errorf("the order is %v, want %s", got, want)
+		t.Errorf("got order %v, want %s", got, want)
 	}
 }
 
-// TestLookupsAreBounded: a rule that names much, of which nothing may be there, and a
-// policy of many rules, are not looked at without end.
+// TestLookupsAreBounded: the number of lookups for a policy with many rules or names is bounded.
 func TestLookupsAreBounded(t *testing.T) {
 	var names, rules []string
 	for i := range 1000 {
@@ -236,22 +235,22 @@ func TestLookupsAreBounded(t *testing.T) {
 	lookups := 0
 	none := func(string, string, string) []schema.GroupVersionKind {
 		if lookups++; lookups > 100_000 {
-			t.Fatal("a thousand million names are looked for")
+			t.Fatal("the number of lookups is not bounded")
 		}
 		return nil
 	}
 	if got := kindsOf(rule(list+"/"+list+"/"+list), none); len(got) > 0 {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	one := func(group, version, resource string) []schema.GroupVersionKind {
 		return []schema.GroupVersionKind{{Group: group, Version: version, Kind: resource}}
 	}
 	if got := kindsOf(rule(rules...), one); len(got) != enoughKinds {
-		t.Errorf("%d kinds", len(got))
+		t.Errorf("got %d kinds", len(got))
 	}
 }
 
-// What a status tells is bounded, whatever somebody wrote.
+// TestWarningsAreBounded: the status has a bounded size for any policy.
 func TestWarningsAreBounded(t *testing.T) {
 	compiler, err := expressions.New()
 	if err != nil {
@@ -263,14 +262,14 @@ func TestWarningsAreBounded(t *testing.T) {
 		s.Validations = append(s.Validations, admissionv1.Validation{Expression: wrong})
 	}
 	total := 0
-	for _, w := range newCheck(compiler, newKnown(t)).warnings(s) {
+	for _, w := range newCheck(compiler, newResolver(t)).warnings(s) {
 		total += len(w.Warning)
 		if len(w.Warning) > maxWarning || !strings.HasSuffix(w.Warning, "\n...") {
-			t.Fatalf("a warning of %d bytes ends with %q", len(w.Warning), w.Warning[len(w.Warning)-20:])
+			t.Fatalf("got a warning of %d bytes that ends with %q", len(w.Warning), w.Warning[len(w.Warning)-20:])
 		}
 	}
 	if total > maxWarnings+maxWarning || total < maxWarnings {
-		t.Errorf("%d bytes", total)
+		t.Errorf("got %d bytes in total", total)
 	}
 }
 
@@ -284,10 +283,10 @@ func TestSame(t *testing.T) {
 		strings.Replace(ours, ":13:", ":14:", 1): false, strings.Replace(ours, "spec", "status", 1): false,
 	} {
 		if got := same(one(ours), one(text)); got != want {
-			t.Errorf("%q: %t", text, got)
+			t.Errorf("%q: got %t", text, got)
 		}
 	}
 	if same(one(ours), nil) || !same(nil, nil) {
-		t.Error("lists of different lengths")
+		t.Error("lists of different lengths are equal")
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// fill sets fields of an object by chance.
+// fill sets random fields of an object.
 func fill(r *rand.Rand, v reflect.Value, depth int) {
 	if depth > 9 || r.Intn(4) == 0 {
 		return
 	}
 	if v.CanAddr() {
-		if _, ok := v.Addr().Interface().(json.Marshaler); ok { // written by itself
+		if _, ok := v.Addr().Interface().(json.Marshaler); ok { // has its own encoding
 			return
 		}
 	}
@@ -56,12 +56,12 @@ func fill(r *rand.Rand, v reflect.Value, depth int) {
 	}
 }
 
-// compare a value that is turned later with a tree, by all ways of looking at it.
+// compare reads a lazily converted value in all ways and compares it with the tree.
 func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 	t.Helper()
 	adapter := types.DefaultTypeAdapter
 	if got.Equal(adapter.NativeToValue(want)) != types.True {
-		t.Fatalf("%s: it is %v, want %v", at, got.Value(), want)
+		t.Fatalf("%s: got %v, want %v", at, got.Value(), want)
 	}
 	looked = 1
 	switch want := want.(type) {
@@ -70,7 +70,7 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 		for name, value := range want {
 			found, ok := m.Find(types.String(name))
 			if !ok || m.Contains(types.String(name)) != types.True {
-				t.Fatalf("%s: there is no %s", at, name)
+				t.Fatalf("%s: got no %s", at, name)
 			}
 			looked += compare(t, at+"."+name, found, value)
 		}
@@ -80,12 +80,12 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 					continue
 				}
 				if v, ok := m.Find(types.String(f.name)); ok || m.Contains(types.String(f.name)) != types.False || !types.IsError(m.Get(types.String(f.name))) {
-					t.Fatalf("%s: there is a %s: %v", at, f.name, v)
+					t.Fatalf("%s: got unexpected %s: %v", at, f.name, v)
 				}
 			}
 		}
 		if m.Size() != types.Int(len(want)) {
-			t.Fatalf("%s: its size is %v", at, m.Size())
+			t.Fatalf("%s: got size %v", at, m.Size())
 		}
 	case []any:
 		l := got.(traits.Lister)
@@ -93,17 +93,17 @@ func compare(t *testing.T, at string, got ref.Val, want any) (looked int) {
 		for it := l.Iterator(); it.HasNext() == types.True; i++ {
 			looked += compare(t, fmt.Sprintf("%s[%d]", at, i), it.Next(), want[i])
 			if l.Get(types.Int(i)).Equal(adapter.NativeToValue(want[i])) != types.True {
-				t.Fatalf("%s: element %d is %v", at, i, l.Get(types.Int(i)))
+				t.Fatalf("%s: got element %d %v", at, i, l.Get(types.Int(i)))
 			}
 		}
 		if i != len(want) || l.Size() != types.Int(i) || !types.IsError(l.Get(types.Int(i))) || !types.IsError(l.Get(types.String("a"))) {
-			t.Fatalf("%s: it has %d elements", at, i)
+			t.Fatalf("%s: got %d elements", at, i)
 		}
 	}
 	return looked
 }
 
-// What is turned later is what would be turned at once, of every kind.
+// TestLazyTree: lazy and eager conversion give the same values for every kind.
 func TestLazyTree(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -122,15 +122,15 @@ func TestLazyTree(t *testing.T) {
 			}
 			lazy, ok := lazyTree(shapes, obj, k.GVK()).(ref.Val)
 			if !ok {
-				t.Fatalf("%s is not turned later", k.GVK())
+				t.Fatalf("%s is not converted lazily", k.GVK())
 			}
 			looked += compare(t, k.Kind, lazy, want)
 			if !reflect.DeepEqual(lazy.Value(), any(want)) {
-				t.Fatalf("%s: %v, want %v", k.GVK(), lazy.Value(), want)
+				t.Fatalf("%s: got %v, want %v", k.GVK(), lazy.Value(), want)
 			}
 		}
 	}
 	if looked < 10000 {
-		t.Errorf("only %d values were looked at", looked)
+		t.Errorf("only %d values were compared", looked)
 	}
 }

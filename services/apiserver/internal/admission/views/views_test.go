@@ -27,7 +27,7 @@ var (
 	v2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
 )
 
-// autoscaler is a request in version 1 for what is served in version 2, too.
+// autoscaler returns a request in version v1 for a kind that is also served in v2.
 func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -68,63 +68,63 @@ func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View 
 	return w
 }
 
-func TestTheOwnVersionIsTheRequest(t *testing.T) {
+func TestSameVersionReturnsTheRequestObject(t *testing.T) {
 	v, r := autoscaler(t, admission.Update)
 	w := in(t, v, v1)
 	if w.Object != r.Object || w.Old != r.OldObject || in(t, v, v1) != w {
-		t.Error("the objects are others")
+		t.Error("got other objects, want those of the request")
 	}
 	if err := v.Settle(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAnotherVersionIsConverted(t *testing.T) {
+func TestOtherVersionIsConverted(t *testing.T) {
 	v, _ := autoscaler(t, admission.Update)
 	w := in(t, v, v2)
 	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 || o.ResourceVersion != "7" {
-		t.Errorf("it shows %+v", w.Object)
+		t.Errorf("got object %+v", w.Object)
 	}
 	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
-		t.Errorf("the old one is %+v", w.Old)
+		t.Errorf("got old object %+v", w.Old)
 	}
 	b, err := w.ObjectJSON()
 	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
-		t.Errorf("%s, %v", b, err)
+		t.Errorf("got %s, %v", b, err)
 	}
 	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
-		t.Error("the JSON is made again")
+		t.Error("JSON was encoded twice")
 	}
 	tree, ok := w.ObjectTree().(traits.Mapper)
 	if !ok || tree.Get(types.String("apiVersion")) != types.String("autoscaling/v2") || tree.Get(types.String("kind")) != types.String("HorizontalPodAutoscaler") {
-		t.Errorf("%v", tree)
+		t.Errorf("got %v", tree)
 	}
 	if _, err := v.In(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
-		t.Errorf("a version that is not served: %v", err)
+		t.Errorf("version that is not served: got %v", err)
 	}
 }
 
-func TestWhatIsNotThereIsNull(t *testing.T) {
+func TestMissingObjectsAreNull(t *testing.T) {
 	created, _ := autoscaler(t, admission.Create)
 	deleted, _ := autoscaler(t, admission.Delete)
 	for _, kind := range []schema.GroupVersionKind{v1, v2} {
 		if b, err := in(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
-			t.Errorf("the old object of a creation in %s: %s, %v", kind.Version, b, err)
+			t.Errorf("old object of a create in %s: got %s, %v", kind.Version, b, err)
 		}
 		w := in(t, deleted, kind)
 		if b, err := w.ObjectJSON(); string(b) != "null" || err != nil || w.Object != nil {
-			t.Errorf("the object of a deletion in %s: %s, %v", kind.Version, b, err)
+			t.Errorf("object of a delete in %s: got %s, %v", kind.Version, b, err)
 		}
 		if tree := w.ObjectTree(); tree != nil {
-			t.Errorf("its tree is %v", tree)
+			t.Errorf("got tree %v", tree)
 		}
 	}
 }
 
-// TestChanges: what is changed in one version is what the next view shows, and what
-// the request has in the end.
-func TestChanges(t *testing.T) {
+// TestChangesAreConvertedBack: a change in one version is visible in the next view, and in the
+// object of the request at the end.
+func TestChangesAreConvertedBack(t *testing.T) {
 	for name, kinds := range map[string][]schema.GroupVersionKind{
 		"the own version":     {v1},
 		"another one":         {v2},
@@ -146,14 +146,14 @@ func TestChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !w.Replace(obj) {
-				t.Errorf("%s: nothing changed in %s: %s", name, kind.Version, doc)
+				t.Errorf("%s: got no change in %s: %s", name, kind.Version, doc)
 			}
 			after, err := w.ObjectJSON()
 			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
-				t.Errorf("%s: it still shows %s, %v", name, after, err)
+				t.Errorf("%s: got unchanged view %s, %v", name, after, err)
 			}
 			if w.Replace(obj.DeepCopyObject()) {
-				t.Errorf("%s: the same counts as a change", name)
+				t.Errorf("%s: got a change for an equal document", name)
 			}
 		}
 		if err := v.Settle(); err != nil {
@@ -161,12 +161,12 @@ func TestChanges(t *testing.T) {
 		}
 		o := r.Object.(*autoscalingv1.HorizontalPodAutoscaler)
 		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != 50 || o.ResourceVersion != "7" {
-			t.Errorf("%s: it came to %+v, want %d", name, o.Spec, want)
+			t.Errorf("%s: got %+v, want %d", name, o.Spec, want)
 		}
 	}
 }
 
-func TestDocumentsThatAreOthers(t *testing.T) {
+func TestOtherKindsAreRejected(t *testing.T) {
 	v, _ := autoscaler(t, admission.Create)
 	w := in(t, v, v2)
 	for doc, want := range map[string]string{
@@ -177,13 +177,13 @@ func TestDocumentsThatAreOthers(t *testing.T) {
 		`[]`: "",
 	} {
 		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, %v", doc, obj, err)
+			t.Errorf("%s: got %v, %v", doc, obj, err)
 		}
 	}
 }
 
-// TestKindErrorHasTheWordsOfKubernetes: what a webhook makes of another kind is rejected as
-// Kubernetes' conversion rejects it.
+// TestKindErrorHasTheWordsOfKubernetes: a patched object of another kind is rejected with the
+// message of Kubernetes' conversion.
 func TestKindErrorHasTheWordsOfKubernetes(t *testing.T) {
 	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	named := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "a"}}}

@@ -28,10 +28,10 @@ var eve = &request.User{Name: "eve", UID: "42", Groups: []string{"system:masters
 
 const thing = "/apis/ext.test/v1/namespaces/n/things/t"
 
-// own are what only this server says of an answer.
-var own = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
+// ownHeaders are response headers that only this server may set.
+var ownHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
 
-// things serves the group version, and echoes what it is asked below it.
+// things serves the group version and echoes requests for objects below it.
 func things(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/") {
 		plain(w, r)
@@ -39,7 +39,7 @@ func things(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("X-Ext", "yes")
-	for _, name := range own {
+	for _, name := range ownHeaders {
 		w.Header().Set(name, "mine")
 	}
 	w.Header().Set("Content-Type", "text/plain")
@@ -47,31 +47,31 @@ func things(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
 }
 
-// TestRenewedCertificates: another certificate is shown at once, although the checks of the server
-// keep the connection alive that the old one was shown on.
+// TestRenewedCertificates: a renewed client certificate is used for the next request, although
+// availability checks keep the connection with the old certificate alive.
 func TestRenewedCertificates(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	var now atomic.Pointer[tls.Certificate]
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Certificate = now.Load })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = now.Load })
 	b.register(e, ca.pem)
 	for i, name := range []string{"first", "second"} {
 		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
 		now.Store(&next)
-		if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-			t.Fatalf("%d %s", w.Code, w.Body)
+		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
-		if c := e.asked(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
+		if c := e.requests(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
 			t.Errorf("shown certificates %v, want that of %s", c, name)
 		}
 	}
 }
 
-func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
+func TestProxiedRequestsCarryTheUser(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	client := ca.issue("front-proxy-client", x509.ExtKeyUsageClientAuth)
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Certificate = func() *tls.Certificate { return &client } })
 	b.register(e, ca.pem)
 
 	r := httptest.NewRequest("POST", thing+"?limit=5&labelSelector=a%3Db&x=%2F", strings.NewReader("body"))
@@ -82,16 +82,16 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 	} {
 		r.Header.Set(name, value)
 	}
-	w := b.ask(eve, r)
+	w := b.send(eve, r)
 	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thing+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
-		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
+		t.Errorf("got %d %s %v", w.Code, w.Body, w.Header())
 	}
 	for i, want := range [][]string{{"audit-1"}, nil, nil} {
-		if got := w.Header().Values(own[i]); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %q, want %q", own[i], got, want)
+		if got := w.Header().Values(ownHeaders[i]); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %q, want %q", ownHeaders[i], got, want)
 		}
 	}
-	seen := e.asked(thing)[0]
+	seen := e.requests(thing)[0]
 	if c := seen.TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != "front-proxy-client" {
 		t.Errorf("shown certificates %v", c)
 	}
@@ -104,7 +104,7 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 		case "Accept-Encoding", "User-Agent", "Content-Length", "X-Forwarded-For":
 		default:
 			if !reflect.DeepEqual(values, want[name]) {
-				t.Errorf("%s: %q, want %q", name, values, want[name])
+				t.Errorf("%s: got %q, want %q", name, values, want[name])
 			}
 			delete(want, name)
 		}
@@ -112,13 +112,13 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("missing %v", want)
 	}
-	if w := b.ask(nil, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusInternalServerError {
-		t.Errorf("a request of nobody: %d", w.Code)
+	if w := b.send(nil, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusInternalServerError {
+		t.Errorf("without a user: got %d, want 500", w.Code)
 	}
 }
 
-// front is a server that carries everything on.
-func (b *bench) front() *httptest.Server {
+// front starts a server that proxies every request as eve.
+func (b *fixture) front() *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.Handler(gv).ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), eve)))
 	}))
@@ -144,13 +144,13 @@ func TestRedirects(t *testing.T) {
 		{false, http.StatusBadGateway, "the backend attempted to redirect this request, which is not permitted"},
 		{true, http.StatusFound, ""},
 	} {
-		b := start(t, func(_ *bench, config *aggregation.Config) { config.FollowRedirects = c.follow })
+		b := start(t, func(_ *fixture, config *aggregation.Config) { config.FollowRedirects = c.follow })
 		b.register(e, ca.pem)
-		if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
+		if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != c.code || strings.TrimSpace(w.Body.String()) != c.body {
 			t.Errorf("follow %v: %d %q", c.follow, w.Code, w.Body)
 		}
 	}
-	if n := len(e.asked("/apis/ext.test/v1/elsewhere")); n != 0 {
+	if n := len(e.requests("/apis/ext.test/v1/elsewhere")); n != 0 {
 		t.Errorf("a redirect was followed %d times", n)
 	}
 }
@@ -171,7 +171,7 @@ func TestUpgrades(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/redirect"):
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
 		case strings.HasSuffix(r.URL.Path, "/teapot"):
-			for _, name := range own {
+			for _, name := range ownHeaders {
 				w.Header().Set(name, "mine")
 			}
 			w.WriteHeader(http.StatusTeapot)
@@ -199,19 +199,19 @@ func TestUpgrades(t *testing.T) {
 	}
 	resp, conn, rd := upgrade("/apis/ext.test/v1/namespaces/n/things/echo")
 	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		t.Fatalf("got %d %v", resp.StatusCode, resp.Header)
 	}
 	fmt.Fprint(conn, "hello\n")
 	if line, err := rd.ReadString('\n'); line != "hello\n" {
-		t.Errorf("%q, %v", line, err)
+		t.Errorf("got %q, %v", line, err)
 	}
 	for path, want := range map[string]string{"redirect": "503 invalid upgrade response: status code 302", "teapot": "418 short and stout"} {
 		resp, _, _ := upgrade("/apis/ext.test/v1/namespaces/n/things/" + path)
 		body, _ := io.ReadAll(resp.Body)
 		if got := fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(string(body))); got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
-		for _, name := range own {
+		for _, name := range ownHeaders {
 			if resp.Header.Get(name) == "mine" {
 				t.Errorf("%s: the other server says %s", path, name)
 			}
@@ -219,8 +219,8 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-// TestWhatGoesWrongOnTheWay: a server that is there may still fail.
-func TestWhatGoesWrongOnTheWay(t *testing.T) {
+// TestProxyErrors covers failures of a server that accepts connections.
+func TestProxyErrors(t *testing.T) {
 	ca := newAuthority(t)
 	serving := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
 	for _, c := range []struct {
@@ -256,9 +256,9 @@ func TestWhatGoesWrongOnTheWay(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 			}
 			defer cancel()
-			w := b.ask(eve, httptest.NewRequest("GET", thing, nil).WithContext(ctx))
+			w := b.send(eve, httptest.NewRequest("GET", thing, nil).WithContext(ctx))
 			if w.Code != c.code || !strings.HasPrefix(w.Body.String(), c.body) {
-				t.Errorf("%d %q, want %d %q", w.Code, w.Body, c.code, c.body)
+				t.Errorf("got %d %q, want %d %q", w.Code, w.Body, c.code, c.body)
 			}
 		})
 	}
@@ -268,7 +268,7 @@ func ready(port string) *corev1.Endpoints {
 	return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.1.1.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: 8443}}}}}
 }
 
-// checked is what is found of a server.
+// checked is a test case of the availability check.
 type checked struct {
 	what      string
 	service   *apiregistrationv1.ServiceReference
@@ -278,7 +278,7 @@ type checked struct {
 	want      string
 }
 
-// failing begins the condition of a server whose answer is missing or wrong.
+// failing is the prefix of the condition when the response is missing or wrong.
 const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
 
 func TestChecks(t *testing.T) {
@@ -310,7 +310,7 @@ func TestChecks(t *testing.T) {
 		{what: "endpoints with another port", service: cip(443), endpoints: ready("http"), want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
 		{what: "endpoints that are ready", service: cip(443), endpoints: ready("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
 			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
-		{what: "no endpoints of a type that is told", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"}, want: `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`},
+		{what: "no endpoints of a typed service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"}, want: `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`},
 		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
 			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
 		{what: "500", serve: code(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
@@ -322,7 +322,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-func TestCheckOfAServerThatHangsFails(t *testing.T) {
+func TestAvailabilityCheckTimesOut(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network) {
 		hangs := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 		c := checked{serve: hangs, want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`}
@@ -335,18 +335,18 @@ func (c checked) run(t *testing.T) {
 	c.check(t, extend, start)
 }
 
-func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*bench, *aggregation.Config)) *bench) {
+func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, http.HandlerFunc) *extension, start func(*testing.T, func(*fixture, *aggregation.Config)) *fixture) {
 	ca := newAuthority(t)
 	if c.serve == nil {
 		c.serve = plain
 	}
-	// Whether it is there does not hang on its certificate.
+	// The availability check ignores the certificate.
 	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
 	s := apiService(e.port, ca.pem)
 	if c.service != nil {
 		s.Spec.Service = c.service
 	}
-	b := start(t, func(b *bench, _ *aggregation.Config) {
+	b := start(t, func(b *fixture, _ *aggregation.Config) {
 		if c.errs != nil {
 			b.errs = c.errs
 		}
@@ -362,47 +362,47 @@ func (c checked) check(t *testing.T, extend func(*testing.T, tls.Certificate, ht
 	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
 	b.eventually("checked", func() bool { return got() != "" })
 	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
-		t.Errorf("%s\nwant %s", got(), c.want)
+		t.Errorf("got %s\nwant %s", got(), c.want)
 	}
-	if n := len(e.asked("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have begun
-		t.Errorf("asked %d times, each of which is waited for", n)
+	if n := len(e.requests("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have begun
+		t.Errorf("got %d requests, want at most 2", n)
 	}
-	w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
-		t.Errorf("asked: %d %q", w.Code, w.Body)
+		t.Errorf("while unavailable: got %d %q", w.Code, w.Body)
 	}
 }
 
-// TestChecksGoOn: what changes is found out, and told once.
-func TestChecksGoOn(t *testing.T) { inBubble(t, checksGoOn) }
+// TestChecksReportEachChangeOnce: a changed result is reported, an unchanged one is not.
+func TestChecksReportEachChangeOnce(t *testing.T) { inBubble(t, checksReportEachChangeOnce) }
 
-func checksGoOn(t *testing.T, n *network) {
+func checksReportEachChangeOnce(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	b := n.start(t, nil)
 	b.register(e, ca.pem)
-	e.does(http.NotFound)
+	e.handle(http.NotFound)
 	b.Poke()
 	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
 	first := b.board.get(name).Status.Conditions[0]
-	again := len(e.asked("/apis/ext.test/v1"))
-	b.eventually("checked once more", func() bool { return len(e.asked("/apis/ext.test/v1")) > again })
+	again := len(e.requests("/apis/ext.test/v1"))
+	b.eventually("checked once more", func() bool { return len(e.requests("/apis/ext.test/v1")) > again })
 	if now := b.board.get(name).Status.Conditions[0]; !reflect.DeepEqual(now, first) {
-		t.Errorf("the same was told as something else: %v, %v", now, first)
+		t.Errorf("unchanged condition: got %v, want %v", now, first)
 	}
-	e.does(plain)
+	e.handle(plain)
 	b.eventually("available", func() bool { return b.condition(name) == passed })
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.written) != 3 {
-		t.Errorf("written %v", b.written)
+		t.Errorf("got conditions %v, want 3", b.written)
 	}
 	if got := metrics(t, b, "aggregator_unavailable_apiservice_total"); got != 1 {
-		t.Errorf("it became unavailable %v times", got)
+		t.Errorf("got aggregator_unavailable_apiservice_total %v, want 1", got)
 	}
 }
 
-func metrics(t *testing.T, b *bench, name string) (sum float64) {
+func metrics(t *testing.T, b *fixture, name string) (sum float64) {
 	t.Helper()
 	all, err := b.registry.Gather()
 	if err != nil {
@@ -418,43 +418,43 @@ func metrics(t *testing.T, b *bench, name string) (sum float64) {
 	return sum
 }
 
-func TestGroupVersionsOfOthersAreTheirs(t *testing.T) {
+func TestLocalGroupVersionsAreNotDelegated(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
-	b := start(t, func(b *bench, _ *aggregation.Config) { b.local[gv] = true })
+	b := start(t, func(b *fixture, _ *aggregation.Config) { b.local[gv] = true })
 	b.board.put(name, apiService(e.port, ca.pem))
 	local := apiService(e.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	b.board.put("v2.ext.test", local)
 	b.registered(2)
 	b.rounds()
-	if n := len(e.asked("/apis/ext.test/v1")); n != 0 {
-		t.Errorf("whether it is there was asked %d times", n)
+	if n := len(e.requests("/apis/ext.test/v1")); n != 0 {
+		t.Errorf("got %d availability checks of a local group version, want 0", n)
 	}
 	theirs := gv
 	theirs.Version = "v2"
 	if b.Handler(gv) != nil || b.Handler(theirs) != nil || len(b.Versions()) != 0 {
-		t.Error("what is served here was given away")
+		t.Error("a local group version was delegated")
 	}
 	b.mu.Lock()
 	b.local[gv] = false
 	b.mu.Unlock()
 	b.eventually("available", func() bool { return b.condition(name) == passed })
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("%d %s", w.Code, w.Body)
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
-// TestConnectionsAreLetGo: of servers that are named no more, and at the end.
-func TestConnectionsAreLetGo(t *testing.T) {
+// TestConnectionsAreClosed: connections are closed when the APIService is deleted and at shutdown.
+func TestConnectionsAreClosed(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
 	b.register(e, ca.pem)
 	for range 2 {
-		b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if e.open() == 0 {
-			t.Fatal("no connection is kept")
+			t.Fatal("got no idle connection, want one")
 		}
 		b.board.put(name, nil)
 		b.eventually("gone", func() bool { return b.Handler(gv) == nil })
@@ -462,5 +462,5 @@ func TestConnectionsAreLetGo(t *testing.T) {
 		b.register(e, ca.pem)
 	}
 	b.stop()
-	b.eventually("closed at the end", func() bool { return e.open() == 0 })
+	b.eventually("closed at shutdown", func() bool { return e.open() == 0 })
 }

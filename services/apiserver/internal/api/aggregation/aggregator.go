@@ -177,7 +177,7 @@ func (a *Aggregator) directory() *directory {
 				r.known.Store(had.known.Load()) // until the server responds again
 			}
 		}
-		r.hear(available(obj.APIService))
+		r.setStored(available(obj.APIService))
 		next.remotes[gv] = r
 		at := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
 		next.behind[at] = append(next.behind[at], r)

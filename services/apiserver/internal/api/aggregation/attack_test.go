@@ -20,9 +20,9 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// TestNobodyNamesHimself: identity comes from this server alone, in whatever a client
-// writes it.
-func TestNobodyNamesHimself(t *testing.T) {
+// TestClientsCannotForgeIdentity: the proxied identity headers come from this server alone, however
+// a client spells them.
+func TestClientsCannotForgeIdentity(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
@@ -43,11 +43,11 @@ func TestNobodyNamesHimself(t *testing.T) {
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-Remote-User, X-Remote-Group\r\n%s\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\nX-Remote-Group: system:masters\r\n\r\n", path, more)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil || resp.StatusCode != http.StatusTeapot {
-			t.Fatalf("%v %v", resp, err)
+			t.Fatalf("got %v %v", resp, err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		conn.Close()
-		seen := e.asked(path)[0]
+		seen := e.requests(path)[0]
 		for name, values := range seen.Header {
 			plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 			if strings.Contains(strings.Join(values, ","), "root") || strings.HasPrefix(plain, "impersonate") || plain == "authorization" ||
@@ -61,9 +61,9 @@ func TestNobodyNamesHimself(t *testing.T) {
 	}
 }
 
-// TestUpgradesNameNoOtherHeaders: what a client has proxies on the way take away is not
-// what this server says of him.
-func TestUpgradesNameNoOtherHeaders(t *testing.T) {
+// TestUpgradesRemoveConnectionHeaders: a client cannot use the Connection header to make a proxy
+// drop the identity headers that this server sets.
+func TestUpgradesRemoveConnectionHeaders(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	b := start(t, nil)
@@ -71,23 +71,23 @@ func TestUpgradesNameNoOtherHeaders(t *testing.T) {
 	r := httptest.NewRequest("GET", thing, nil)
 	r.Header["Connection"] = []string{"x-remote-user, Upgrade", "X-Remote-Group"}
 	r.Header.Set("Upgrade", "odd/1")
-	b.ask(eve, r)
-	seen := e.asked(thing)
+	b.send(eve, r)
+	seen := e.requests(thing)
 	if len(seen) != 1 || seen[0].Header.Get("X-Remote-User") != "eve" || seen[0].Header.Get("Upgrade") != "odd/1" {
-		t.Fatalf("%d requests", len(seen))
+		t.Fatalf("got %d requests, want one as eve with Upgrade odd/1", len(seen))
 	}
 	if got := seen[0].Header.Values("Connection"); len(got) != 1 || got[0] != "Upgrade" {
-		t.Errorf("the connection is for %q", got)
+		t.Errorf("got Connection %q, want Upgrade", got)
 	}
 }
 
-// TestAddressesThatNobodyMayName: what only this machine reaches is not asked.
-func TestAddressesThatNobodyMayName(t *testing.T) {
+// TestLocalAddressesAreRejected: an address that only this machine reaches is never dialed.
+func TestLocalAddressesAreRejected(t *testing.T) {
 	for address, want := range map[string]string{
 		"127.0.0.1": "address not allowed", "::1": "address not allowed", "169.254.169.254": "address not allowed", "fe80::1": "address not allowed",
 		"0.0.0.0": "address not allowed", "224.0.0.1": "address not allowed", "::ffff:127.0.0.1": "address not allowed", "::ffff:169.254.169.254": "address not allowed",
 	} {
-		b := start(t, func(b *bench, c *aggregation.Config) {
+		b := start(t, func(b *fixture, c *aggregation.Config) {
 			b.services["agg/ext"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "irrelevant"}}
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
@@ -96,58 +96,57 @@ func TestAddressesThatNobodyMayName(t *testing.T) {
 		b.board.put(name, apiService(443, nil))
 		b.eventually("checked", func() bool { return b.condition(name) != "" })
 		if got := b.condition(name); !strings.HasSuffix(got, want) {
-			t.Errorf("%s: %s", address, got)
+			t.Errorf("%s: got %s", address, got)
 		}
 		b.stop()
 	}
 }
 
-// TestAddressesThatNamesMayMean are those of servers beside this one too, and nothing else that only this
-// machine reaches.
-func TestAddressesThatNamesMayMean(t *testing.T) {
+// TestAllowedAddressesOfNames: a host name may resolve to loopback, but to no other address that
+// only this machine reaches.
+func TestAllowedAddressesOfNames(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
 		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
 	} {
 		if got := aggregation.Allowed(netip.MustParseAddr(address), true); got != want {
-			t.Errorf("%s: %v", address, got)
+			t.Errorf("%s: got %v", address, got)
 		}
 	}
 }
 
-// TestAddressesThatNobodyMayNameToProxies either: what only the proxy's machine reaches is not asked
-// through it. It looks names up itself.
-func TestAddressesThatNobodyMayNameToProxies(t *testing.T) {
-	for address, asked := range map[string]bool{
+// TestLocalAddressesAreRejectedForProxies: an address that only the proxy's machine reaches is not
+// dialed through the proxy. The proxy resolves names itself.
+func TestLocalAddressesAreRejectedForProxies(t *testing.T) {
+	for address, allowed := range map[string]bool{
 		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::ffff:169.254.169.254": false,
 		"10.0.0.1": true, "2001:db8::1": true, "ext.agg.svc": true,
 	} {
-		var led atomic.Value
-		b := start(t, func(_ *bench, c *aggregation.Config) {
+		var dialed atomic.Value
+		b := start(t, func(_ *fixture, c *aggregation.Config) {
 			c.Resolve = func(context.Context, string, string, int32) (string, error) {
 				return net.JoinHostPort(address, "443"), nil
 			}
 			c.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
-				led.Store(addr)
-				return nil, errors.New("the proxy is away")
+				dialed.Store(addr)
+				return nil, errors.New("proxy unavailable")
 			}
 		})
 		b.board.put(name, apiService(443, nil))
 		b.eventually("checked", func() bool { return b.condition(name) != "" })
 		want := "address not allowed"
-		if asked {
-			want = "the proxy is away"
+		if allowed {
+			want = "proxy unavailable"
 		}
-		if got := b.condition(name); !strings.HasSuffix(got, want) || (led.Load() != nil) != asked {
-			t.Errorf("%s: %s, led to %v", address, got, led.Load())
+		if got := b.condition(name); !strings.HasSuffix(got, want) || (dialed.Load() != nil) != allowed {
+			t.Errorf("%s: got %s, dialed %v", address, got, dialed.Load())
 		}
 		b.stop()
 	}
 }
 
-// TestAnswersWithoutEnd: neither headers nor documents of a server are read without
-// end.
-func TestAnswersWithoutEnd(t *testing.T) {
+// TestUnboundedResponsesAreCut: neither headers nor documents of a server are read without a bound.
+func TestUnboundedResponsesAreCut(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -178,31 +177,31 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	b.eventually("read and given up", func() bool { return len(e.asked("/openapi/v3")) > 0 })
-	if got := b.shows(); got != "stale" {
-		t.Errorf("discovery shows %q", got)
+	b.eventually("read up to the limit", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+	if got := b.discovered(); got != "stale" {
+		t.Errorf("got discovery %q, want stale", got)
 	}
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
-		t.Errorf("headers without end: %d, %d headers", w.Code, len(w.Header()))
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != 503 || len(w.Header()) > 10 {
+		t.Errorf("unbounded headers: got %d, %d headers", w.Code, len(w.Header()))
 	}
 	r := httptest.NewRequest("GET", thing, nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
-	if w := b.ask(eve, r); w.Code != 503 || w.Body.String() != "the headers of the answer are too long\n" {
-		t.Errorf("headers of an upgrade without end: %d %s", w.Code, w.Body)
+	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the headers of the answer are too long\n" {
+		t.Errorf("unbounded headers of an upgrade: got %d %s", w.Code, w.Body)
 	}
 }
 
-// TestUpgradesThatAreNotAnswered end with their request.
-func TestUpgradesThatAreNotAnswered(t *testing.T) {
+// TestUnansweredUpgradesEnd: an upgrade that the server does not answer ends with its request.
+func TestUnansweredUpgradesEnd(t *testing.T) {
 	ca := newAuthority(t)
-	asked := make(chan bool, 1)
+	requests := make(chan bool, 1)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			plain(w, r)
 			return
 		}
-		asked <- true
+		requests <- true
 		<-r.Context().Done()
 	})
 	b := start(t, nil)
@@ -211,15 +210,15 @@ func TestUpgradesThatAreNotAnswered(t *testing.T) {
 	r := httptest.NewRequest("GET", thing, nil).WithContext(ctx)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
-	go func() { <-asked; cancel() }()
-	if w := b.ask(eve, r); w.Code != 503 {
-		t.Errorf("%d %s", w.Code, w.Body)
+	go func() { <-requests; cancel() }()
+	if w := b.send(eve, r); w.Code != 503 {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
-// TestPagesAndHints: pages without end are not held, and answers before the answer do
-// not take this server's headers away.
-func TestPagesAndHints(t *testing.T) {
+// TestPagesAndEarlyHints: a long HTML page is streamed, and an early hints response does not remove
+// this server's headers.
+func TestPagesAndEarlyHints(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -239,17 +238,17 @@ func TestPagesAndHints(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
-		t.Errorf("a long page: %v, %d bytes", w.Header(), w.Body.Len())
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Header().Get("Content-Type") != "text/HTML" || w.Body.Len() != 64*3<<16 {
+		t.Errorf("long page: got %v, %d bytes", w.Header(), w.Body.Len())
 	}
-	if w := b.ask(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
-		t.Errorf("hints: %d %v", w.Code, w.Header())
+	if w := b.send(eve, httptest.NewRequest("GET", thing+"-hinted", nil)); w.Code != 200 || w.Header().Get("Audit-Id") != "audit-1" || w.Header().Get("Link") != "" {
+		t.Errorf("early hints: got %d %v", w.Code, w.Header())
 	}
 }
 
-// TestDocumentsThatAreMoreThanTheirBytes: what takes a few bytes there and hundreds
-// here is not decoded, and other servers' documents are still there.
-func TestDocumentsThatAreMoreThanTheirBytes(t *testing.T) {
+// TestExpandingDocumentsAreRejected: a document whose decoded form is far larger than its text is
+// not decoded. Documents of other servers stay available.
+func TestExpandingDocumentsAreRejected(t *testing.T) {
 	ca := newAuthority(t)
 	many := strings.Repeat("{},", 1<<18)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -267,14 +266,14 @@ func TestDocumentsThatAreMoreThanTheirBytes(t *testing.T) {
 	})
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	b.eventually("asked", func() bool { return len(e.asked("/openapi/v3")) > 0 })
+	b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
 	if all := b.Versions(); len(all) != 1 || !all[0].Stale || len(all[0].Resources) != 0 {
-		t.Errorf("%d resources, stale: %v", len(all[0].Resources), all[0].Stale)
+		t.Errorf("got %d resources, stale %v", len(all[0].Resources), all[0].Stale)
 	}
 	if all := b.Swaggers(t.Context()); len(all) != 0 {
-		t.Errorf("a document of %d bytes", len(all[0].Text))
+		t.Errorf("got a document of %d bytes, want none", len(all[0].Text))
 	}
 	if all := b.Others(); len(all) != 0 {
-		t.Errorf("%v", all)
+		t.Errorf("got %v", all)
 	}
 }

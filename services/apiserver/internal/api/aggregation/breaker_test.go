@@ -16,9 +16,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestServersThatCannotBeReachedAreNotAsked: after some failures nobody waits for
-// another, until the server answers again.
-func TestServersThatCannotBeReachedAreNotAsked(t *testing.T) {
+// TestBreakerOpensForUnreachableServers: after several failures, requests are rejected at once
+// until the server responds again.
+func TestBreakerOpensForUnreachableServers(t *testing.T) {
 	ca := newAuthority(t)
 	good, bad := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), newAuthority(t).issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
 	e := extend(t, good, things)
@@ -33,38 +33,38 @@ func TestServersThatCannotBeReachedAreNotAsked(t *testing.T) {
 	}
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		t.Fatalf("got %d %s", w.Code, w.Body)
 	}
 	rotated.Store(true)
 	e.CloseClientConnections()
-	b.eventually("refused at once", func() bool {
-		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+	b.eventually("rejected at once", func() bool {
+		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Fatalf("%d %s", w.Code, w.Body)
+			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
 		return w.Header().Get("Retry-After") == "1"
 	})
 	if metrics(t, b, "binnacle_apiservice_unreachable") != 1 {
-		t.Error("no metric tells")
+		t.Error("got binnacle_apiservice_unreachable 0, want 1")
 	}
 	rotated.Store(false)
-	b.eventually("asked again", func() bool {
-		return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	b.eventually("reached again", func() bool {
+		return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
 	})
 	if metrics(t, b, "binnacle_apiservice_unreachable") != 0 {
-		t.Error("a metric tells still")
+		t.Error("got binnacle_apiservice_unreachable above 0, want 0")
 	}
 }
 
-// TestServersThatHangAreNotWaitedFor: who waits for an answer is let go of.
-func TestServersThatHangAreNotWaitedFor(t *testing.T) { inBubble(t, serversThatHangAreNotWaitedFor) }
+// TestHangingServersTimeOut: a request to a server that does not respond gets 503.
+func TestHangingServersTimeOut(t *testing.T) { inBubble(t, hangingServersTimeOut) }
 
-func serversThatHangAreNotWaitedFor(t *testing.T, n *network) {
+func hangingServersTimeOut(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	var hangs atomic.Bool
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // checks go on
+		if hangs.Load() && r.Header.Get("X-Forwarded-Uri") != "" { // availability checks still succeed
 			<-r.Context().Done()
 			return
 		}
@@ -74,24 +74,23 @@ func serversThatHangAreNotWaitedFor(t *testing.T, n *network) {
 	b.register(e, ca.pem)
 	hangs.Store(true)
 	for range 2 {
-		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if w.Code != 503 || w.Header().Get("Retry-After") != "1" || !strings.HasPrefix(w.Body.String(), "error trying to reach service: ") {
-			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+			t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 		}
 	}
 	hangs.Store(false)
-	b.eventually("asked again", func() bool {
-		return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
+	b.eventually("reached again", func() bool {
+		return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot
 	})
 }
 
-// TestOneServerHasItsShare: requests to a server wait in bounded number, of which one
-// user has half; watches that are answered do not count, and neither they nor what waits
-// for long hold a seat of flow
-// control.
-func TestOneServerHasItsShare(t *testing.T) { inBubble(t, oneServerHasItsShare) }
+// TestRequestsPerServerAreLimited: a bounded number of requests waits for one server, and one user
+// may have half of them. Answered watches do not count. Neither watches nor requests that wait long
+// hold a seat of flow control.
+func TestRequestsPerServerAreLimited(t *testing.T) { inBubble(t, requestsPerServerAreLimited) }
 
-func oneServerHasItsShare(t *testing.T, n *network) {
+func requestsPerServerAreLimited(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	waiting := make(chan bool, 8)
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -107,53 +106,53 @@ func oneServerHasItsShare(t *testing.T, n *network) {
 			<-r.Context().Done()
 		}
 	})
-	b := n.start(t, func(_ *bench, c *aggregation.Config) { c.MaxRequests = 4 })
+	b := n.start(t, func(_ *fixture, c *aggregation.Config) { c.MaxRequests = 4 })
 	b.register(e, ca.pem)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan int, 8)
 	askAs := func(ctx context.Context, u *request.User, path string) {
 		go func() {
 			defer func() {
-				_ = recover() // an answer that was begun is cut
+				_ = recover() // a response that has started is aborted
 				done <- 0
 			}()
-			b.ask(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
+			b.send(u, httptest.NewRequest("GET", path, nil).WithContext(ctx))
 		}()
 	}
-	ask := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
-	for range 4 { // watches, which are answered
+	send := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
+	for range 4 { // answered watches
 		begun := make(chan bool)
 		watching := requestinfo.With(request.WithBegun(ctx, func() { close(begun) }), &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
-		ask(watching, "/apis/ext.test/v1/things?watch=1")
+		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-begun
 	}
-	for range 2 { // others, which only wait after a while
+	for range 2 { // requests that suspend while they wait
 		begun := make(chan bool)
-		ask(request.WithBegun(ctx, sync.OnceFunc(func() { close(begun) })), thing)
+		send(request.WithBegun(ctx, sync.OnceFunc(func() { close(begun) })), thing)
 		<-waiting
 		<-begun
 	}
-	w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+	w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || w.Body.String() != "Too many requests, please try again later.\n" {
-		t.Errorf("the third: %d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("third request: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	askAs(ctx, &request.User{Name: "ada"}, thing)
 	<-waiting
-	if w := b.ask(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
-		t.Errorf("a third user: %d %s", w.Code, w.Body)
+	if w := b.send(&request.User{Name: "bob"}, httptest.NewRequest("GET", thing, nil).WithContext(ended(t))); w.Code == http.StatusTooManyRequests {
+		t.Errorf("third user: got %d %s", w.Code, w.Body)
 	}
 	cancel()
 	for range 7 {
 		<-done
 	}
 	one, end := context.WithCancel(t.Context())
-	ask(one, thing)
+	send(one, thing)
 	<-waiting
 	end()
 	<-done
 }
 
-// ended is a context that has ended.
+// ended returns a canceled context.
 func ended(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

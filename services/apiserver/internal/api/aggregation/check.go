@@ -63,11 +63,11 @@ func (r *remote) stir() {
 	r.poked = true
 }
 
-// hear records the condition of the APIService. If it differs from the result of the last check, it
-// schedules a check.
-func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
-	r.told.Store(told)
-	if found := r.found.Load(); found != nil && (told == nil || told.Status != found.Status) {
+// setStored records the condition of the APIService. If it differs from the result of the last
+// check, it schedules a check.
+func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
+	r.stored.Store(stored)
+	if found := r.found.Load(); found != nil && (stored == nil || stored.Status != found.Status) {
 		r.stir()
 	}
 }
@@ -89,7 +89,7 @@ func (r *remote) look(ctx context.Context) {
 	case <-described:
 	case <-time.After(describeWait):
 	}
-	if t := r.told.Load(); r.life.Err() == nil && (t == nil || !Same(t, &c)) {
+	if t := r.stored.Load(); r.life.Err() == nil && (t == nil || !Same(t, &c)) {
 		if t != nil && t.Status == c.Status {
 			c.LastTransitionTime = t.LastTransitionTime
 		}

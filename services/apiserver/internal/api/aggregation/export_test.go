@@ -2,5 +2,6 @@ package aggregation
 
 import "net/netip"
 
-// Allowed is what dial makes of an address; no name that a test can count on means one on the link.
+// Allowed reports whether dial permits the address. It is exported because no host name that a test
+// can rely on resolves to a link-local address.
 func Allowed(a netip.Addr, named bool) bool { return allowed(a, named) }

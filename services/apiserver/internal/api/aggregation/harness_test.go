@@ -110,7 +110,7 @@ func (b *board) put(name string, s *apiregistrationv1.APIService) {
 		ev = storage.Event{Type: storage.Deleted, Key: key, Revision: b.revision}
 		delete(b.objects, key)
 	} else {
-		ev.Value, _ = json.Marshal(s) // of a type that can be
+		ev.Value, _ = json.Marshal(s) // marshaling this type cannot fail
 		b.objects[key] = storage.KeyValue{Key: key, Value: ev.Value, CreateRevision: ev.CreateRevision, ModRevision: b.revision}
 	}
 	b.events = append(b.events, ev)
@@ -126,12 +126,12 @@ func (b *board) get(name string) *apiregistrationv1.APIService {
 		return nil
 	}
 	s := &apiregistrationv1.APIService{}
-	_ = json.Unmarshal(kv.Value, s) // as it was written
+	_ = json.Unmarshal(kv.Value, s) // written by put
 	return s
 }
 
-// bench is an aggregator with what it goes by.
-type bench struct {
+// fixture is an aggregator with fake dependencies.
+type fixture struct {
 	*aggregation.Aggregator
 	t        *testing.T
 	board    *board
@@ -144,11 +144,11 @@ type bench struct {
 	errs      map[string]error
 	changed   int
 	local     map[schema.GroupVersion]bool
-	locals    int // how often it was asked what is local
+	locals    int // number of calls of Local
 	written   []apiregistrationv1.APIServiceCondition
 }
 
-func find[T any](b *bench, from map[string]T, resource, namespace, name string) (T, error) {
+func find[T any](b *fixture, from map[string]T, resource, namespace, name string) (T, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	key := namespace + "/" + name
@@ -163,10 +163,10 @@ func find[T any](b *bench, from map[string]T, resource, namespace, name string) 
 	return o, nil
 }
 
-// start runs an aggregator; change sees its configuration before.
-func start(t *testing.T, change func(*bench, *aggregation.Config)) *bench {
+// start runs an aggregator. change adjusts its configuration before.
+func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 	t.Helper()
-	b := &bench{
+	b := &fixture{
 		t: t, board: newBoard(), registry: prometheus.NewRegistry(), local: map[schema.GroupVersion]bool{}, errs: map[string]error{},
 		services: map[string]*corev1.Service{
 			"agg/ext": {Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}},
@@ -235,21 +235,21 @@ func start(t *testing.T, change func(*bench, *aggregation.Config)) *bench {
 }
 
 // write sets the condition as the server would.
-func (b *bench) write(_ context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
+func (b *fixture) write(_ context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 	s := b.board.get(name)
 	if s == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "apiservices"}, name)
 	}
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{c}
 	b.mu.Lock()
-	b.written = append(b.written, c) // before anybody sees it
+	b.written = append(b.written, c) // before a watcher sees it
 	b.mu.Unlock()
 	b.board.put(name, s)
 	return nil
 }
 
-// condition is "Status Reason Message" of an APIService.
-func (b *bench) condition(name string) string {
+// condition returns "Status Reason Message" of an APIService.
+func (b *fixture) condition(name string) string {
 	s := b.board.get(name)
 	if s == nil || len(s.Status.Conditions) == 0 {
 		return ""
@@ -258,7 +258,7 @@ func (b *bench) condition(name string) string {
 	return string(c.Status) + " " + c.Reason + " " + c.Message
 }
 
-func (b *bench) eventually(what string, check func() bool) {
+func (b *fixture) eventually(what string, check func() bool) {
 	b.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !check() {
@@ -269,13 +269,13 @@ func (b *bench) eventually(what string, check func() bool) {
 	}
 }
 
-// ask sends a request to the handler of a group version as a user.
-func (b *bench) ask(u *request.User, r *http.Request) *httptest.ResponseRecorder {
+// send sends a request to the handler of the group version as a user.
+func (b *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecorder {
 	b.t.Helper()
 	w := httptest.NewRecorder()
 	h := b.Handler(gv)
 	if h == nil {
-		b.t.Fatal("nobody answers")
+		b.t.Fatal("no handler for the group version")
 	}
 	w.Header().Set("Audit-Id", "audit-1")
 	h.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
@@ -323,7 +323,7 @@ func (a *authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// issue makes a certificate for a name, or of a client of the name.
+// issue returns a certificate for a server name, or for a client of that name.
 func (a *authority) issue(name string, use x509.ExtKeyUsage) tls.Certificate {
 	a.t.Helper()
 	key := a.newKey()
@@ -351,7 +351,7 @@ type extension struct {
 
 const listed = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"],"shortNames":["th"],"categories":["all"]},{"name":"things/status","singularName":"","namespaced":true,"kind":"Thing","verbs":["get"]}]}`
 
-// plain serves the resources of the group version, in the old form alone.
+// plain serves the resources of the group version, without the aggregated document.
 func plain(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/apis/ext.test/v1" {
 		http.NotFound(w, r)
@@ -401,15 +401,15 @@ func extendOn(t *testing.T, l net.Listener, cert tls.Certificate, serve http.Han
 	return e
 }
 
-// does sets what the server does from now on.
-func (e *extension) does(serve http.HandlerFunc) {
+// handle replaces the handler of the server.
+func (e *extension) handle(serve http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.serve = serve
 }
 
-// asked are the requests for a path so far.
-func (e *extension) asked(path string) (out []*http.Request) {
+// requests returns the requests for a path so far.
+func (e *extension) requests(path string) (out []*http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range e.seen {
@@ -426,7 +426,7 @@ func (e *extension) open() int {
 	return len(e.conns)
 }
 
-// apiService names an extension server at a port of the service agg/ext.
+// apiService returns an APIService for an extension server at a port of the service agg/ext.
 func apiService(port int32, ca []byte) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"},
@@ -437,8 +437,8 @@ func apiService(port int32, ca []byte) *apiregistrationv1.APIService {
 	}
 }
 
-// register puts an extension server into the store and waits until it counts as there.
-func (b *bench) register(e *extension, ca []byte) {
+// register stores an APIService for an extension server and waits until it is available.
+func (b *fixture) register(e *extension, ca []byte) {
 	b.t.Helper()
 	b.board.put(name, apiService(e.port, ca))
 	b.eventually("available", func() bool { return b.condition(name) == passed })

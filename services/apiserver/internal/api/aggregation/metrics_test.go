@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 )
 
-// unavailable is what the gauge of an APIService shows; -1 when it has none.
-func unavailable(t *testing.T, b *bench, name string) float64 {
+// unavailable returns the gauge of an APIService, or -1 if it has none.
+func unavailable(t *testing.T, b *fixture, name string) float64 {
 	t.Helper()
 	all, err := b.registry.Gather()
 	if err != nil {
@@ -34,16 +34,17 @@ func unavailable(t *testing.T, b *bench, name string) float64 {
 	return -1
 }
 
-// TestMetricsOfServers: who answers is shown once it is known, and as long as there is an APIService.
-func TestMetricsOfServers(t *testing.T) {
+// TestUnavailableMetric: the gauge exists once availability is known, and until the APIService is
+// deleted.
+func TestUnavailableMetric(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), http.NotFound)
-	asked, goOn := make(chan bool, 8), make(chan bool)
-	b := start(t, func(_ *bench, c *aggregation.Config) {
+	requests, goOn := make(chan bool, 8), make(chan bool)
+	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		find := c.Service
 		c.Service = func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			select {
-			case asked <- true:
+			case requests <- true:
 			default:
 			}
 			<-goOn
@@ -54,25 +55,25 @@ func TestMetricsOfServers(t *testing.T) {
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	b.board.put(local.Name, local)
 	b.board.put(name, apiService(e.port, ca.pem))
-	<-asked
+	<-requests
 	b.rounds()
-	b.rounds() // what the first saw is shown
-	if own, other := unavailable(t, b, local.Name), unavailable(t, b, name); own != 0 || other != -1 {
-		t.Errorf("before it is known: %v of this server, %v of the other one", own, other)
+	b.rounds() // the second pass publishes what the first found
+	if ownHeaders, other := unavailable(t, b, local.Name), unavailable(t, b, name); ownHeaders != 0 || other != -1 {
+		t.Errorf("before the check: got %v for the local APIService, %v for the remote one", ownHeaders, other)
 	}
 	close(goOn)
-	b.eventually("away", func() bool { return unavailable(t, b, name) == 1 })
-	e.does(plain)
-	b.eventually("there", func() bool { return unavailable(t, b, name) == 0 })
+	b.eventually("unavailable", func() bool { return unavailable(t, b, name) == 1 })
+	e.handle(plain)
+	b.eventually("available", func() bool { return unavailable(t, b, name) == 0 })
 	b.board.put(name, nil)
-	b.eventually("forgotten", func() bool { return unavailable(t, b, name) == -1 })
-	if own := unavailable(t, b, local.Name); own != 0 {
-		t.Errorf("of this server: %v", own)
+	b.eventually("removed", func() bool { return unavailable(t, b, name) == -1 })
+	if ownHeaders := unavailable(t, b, local.Name); ownHeaders != 0 {
+		t.Errorf("local APIService: got %v, want 0", ownHeaders)
 	}
 }
 
-// TestMetricsOfCertificates: what is wrong with those of servers is counted by what it is.
-func TestMetricsOfCertificates(t *testing.T) {
+// TestCertificateMetrics: problems of server certificates are counted by kind.
+func TestCertificateMetrics(t *testing.T) {
 	ca := newAuthority(t)
 	for _, c := range []struct {
 		what          string
@@ -96,13 +97,13 @@ func TestMetricsOfCertificates(t *testing.T) {
 		e := extend(t, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, things)
 		b := start(t, nil)
 		b.register(e, ca.pem)
-		w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+		w := b.send(eve, httptest.NewRequest("GET", thing, nil))
 		if works := c.what == "nothing"; (w.Code == http.StatusTeapot) != works {
-			t.Errorf("%s: %d %s", c.what, w.Code, w.Body)
+			t.Errorf("%s: got %d %s", c.what, w.Code, w.Body)
 		}
 		unnamed, sha1 := metrics(t, b, "apiserver_kube_aggregator_x509_missing_san_total"), metrics(t, b, "apiserver_kube_aggregator_x509_insecure_sha1_total")
 		if unnamed != c.unnamed || sha1 != c.sha1 {
-			t.Errorf("%s: %v without a name, %v signed with SHA-1: %s", c.what, unnamed, sha1, w.Body)
+			t.Errorf("%s: got %v without a name, %v signed with SHA-1: %s", c.what, unnamed, sha1, w.Body)
 		}
 		b.stop()
 	}

@@ -34,10 +34,10 @@ type remote struct {
 	life       context.Context // context of work apart from requests
 	retire     context.CancelFunc
 
-	// told is the condition of the APIService. found is the result of the last check here.
-	told, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
-	known       atomic.Pointer[description]
-	specs       specs
+	// stored is the condition of the APIService. found is the result of the last check here.
+	stored, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
+	known         atomic.Pointer[description]
+	specs         specs
 
 	mu      sync.Mutex // leaf lock
 	next    time.Time  // time of the next check
@@ -102,7 +102,7 @@ func (r *remote) close() {
 func (r *remote) available() bool {
 	c := r.found.Load()
 	if c == nil {
-		c = r.told.Load()
+		c = r.stored.Load()
 	}
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }

@@ -22,7 +22,7 @@ import (
 
 const spec = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":{"/apis/ext.test/v1/things":{"get":{"operationId":"listThings","responses":{"200":{"description":"OK"}}}}}}`
 
-// described serves documents of OpenAPI too.
+// described also serves OpenAPI documents.
 func described(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/openapi/v2":
@@ -41,7 +41,7 @@ func described(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestDocumentsOfServers(t *testing.T) {
+func TestOpenAPIOfServers(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), described)
 	var mu sync.Mutex
@@ -51,7 +51,7 @@ func TestDocumentsOfServers(t *testing.T) {
 		defer mu.Unlock()
 		now = now.Add(d)
 	}
-	b := start(t, func(_ *bench, c *aggregation.Config) {
+	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
@@ -60,36 +60,36 @@ func TestDocumentsOfServers(t *testing.T) {
 		}
 	})
 	if len(b.Swaggers(t.Context())) != 0 || len(b.Others()) != 0 {
-		t.Error("documents of nobody")
+		t.Error("got documents before any server was registered")
 	}
 	b.register(e, ca.pem)
 	b.eventually("an index", func() bool { return len(b.Others()) == 1 })
 	other := b.Others()[0]
 	if other.GroupVersion != gv || other.Hash != "HASH1" {
-		t.Errorf("%+v", other)
+		t.Errorf("got %+v", other)
 	}
-	if w := b.ask(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
-		t.Errorf("%d %s", w.Code, w.Body)
+	if w := b.send(eve, httptest.NewRequest("GET", "/openapi/v3/apis/ext.test/v1", nil)); w.Body.String() != "of eve" {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	if seen := e.asked("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
-		t.Errorf("asked as %v", seen)
+	if seen := e.requests("/openapi/v3")[0].Header; seen.Get("X-Remote-User") != "system:aggregator" || seen.Get("X-Remote-Group") != "" {
+		t.Errorf("got request headers %v, want user system:aggregator", seen)
 	}
 
 	first := b.Swaggers(t.Context())
 	if len(first) != 1 || first[0].GroupVersion != gv || !json.Valid(first[0].Text) || !strings.Contains(string(first[0].Text), "listThings") {
-		t.Fatalf("%+v", first)
+		t.Fatalf("got %+v", first)
 	}
 	b.Swaggers(t.Context())
-	if n := len(e.asked("/openapi/v2")); n != 1 {
-		t.Errorf("asked %d times", n)
+	if n := len(e.requests("/openapi/v2")); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
 	}
 	later(time.Minute)
-	b.eventually("asked whether it is another", func() bool {
+	b.eventually("requested with an entity tag", func() bool {
 		b.Swaggers(t.Context())
-		all := e.asked("/openapi/v2")
+		all := e.requests("/openapi/v2")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"2"`
 	})
-	e.does(func(w http.ResponseWriter, r *http.Request) {
+	e.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			_, _ = io.WriteString(w, strings.ReplaceAll(spec, "listThings", "listOthers"))
 			return
@@ -101,20 +101,20 @@ func TestDocumentsOfServers(t *testing.T) {
 		got := b.Swaggers(t.Context())
 		return len(got) == 1 && strings.Contains(string(got[0].Text), "listOthers") && got[0].Tag != first[0].Tag
 	})
-	e.does(plain)
+	e.handle(plain)
 	b.eventually("no document", func() bool { later(time.Minute); return len(b.Swaggers(t.Context())) == 0 && len(b.Others()) == 0 })
 }
 
-// TestNobodyWaitsForDocuments: one server that leaves them unanswered keeps nobody from
-// those of others for long.
-func TestNobodyWaitsForDocuments(t *testing.T) { inBubble(t, nobodyWaitsForDocuments) }
+// TestHangingOpenAPIDoesNotBlock: a server that does not answer the request for its document does
+// not delay the documents of other servers for long.
+func TestHangingOpenAPIDoesNotBlock(t *testing.T) { inBubble(t, hangingOpenAPIDoesNotBlock) }
 
-func nobodyWaitsForDocuments(t *testing.T, n *network) {
+func hangingOpenAPIDoesNotBlock(t *testing.T, n *network) {
 	ca := newAuthority(t)
-	var asked atomic.Int32
+	var requests atomic.Int32
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
-			asked.Add(1)
+			requests.Add(1)
 			<-r.Context().Done()
 			return
 		}
@@ -125,16 +125,16 @@ func nobodyWaitsForDocuments(t *testing.T, n *network) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if got := b.Swaggers(ctx); len(got) != 0 || ctx.Err() != nil {
-		t.Errorf("%v, %v", got, ctx.Err())
+		t.Errorf("got %v, %v", got, ctx.Err())
 	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("asked %d times", n)
+	if n := requests.Load(); n != 1 {
+		t.Errorf("got %d requests, want 1", n)
 	}
-	b.stop() // ends the question
+	b.stop() // cancels the request
 }
 
-// TestIndexesThatAreNotTaken: what is no index, or not whole, names no document.
-func TestIndexesThatAreNotTaken(t *testing.T) {
+// TestInvalidIndexesAreIgnored: an index that is invalid or truncated names no document.
+func TestInvalidIndexesAreIgnored(t *testing.T) {
 	ca := newAuthority(t)
 	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
 	for what, serve := range map[string]http.HandlerFunc{
@@ -153,19 +153,19 @@ func TestIndexesThatAreNotTaken(t *testing.T) {
 			plain(w, r)
 		})
 		times := newClock()
-		b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+		b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 		b.register(e, ca.pem)
-		b.eventually("asked twice", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= 2 })
+		b.eventually("requested twice", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= 2 })
 		if got := b.Others(); len(got) != 0 {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: got %+v", what, got)
 		}
 		b.stop()
 	}
 }
 
-// TestDocumentsOfSeveralServers: they come in the order of their priorities, and not from who is not
-// there, cannot be asked, or has nothing to say.
-func TestDocumentsOfSeveralServers(t *testing.T) {
+// TestOpenAPIOfSeveralServers: documents are ordered by priority. Servers that are unavailable,
+// cannot be reached or have no document are left out.
+func TestOpenAPIOfSeveralServers(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/"); {
@@ -187,7 +187,7 @@ func TestDocumentsOfSeveralServers(t *testing.T) {
 		}
 		return strings.Join(out, " ")
 	}
-	others := func() string {
+	otherGroups := func() string {
 		var out []string
 		for _, o := range b.Others() {
 			out = append(out, o.GroupVersion.Version)
@@ -199,67 +199,67 @@ func TestDocumentsOfSeveralServers(t *testing.T) {
 		s := apiService(e.port, ca.pem)
 		s.Spec.Version, s.Spec.GroupPriorityMinimum = fmt.Sprint("v", i+1), priority
 		s.Name = s.Spec.Version + ".ext.test"
-		if i == 2 { // cannot be asked
+		if i == 2 { // cannot be reached
 			s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = []byte("nonsense"), true
 		}
 		b.board.put(s.Name, s)
 	}
-	b.eventually("described", func() bool { return others() == "v1 v2 v3 v4 v5" })
-	b.eventually("not there", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
+	b.eventually("index read", func() bool { return otherGroups() == "v1 v2 v3 v4 v5" })
+	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
 	if got := swaggers(); got != "v5 v2 v4 v1" {
-		t.Errorf("documents of %q", got)
+		t.Errorf("got documents of %q, want v5 v2 v4 v1", got)
 	}
 	b.mu.Lock()
 	b.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
 	b.mu.Unlock()
-	if v2, v3 := swaggers(), others(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
-		t.Errorf("without what is served here: %q, %q", v2, v3)
+	if v2, v3 := swaggers(), otherGroups(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
+		t.Errorf("without the local group version: got %q, %q", v2, v3)
 	}
 }
 
-// TestDocumentsAreAskedForAgain: soon where there was none, later where there was one, which stays
-// when the server fails, and is not waited for.
-func TestDocumentsAreAskedForAgain(t *testing.T) {
+// TestOpenAPIIsRefreshed: a missing document is requested again soon, an existing one later. A
+// known document is kept when the server fails, and is returned without waiting for the server.
+func TestOpenAPIIsRefreshed(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	asked := func() int { return len(e.asked("/openapi/v2")) }
+	requests := func() int { return len(e.requests("/openapi/v2")) }
 	for _, c := range []struct {
 		after time.Duration
 		want  int
 	}{{0, 1}, {9 * time.Second, 1}, {time.Second, 2}} {
 		times.advance(c.after)
-		if got := b.Swaggers(t.Context()); len(got) != 0 || asked() != c.want {
-			t.Errorf("after %v: %d documents, asked %d times, want %d", c.after, len(got), asked(), c.want)
+		if got := b.Swaggers(t.Context()); len(got) != 0 || requests() != c.want {
+			t.Errorf("after %v: got %d documents after %d requests, want %d requests", c.after, len(got), requests(), c.want)
 		}
 	}
-	e.does(described)
+	e.handle(described)
 	times.advance(10 * time.Second)
 	documents := func() {
 		t.Helper()
 		if got := b.Swaggers(t.Context()); len(got) != 1 {
-			t.Fatalf("%d documents", len(got))
+			t.Fatalf("got %d documents, want 1", len(got))
 		}
 	}
 	documents()
 	documents()
-	if asked() != 3 {
-		t.Errorf("asked %d times", asked())
+	if requests() != 3 {
+		t.Errorf("got %d requests, want 3", requests())
 	}
-	e.does(func(w http.ResponseWriter, r *http.Request) {
+	e.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
 		plain(w, r)
 	})
-	b.eventually("asked twice", func() bool { times.advance(time.Minute); documents(); return asked() >= 5 })
+	b.eventually("requested twice", func() bool { times.advance(time.Minute); documents(); return requests() >= 5 })
 
 	goOn := make(chan bool)
 	var waiting, most atomic.Int32
-	e.does(func(w http.ResponseWriter, r *http.Request) {
+	e.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v2" {
 			if n := waiting.Add(1); n > most.Load() {
 				most.Store(n)
@@ -269,18 +269,18 @@ func TestDocumentsAreAskedForAgain(t *testing.T) {
 		}
 		described(w, r)
 	})
-	b.eventually("asked", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
-	before, begin := asked(), time.Now()
+	b.eventually("requested", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
+	before, begin := requests(), time.Now()
 	for range 2 {
 		times.advance(time.Minute)
 		documents()
 	}
-	if took := time.Since(begin); took > 2*time.Second { // who waits does for 3 s each time
-		t.Errorf("a document that is known was waited for, for %v", took)
+	if took := time.Since(begin); took > 2*time.Second { // waiting for the server takes 3 s each time
+		t.Errorf("returning a known document took %v", took)
 	}
 	close(goOn)
-	b.eventually("asked once more", func() bool { times.advance(time.Minute); documents(); return asked() > before })
+	b.eventually("requested once more", func() bool { times.advance(time.Minute); documents(); return requests() > before })
 	if n := most.Load(); n != 1 {
-		t.Errorf("asked %d times at once", n)
+		t.Errorf("got %d concurrent requests, want 1", n)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// definedAs makes what a definition of group g says.
+// definedAs returns the kinds of a definition in a group.
 func definedAs(group, resource, kind string, versions ...string) apiset.Defined {
 	d := apiset.Defined{Resource: schema.GroupResource{Group: group, Resource: resource}}
 	for _, v := range versions {
@@ -25,10 +25,10 @@ func definedAs(group, resource, kind string, versions ...string) apiset.Defined 
 	return d
 }
 
-// model is a set as it has to be, made from all that is defined.
+// model is the expected content of a set, by definition.
 type model map[schema.GroupResource]apiset.Defined
 
-// check compares all that a set tells of custom kinds with the model.
+// check compares the custom kinds of a set with the model.
 func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, versions []string) {
 	t.Helper()
 	total := 0
@@ -52,31 +52,31 @@ func (m model) check(t *testing.T, s *apiset.Set, groups, resources, kinds, vers
 					continue
 				}
 				if family := s.Family(want.Kind); len(family) != len(m[schema.GroupResource{Group: g, Resource: r}].Versions) || !slices.Contains(family, want) {
-					t.Errorf("%s/%s %s has a family of %d", g, v, r, len(family))
+					t.Errorf("%s/%s %s: got a family of %d", g, v, r, len(family))
 				}
 			}
 			for _, k := range kinds {
 				if got := s.StoredKind(gv.WithKind(k)); got != byKind[k] {
-					t.Errorf("%s/%s has another %s than it should", g, v, k)
+					t.Errorf("%s/%s: got another %s", g, v, k)
 				}
 			}
 			if s.Serves(gv) != (inVersion > 0) {
-				t.Errorf("%s with %d resources: served %t", gv, inVersion, s.Serves(gv))
+				t.Errorf("%s with %d resources: got served %t", gv, inVersion, s.Serves(gv))
 			}
 			inGroup += inVersion
 		}
 		if s.ServesGroup(g) != (inGroup > 0) {
-			t.Errorf("group %s with %d resources: served %t", g, inGroup, s.ServesGroup(g))
+			t.Errorf("group %s with %d resources: got served %t", g, inGroup, s.ServesGroup(g))
 		}
 		total += inGroup
 	}
 	if got := len(s.Custom()); got != total {
-		t.Errorf("%d custom kinds, want %d", got, total)
+		t.Errorf("got %d custom kinds, want %d", got, total)
 	}
 }
 
-// Definitions come, change and go, some of them together. Each set is what all
-// definitions make at its time, and stays that.
+// TestSetsFollowDefinitions: definitions are added, changed and removed, some of them together.
+// Each set contains the definitions of its time and does not change.
 func TestSetsFollowDefinitions(t *testing.T) {
 	groups, versions := []string{"a", "a.b", "b"}, []string{"v1", "v2"}
 	var resources, kinds []string
@@ -104,7 +104,7 @@ func TestSetsFollowDefinitions(t *testing.T) {
 				now[d.Resource] = d
 			}
 			if s = s.With(changed, revision); s.Revision() != revision {
-				t.Errorf("revision %d, want %d", s.Revision(), revision)
+				t.Errorf("got revision %d, want %d", s.Revision(), revision)
 			}
 			if revision%10 == 0 {
 				all = append(all, taken{s, maps.Clone(now)})
@@ -119,7 +119,7 @@ func TestSetsFollowDefinitions(t *testing.T) {
 	}
 }
 
-// What is built in stays so, whatever is defined beside it.
+// TestBuiltInKindsWin: definitions do not affect built-in kinds.
 func TestBuiltInKindsWin(t *testing.T) {
 	known := catalog(t, "apples")
 	s := apiset.Builder{}.Set(known, 0)
@@ -131,19 +131,19 @@ func TestBuiltInKindsWin(t *testing.T) {
 	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
 	s = s.With([]apiset.Defined{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
 	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
-		t.Error("a definition takes the place of a built-in kind")
+		t.Error("a definition replaced a built-in kind")
 	}
 	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
-		t.Errorf("%d custom kinds", len(s.Custom()))
+		t.Errorf("got %d custom kinds", len(s.Custom()))
 	}
 	s = s.With([]apiset.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "apples"}}, {Resource: schema.GroupResource{Group: "g", Resource: "pears"}}}, 3)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 0 || !s.Serves(gv) || s.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
-		t.Error("built-in kinds went with a definition")
+		t.Error("built-in kinds were removed with a definition")
 	}
 }
 
-// BenchmarkWith is one definition that comes to many.
+// BenchmarkWith adds one definition to many.
 func BenchmarkWith(b *testing.B) {
 	for _, n := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -106,14 +106,14 @@ func load(t testing.TB, name string, into any) {
 	}
 }
 
-// respond stands in for the server's responder.
+// respond stands in for the response writer of the server.
 func respond(w http.ResponseWriter, _ *http.Request, code int, obj runtime.Object, _ schema.GroupVersionKind) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(obj)
 }
 
-// handler finds the document of a path, as the server's mux does.
+// handler selects the document of a path like the server's router.
 func handler(d *discovery.Documents) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
@@ -155,7 +155,7 @@ func get(h http.Handler, path string, header ...string) *httptest.ResponseRecord
 	return w
 }
 
-// answer is a recorded answer.
+// answer is a recorded response.
 type answer struct {
 	Status  int
 	Headers http.Header
@@ -165,10 +165,10 @@ type answer struct {
 func check(t *testing.T, w *httptest.ResponseRecorder, want answer) {
 	t.Helper()
 	if w.Code != want.Status {
-		t.Errorf("status %d, want %d", w.Code, want.Status)
+		t.Errorf("got status %d, want %d", w.Code, want.Status)
 	}
 	if got, want := w.Header().Get("Content-Type"), want.Headers.Get("Content-Type"); got != want {
-		t.Errorf("content type %q, want %q", got, want)
+		t.Errorf("got content type %q, want %q", got, want)
 	}
 	if text, ok := want.Body.(string); ok {
 		if w.Body.String() != text {
@@ -187,7 +187,7 @@ func check(t *testing.T, w *httptest.ResponseRecorder, want answer) {
 	}
 }
 
-func TestResourcesAgreeWithTheReference(t *testing.T) {
+func TestResourcesEqualReference(t *testing.T) {
 	_, h := serve(t)
 	for _, file := range []string{"resources-other.json", "resources-workload.json"} {
 		var wants []answer
@@ -203,7 +203,7 @@ func TestResourcesAgreeWithTheReference(t *testing.T) {
 	}
 }
 
-func TestRootsAgreeWithTheReference(t *testing.T) {
+func TestRootsEqualReference(t *testing.T) {
 	_, h := serve(t, discovery.WithServerAddress("10.9.8.7:6443"))
 	var wants []answer
 	load(t, "roots.json", &wants)
@@ -214,7 +214,7 @@ func TestRootsAgreeWithTheReference(t *testing.T) {
 		check(t, get(h, "/api"), want)
 	})
 	t.Run("groups", func(t *testing.T) {
-		// The recording names the groups one by one.
+		// The recording lists the groups one by one.
 		body := wants[1].Body.(map[string]any)
 		list := []any{}
 		for i := 0; body[fmt.Sprintf("groups.%d", i)] != nil; i++ {
@@ -236,7 +236,7 @@ func TestRootsAgreeWithTheReference(t *testing.T) {
 		}
 		want := wants[6].Body.(map[string]any)
 		if w.Code != wants[6].Status || got.Message != want["message"] || string(got.Reason) != want["reason"] {
-			t.Errorf("%d %+v", w.Code, got)
+			t.Errorf("got %d %+v", w.Code, got)
 		}
 	})
 }
@@ -253,7 +253,7 @@ func TestVersion(t *testing.T) {
 		t.Errorf("gitVersion %q: %v", info["gitVersion"], err)
 	}
 	if info["major"] != "1" || info["minor"] != "33" || info["minCompatibilityMinor"] != "32" {
-		t.Errorf("%v", info)
+		t.Errorf("got %v", info)
 	}
 }
 
@@ -264,15 +264,15 @@ func TestPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.IsSorted(got.Paths) || len(slices.Compact(slices.Clone(got.Paths))) != len(got.Paths) {
-		t.Errorf("not sorted or not unique: %v", got.Paths)
+		t.Errorf("got unsorted or duplicate paths %v", got.Paths)
 	}
 	for _, p := range []string{"/api", "/api/v1", "/apis", "/apis/", "/apis/apps", "/apis/apps/v1", "/healthz", "/metrics", "/version"} {
 		if !slices.Contains(got.Paths, p) {
-			t.Errorf("%s is missing", p)
+			t.Errorf("%s: got no path", p)
 		}
 	}
 	if want := 4 + 2*19 + 1 + 3; len(got.Paths) != want {
-		t.Errorf("%d paths, want %d: %v", len(got.Paths), want, got.Paths)
+		t.Errorf("got %d paths, want %d: %v", len(got.Paths), want, got.Paths)
 	}
 }
 
@@ -299,12 +299,12 @@ func TestAggregatedNegotiation(t *testing.T) {
 		w := get(h, "/apis", "Accept", accept)
 		if want == "" {
 			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%q: status %d", accept, w.Code)
+				t.Errorf("%q: got status %d", accept, w.Code)
 			}
 			continue
 		}
 		if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
-			t.Errorf("%q: %d %q, want %q", accept, w.Code, got, want)
+			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
 		}
 	}
 }
@@ -325,15 +325,15 @@ func TestAggregatedContent(t *testing.T) {
 		want = append(want, g.Name)
 	}
 	if !slices.Equal(names, want) {
-		t.Errorf("groups %v, want %v", names, want)
+		t.Errorf("got groups %v, want %v", names, want)
 	}
 	deployments := list.Items[1].Versions[0].Resources[2]
 	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
 		len(deployments.Subresources) != 2 || deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
-		t.Errorf("deployments: %+v", deployments)
+		t.Errorf("got deployments %+v", deployments)
 	}
 
-	// The other forms say the same.
+	// Other encodings have the same content.
 	var y, p apidiscoveryv2.APIGroupDiscoveryList
 	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &y); err != nil {
 		t.Fatal(err)
@@ -348,19 +348,19 @@ func TestAggregatedContent(t *testing.T) {
 	}
 	p.TypeMeta = list.TypeMeta
 	if !reflect.DeepEqual(y, list) || !reflect.DeepEqual(p, list) {
-		t.Error("the forms differ")
+		t.Error("the encodings differ")
 	}
 	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
-		t.Errorf("the older form is answered with %d", got.Code)
+		t.Errorf("older form: got %d", got.Code)
 	}
 }
 
-func TestAggregatedIsSentOnce(t *testing.T) {
+func TestAggregatedETag(t *testing.T) {
 	d, h := serve(t)
 	first := get(h, "/apis", "Accept", "application/json"+asV2)
 	tag := first.Header().Get("ETag")
 	if tag == "" || first.Header().Get("Vary") != "Accept" {
-		t.Fatalf("headers %v", first.Header())
+		t.Fatalf("got headers %v", first.Header())
 	}
 	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
 		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
@@ -371,7 +371,7 @@ func TestAggregatedIsSentOnce(t *testing.T) {
 	d.Replace(widgets())
 	changed := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
 	if changed.Code != http.StatusOK || changed.Header().Get("ETag") == tag {
-		t.Errorf("after a change: %d %s", changed.Code, changed.Header().Get("ETag"))
+		t.Errorf("after a change: got %d %s", changed.Code, changed.Header().Get("ETag"))
 	}
 }
 
@@ -396,45 +396,45 @@ func widgets() []discovery.GroupVersion {
 func TestReplace(t *testing.T) {
 	d, h := serve(t)
 	if d.HasGroup("example.com") {
-		t.Error("a group that was not added")
+		t.Error("got a group that was not added")
 	}
 	d.Replace(widgets())
 	if !d.HasGroup("example.com") {
-		t.Error("a group that was added is missing")
+		t.Error("got no group after adding it")
 	}
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(get(h, "/apis").Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
 	}
 	if n := list.Groups[0].Name; n != "first.example.com" {
-		t.Errorf("first group %s", n)
+		t.Errorf("got first group %s", n)
 	}
 	last := list.Groups[len(list.Groups)-2:]
 	if last[0].Name != "a.example.com" || last[1].Name != "example.com" || last[1].PreferredVersion.Version != "v1" {
-		t.Errorf("last groups %v", last)
+		t.Errorf("got last groups %v", last)
 	}
 	var apps metav1.APIGroup
 	if err := json.Unmarshal(get(h, "/apis/apps").Body.Bytes(), &apps); err != nil {
 		t.Fatal(err)
 	}
 	if len(apps.Versions) != 2 || apps.PreferredVersion.Version != "v1" {
-		t.Errorf("apps %+v", apps)
+		t.Errorf("got apps %+v", apps)
 	}
 	var resources metav1.APIResourceList
 	if err := json.Unmarshal(get(h, "/apis/example.com/v1").Body.Bytes(), &resources); err != nil {
 		t.Fatal(err)
 	}
 	if len(resources.APIResources) != 2 || resources.APIResources[1].Name != "widgets/status" || resources.APIResources[1].Kind != "Widget" {
-		t.Errorf("resources %+v", resources)
+		t.Errorf("got resources %+v", resources)
 	}
 	d.Replace(nil)
 	if w := get(h, "/apis/example.com"); w.Code != http.StatusNotFound {
-		t.Errorf("a group that was removed: %d", w.Code)
+		t.Errorf("removed group: got %d", w.Code)
 	}
 }
 
-// TestGroupListOrder: groups of the same priority are in the order of their APIServices in the
-// list of groups, and of their names in aggregated discovery.
+// TestGroupListOrder: groups of equal priority are ordered by their APIServices in the group list,
+// and by name in aggregated discovery.
 func TestGroupListOrder(t *testing.T) {
 	d, h := serve(t)
 	var all []discovery.GroupVersion
@@ -452,11 +452,11 @@ func TestGroupListOrder(t *testing.T) {
 		names = append(names, g.Name)
 	}
 	if got := strings.Join(names, " "); got != "b.test c.test a.test" {
-		t.Errorf("/apis lists %s", got)
+		t.Errorf("got group list %s", got)
 	}
 }
 
-// client-go reads what it is served, in the plain and in the aggregated form.
+// TestClient: client-go reads both the plain and the aggregated form.
 func TestClient(t *testing.T) {
 	d, h := serve(t)
 	d.Replace(widgets())
@@ -485,7 +485,7 @@ func TestClient(t *testing.T) {
 			}
 		}
 		if v, err := c.ServerVersion(); err != nil || v.Minor != "33" {
-			t.Errorf("version %v: %v", v, err)
+			t.Errorf("got version %v, %v", v, err)
 		}
 	}
 }
@@ -493,10 +493,10 @@ func TestClient(t *testing.T) {
 func TestPretty(t *testing.T) {
 	_, h := serve(t)
 	if b := get(h, "/apis/policy?pretty=true").Body.String(); !strings.Contains(b, "\n  \"name\": \"policy\"") {
-		t.Errorf("not indented: %s", b)
+		t.Errorf("got unindented document %s", b)
 	}
 	if b := get(h, "/apis/policy").Body.String(); strings.Count(b, "\n") != 1 {
-		t.Errorf("indented: %s", b)
+		t.Errorf("got indented document %s", b)
 	}
 }
 
@@ -510,10 +510,10 @@ func TestConcurrentUse(t *testing.T) {
 					d.Replace(widgets())
 				}
 				if w := get(h, "/apis", "Accept", "application/json"+asV2); w.Code != http.StatusOK {
-					t.Errorf("status %d", w.Code)
+					t.Errorf("got status %d", w.Code)
 				}
 				if w := get(h, "/apis/apps/v1"); w.Code != http.StatusOK {
-					t.Errorf("status %d", w.Code)
+					t.Errorf("got status %d", w.Code)
 				}
 			}
 		})

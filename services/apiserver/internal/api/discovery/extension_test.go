@@ -37,9 +37,9 @@ func TestAggregatedFormOfExtensionServerIsUnchanged(t *testing.T) {
 			continue
 		}
 		if got := g.Versions[0].Resources; !reflect.DeepEqual(got, want) {
-			t.Errorf("%+v\nwant %+v", got, want)
+			t.Errorf("got %+v\nwant %+v", got, want)
 		}
 		return
 	}
-	t.Error("the group is missing")
+	t.Error("got no group")
 }

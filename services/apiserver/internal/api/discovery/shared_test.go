@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 )
 
-// What is described after others is described as if there had been no others, whatever
-// the documents share.
+// TestDocumentsThatShare: a document does not depend on earlier documents that it shares parts
+// with.
 func TestDocumentsThatShare(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 1))
 	list := func(group string) []metav1.APIResource {
@@ -19,7 +19,7 @@ func TestDocumentsThatShare(t *testing.T) {
 		return []metav1.APIResource{{Name: name, Kind: group + name, Namespaced: r.IntN(2) == 0, Verbs: metav1.Verbs{"get"}}, {Name: name + "/status", Kind: "W", Verbs: metav1.Verbs{"get"}}}
 	}
 	var versions []discovery.GroupVersion
-	for _, group := range []string{"a.example.com", "b.example.com", "apps", "policy"} { // some are of built-in groups
+	for _, group := range []string{"a.example.com", "b.example.com", "apps", "policy"} { // some are built-in groups
 		for _, v := range []string{"v1", "v2beta1"} {
 			versions = append(versions, discovery.GroupVersion{Group: group, Version: v, GroupPriority: 1000, VersionPriority: 100, Resources: list(group)})
 		}
@@ -65,7 +65,7 @@ func TestDocumentsThatShare(t *testing.T) {
 	}
 }
 
-// A group that changes has nothing made anew of others.
+// BenchmarkOneOfMany changes one group, which must not rebuild the documents of others.
 func BenchmarkOneOfMany(b *testing.B) {
 	var versions []discovery.GroupVersion
 	list := func() (all []metav1.APIResource) {

@@ -41,7 +41,7 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 	))
 	for name, want := range map[string]string{"example.com": "v9 v1 v1beta1", "alone.example.com": "v1", "apps": "v7 v1 v2alpha1"} {
 		if got := versionsOf(t, h, name); got != want {
-			t.Errorf("%s has the versions %q, want %q", name, got, want)
+			t.Errorf("%s: got versions %q, want %q", name, got, want)
 		}
 	}
 	var list metav1.APIGroupList
@@ -49,11 +49,11 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first, last := list.Groups[0].Name, list.Groups[len(list.Groups)-1].Name; first != "example.com" || last != "alone.example.com" {
-		t.Errorf("the first group is %s, the last one %s", first, last)
+		t.Errorf("got first group %s, last group %s", first, last)
 	}
 	for _, path := range []string{"/apis/example.com/v9", "/apis/alone.example.com/v1", "/apis/apps/v7"} {
 		if w := get(h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}
 	}
 	var all apidiscoveryv2.APIGroupDiscoveryList
@@ -61,18 +61,18 @@ func TestUnservedVersionsAreListedWithoutResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first := all.Items[0].Name; first != "first.example.com" {
-		t.Errorf("the first group in the aggregated form is %s", first)
+		t.Errorf("aggregated form: got first group %s", first)
 	}
 	for _, g := range all.Items {
 		for _, v := range g.Versions {
 			if gv := v.Version + "." + g.Name; slices.Contains([]string{"v9.example.com", "v1.alone.example.com", "v7.apps"}, gv) {
-				t.Errorf("%s is in the aggregated form", gv)
+				t.Errorf("%s: got an entry in the aggregated form", gv)
 			}
 		}
 	}
 	d.Replace(widgets())
 	if got := versionsOf(t, h, "alone.example.com"); got != http.StatusText(http.StatusNotFound) {
-		t.Errorf("a group that was removed has the versions %q", got)
+		t.Errorf("removed group: got versions %q", got)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestIndentedDocumentsEndWithoutNewline(t *testing.T) {
 	_, h := serve(t)
 	for query, want := range map[string]string{"?pretty=true": "}", "": "}\n"} {
 		if body := get(h, "/apis"+query).Body.String(); !strings.HasSuffix(body, want) {
-			t.Errorf("%q ends with %q", query, body[len(body)-3:])
+			t.Errorf("%q: got end %q", query, body[len(body)-3:])
 		}
 	}
 }

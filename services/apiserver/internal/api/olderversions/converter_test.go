@@ -21,8 +21,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// storedCase is an object as it is stored, and what Kubernetes 1.33 returns for it: an object of the
-// requested version, or an error.
+// storedCase is a stored object and the response of Kubernetes 1.33: an object of the requested
+// version, or an error.
 type storedCase struct {
 	Resource string // group/version/resource of the request
 	Stored   json.RawMessage
@@ -30,8 +30,8 @@ type storedCase struct {
 	Error    string
 }
 
-// TestStoredObjectsAreReadAsInKubernetes reads each case from JSON and from protobuf.
-func TestStoredObjectsAreReadAsInKubernetes(t *testing.T) {
+// TestStoredObjectsReadLikeKubernetes reads each case from JSON and from protobuf.
+func TestStoredObjectsReadLikeKubernetes(t *testing.T) {
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestStoredObjectsAreReadAsInKubernetes(t *testing.T) {
 	for _, x := range readCases(t) {
 		kind := catalog.Resource(resourceOf(x.Resource))
 		if kind == nil {
-			t.Fatalf("%s is not served", x.Resource)
+			t.Fatalf("%s: got no resource", x.Resource)
 		}
 		values := map[string][]byte{"JSON": x.Stored}
 		if b := asProtobuf(t, x.Stored); b != nil {
@@ -54,9 +54,9 @@ func TestStoredObjectsAreReadAsInKubernetes(t *testing.T) {
 			got, err := read(converter, c.Of(kind), kind, value)
 			switch text, _, _ := strings.Cut(x.Error, " in scheme"); {
 			case err != nil && (text == "" || !strings.HasPrefix(err.Error(), text)):
-				t.Errorf("%s of %s: %v, want %q", form, x.Stored, err, text)
+				t.Errorf("%s of %s: got %v, want %q", form, x.Stored, err, text)
 			case err == nil && !reflect.DeepEqual(got, x.Want):
-				t.Errorf("%s of %s is read as\n%s, want\n%s", form, x.Stored, asText(got), asText(x.Want))
+				t.Errorf("%s of %s: got\n%s, want\n%s", form, x.Stored, asText(got), asText(x.Want))
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 			continue
 		}
 		if twice, converted, err := converter.Convert(of, once); err != nil || converted || !bytes.Equal(once, twice) {
-			t.Errorf("%s is converted again: %v", x.Stored, err)
+			t.Errorf("%s: got a second conversion: %v", x.Stored, err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func readCases(t *testing.T) (cases []storedCase) {
 		cases = append(cases, c)
 	}
 	if lines.Err() != nil || len(cases) < 100 {
-		t.Fatalf("%d cases, %v", len(cases), lines.Err())
+		t.Fatalf("got %d cases, %v", len(cases), lines.Err())
 	}
 	return cases
 }

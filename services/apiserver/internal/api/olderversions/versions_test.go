@@ -13,7 +13,7 @@ import (
 )
 
 // TestVersionsDecodeIntoTypesWithTheirFields compares the Go type that a version is decoded into
-// with the version's own Go type: a field has the same names in JSON and numbers in protobuf.
+// with the version's own Go type: JSON names and protobuf numbers must be equal.
 func TestVersionsDecodeIntoTypesWithTheirFields(t *testing.T) {
 	for kind, all := range versions {
 		for _, v := range all {
@@ -45,7 +45,7 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 	}
 	seen[own] = true
 	if own.Kind() != decoded.Kind() {
-		t.Errorf("%s: %s, want %s", path, decoded, own)
+		t.Errorf("%s: got %s, want %s", path, decoded, own)
 		return
 	}
 	switch own.Kind() {
@@ -59,7 +59,7 @@ func compareFields(t *testing.T, path string, own, decoded reflect.Type, seen ma
 			f := own.Field(i)
 			other, ok := fieldLike(decoded, f)
 			if !ok {
-				t.Errorf("%s: %s has no field like %s", path, decoded, f.Name)
+				t.Errorf("%s: %s: got no field like %s", path, decoded, f.Name)
 				continue
 			}
 			compareFields(t, path+"."+f.Name, f.Type, other.Type, seen)

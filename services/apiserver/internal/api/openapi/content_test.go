@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestClientsShareAPlainDocument: each of those that do not read would hold megabytes of its own.
+// TestClientsShareAPlainDocument: a copy per slow client would take megabytes.
 func TestClientsShareAPlainDocument(t *testing.T) {
 	c, err := (&packer{}).content([]byte("document"), "etag", time.Now())
 	if err != nil {
@@ -13,19 +13,19 @@ func TestClientsShareAPlainDocument(t *testing.T) {
 	}
 	first, releaseFirst, err := c.plain()
 	if err != nil || string(first) != "document" {
-		t.Fatalf("%q, %v", first, err)
+		t.Fatalf("got %q, %v", first, err)
 	}
 	second, releaseSecond, err := c.plain()
 	if err != nil || &first[0] != &second[0] {
-		t.Errorf("two clients have a copy each: %v", err)
+		t.Errorf("two clients have separate copies: %v", err)
 	}
 	releaseFirst()
 	releaseFirst()
 	if c.text == nil {
-		t.Error("the document is gone while a client has it")
+		t.Error("the document was removed while a client uses it")
 	}
 	releaseSecond()
 	if c.text != nil || c.users != 0 {
-		t.Error("the document stays without clients")
+		t.Error("the document is kept without clients")
 	}
 }

@@ -46,7 +46,7 @@ func widgets(t testing.TB, hash string) openapi.Group {
 	}
 }
 
-// small serves one built-in group, whose documents are made fast.
+// small returns a service with one built-in group, whose documents are built quickly.
 func small(t testing.TB) *openapi.Service {
 	t.Helper()
 	var leases []*registry.Kind
@@ -73,51 +73,51 @@ func TestCustomResources(t *testing.T) {
 	doc := v3(t, s, "apis/shop.example.com/v1")
 	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
 	if w == nil {
-		t.Fatalf("no model among %d", len(doc.Components.Schemas))
+		t.Fatalf("got no model among %d", len(doc.Components.Schemas))
 	}
 	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
-		t.Errorf("kinds %v", k)
+		t.Errorf("got kinds %v", k)
 	}
 	for _, name := range []string{"apiVersion", "kind", "metadata", "spec"} {
 		if _, ok := w.Properties[name]; !ok {
-			t.Errorf("%s is missing", name)
+			t.Errorf("got no %s", name)
 		}
 	}
 	if port := w.Properties["spec"].Properties["port"]; len(port.AnyOf) != 2 {
-		t.Errorf("port %v", port)
+		t.Errorf("got port %v", port)
 	}
 	paths := doc.Paths.Paths
 	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
 	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil || patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-		t.Errorf("patches %v", patch.RequestBody.Content)
+		t.Errorf("got patch types %v", patch.RequestBody.Content)
 	}
 	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
-		t.Error("no scale")
+		t.Error("got no scale")
 	}
 	checkReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
 	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
 
 	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
 	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
-		t.Errorf("not for v2: %v", old)
+		t.Errorf("v2: got %v", old)
 	}
 	if note := old["note"]; note.Nullable || len(note.Type) != 0 {
-		t.Errorf("note %v", note)
+		t.Errorf("got note %v", note)
 	}
 	if free := old["free"]; len(free.Properties) != 0 || len(free.Type) != 0 {
-		t.Errorf("free %v", free)
+		t.Errorf("got free %v", free)
 	}
 	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
-		t.Errorf("tags %v", tags)
+		t.Errorf("got tags %v", tags)
 	}
 	if at := "apis/shop.example.com"; index(t, s)[at] != "" {
-		t.Errorf("%s has a document of its own", at)
+		t.Errorf("%s: got a separate document", at)
 	}
 	if paths["/apis/shop.example.com/v1/"] != nil || len(doc.Components.SecuritySchemes) != 0 {
-		t.Error("discovery or authentication is in the document of a custom resource")
+		t.Error("got discovery or authentication in the document of a custom resource")
 	}
 	if k := gvksOf(t, doc.Components.Schemas["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"]); len(k) != 55 {
-		t.Errorf("%d group versions of DeleteOptions", len(k))
+		t.Errorf("got %d group versions of DeleteOptions", len(k))
 	}
 }
 
@@ -131,7 +131,7 @@ func TestSelectableFieldsArePublished(t *testing.T) {
 		for version, model := range map[string]*spec.Schema{"v3": schemas[name], "v2": &old} {
 			text, err := json.Marshal(model.Extensions["x-kubernetes-selectable-fields"])
 			if want := `[{"fieldPath":"spec.size"},{"fieldPath":"spec.note"}]`; err != nil || string(text) != want {
-				t.Errorf("%s of %s: %s, want %s", name, version, text, want)
+				t.Errorf("%s of %s: got %s, want %s", name, version, text, want)
 			}
 		}
 	}
@@ -147,14 +147,14 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	s.Replace([]openapi.Group{g}, nil)
 	doc := v2(t, s)
 	if after := doc.Definitions["io.k8s.api.coordination.v1.Lease"]; after.Description != before.Description || after.Properties["metadata"].Description != before.Properties["metadata"].Description || len(after.Properties) != len(before.Properties) {
-		t.Errorf("the built-in model became %v", after)
+		t.Errorf("got built-in model %v", after)
 	}
 	if w := doc.Definitions["io.k8s.api.coordination.v1.Lease_v2"]; w.Description != "Widget is a widget." {
-		t.Errorf("the custom model is %v", w)
+		t.Errorf("got custom model %v", w)
 	}
 	list := doc.Paths.Paths["/apis/coordination.api.k8s.io/v1/namespaces/{namespace}/leases"].Get.Responses.StatusCodeResponses[http.StatusOK]
 	if ref := list.Schema.Ref.String(); ref != "#/definitions/io.k8s.api.coordination.v1.LeaseList_v2" {
-		t.Errorf("the list of custom resources refers to %s", ref)
+		t.Errorf("list of custom resources: got reference %s", ref)
 	}
 	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
 }
@@ -164,14 +164,14 @@ func TestV2OmitsSchemasOfLenientDefinitions(t *testing.T) {
 	g.Lenient = map[string]bool{"Widget": true}
 	s.Replace([]openapi.Group{g}, nil)
 	if w := v2(t, s).Definitions["com.example.shop.v1.Widget"]; len(w.Properties) != 0 {
-		t.Errorf("v2 has %v", w.Properties)
+		t.Errorf("v2: got %v", w.Properties)
 	}
 	if w := v3(t, s, "apis/shop.example.com/v1").Components.Schemas["com.example.shop.v1.Widget"]; w.Properties["spec"].Properties == nil {
-		t.Errorf("v3 has %v", w)
+		t.Errorf("v3: got %v", w)
 	}
 }
 
-func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
+func TestReplaceKeepsUnchangedDocuments(t *testing.T) {
 	s := small(t)
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 	before := index(t, s)
@@ -181,14 +181,14 @@ func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
 	after := index(t, s)
 	for at := range before {
 		if same := before[at] == after[at]; same == (at == "apis/shop.example.com/v1") {
-			t.Errorf("%s: %s became %s", at, before[at], after[at])
+			t.Errorf("%s: want %s, got %s", at, before[at], after[at])
 		}
 	}
 	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)
 	if got := index(t, s)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
-		t.Error("a custom group took the place of a built-in one")
+		t.Error("a custom group replaced a built-in one")
 	}
 	if w := get(t, s, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
-		t.Errorf("a group that was removed: %d", w.Code)
+		t.Errorf("removed group: got %d", w.Code)
 	}
 }

@@ -33,8 +33,7 @@ const (
 	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// shared is one service for all tests that do not change it: the documents are
-// made once.
+// shared is a service for all tests that do not change it, so that its documents are built once.
 var shared = sync.OnceValues(func() (*openapi.Service, error) { return newService() })
 
 func newService() (*openapi.Service, error) {
@@ -78,7 +77,7 @@ func body(t testing.TB, h http.Handler, path string, header ...string) []byte {
 	t.Helper()
 	w := get(t, h, path, header...)
 	if w.Code != http.StatusOK {
-		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		t.Fatalf("%s: got %d %s", path, w.Code, w.Body)
 	}
 	return w.Body.Bytes()
 }
@@ -96,7 +95,7 @@ func index(t testing.TB, h http.Handler) map[string]string {
 	return out
 }
 
-// parsed keeps the parsed documents of the shared service.
+// parsed caches the parsed documents of the shared service.
 var parsed sync.Map
 
 func v3(t testing.TB, h http.Handler, at string) *spec3.OpenAPI {
@@ -132,7 +131,7 @@ func apiPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// gvksOf reads the kinds off a model.
+// gvksOf returns the kinds of a model.
 func gvksOf(t testing.TB, s *spec.Schema) (out []schema.GroupVersionKind) {
 	t.Helper()
 	var list []schema.GroupVersionKind
@@ -164,12 +163,13 @@ func TestEveryKindHasAModel(t *testing.T) {
 	}
 	for _, k := range kinds(t) {
 		if !in2[k.GVK()] || !in3[k.GVK()] {
-			t.Errorf("%s has no model (v2 %t, v3 %t)", k.GVK(), in2[k.GVK()], in3[k.GVK()])
+			t.Errorf("%s: got model in v2 %t, v3 %t", k.GVK(), in2[k.GVK()], in3[k.GVK()])
 		}
 	}
 }
 
-// kubectl looks here whether the server validates fields and knows dry runs.
+// TestPatchParameters: kubectl detects here whether the server supports field validation and dry
+// runs.
 func TestPatchParameters(t *testing.T) {
 	h := service(t)
 	for _, k := range kinds(t) {
@@ -182,7 +182,7 @@ func TestPatchParameters(t *testing.T) {
 		}
 		p := v3(t, h, apiPath(k.GroupVersion())).Paths.Paths[at+k.Resource+"/{name}"]
 		if p == nil || p.Patch == nil {
-			t.Errorf("%s: no patch in v3", k.GVK())
+			t.Errorf("%s: got no patch in v3", k.GVK())
 			continue
 		}
 		var names []string
@@ -190,20 +190,20 @@ func TestPatchParameters(t *testing.T) {
 			names = append(names, param.Name)
 		}
 		if want := []string{"dryRun", "fieldManager", "fieldValidation", "force"}; !slices.Equal(names, want) {
-			t.Errorf("%s: parameters %v, want %v", k.GVK(), names, want)
+			t.Errorf("%s: got parameters %v, want %v", k.GVK(), names, want)
 		}
 		var gvk schema.GroupVersionKind
 		if err := p.Patch.Extensions.GetObject("x-kubernetes-group-version-kind", &gvk); err != nil || gvk != k.GVK() {
-			t.Errorf("%s: operation of %s: %v", k.GVK(), gvk, err)
+			t.Errorf("%s: got operation of %s, %v", k.GVK(), gvk, err)
 		}
 		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
-			t.Errorf("%s: no apply", k.GVK())
+			t.Errorf("%s: got no apply", k.GVK())
 		}
 	}
 }
 
-// Versions that look the same share a Go type in the server, but each has its model.
-func TestOlderVersionsHaveModelsOfTheirOwn(t *testing.T) {
+// TestOlderVersionsHaveModels: versions that share a Go type in the server have separate models.
+func TestOlderVersionsHaveModels(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -222,13 +222,13 @@ func TestOlderVersionsHaveModelsOfTheirOwn(t *testing.T) {
 		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
 		model := doc.Components.Schemas[name]
 		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
-			t.Errorf("%s is not described by %s", kind, name)
+			t.Errorf("%s: got no model %s", kind, name)
 		}
 		checkReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
 	}
 }
 
-func TestReferencesLeadSomewhere(t *testing.T) {
+func TestReferencesResolve(t *testing.T) {
 	h := service(t)
 	for at := range index(t, h) {
 		checkReferences(t, at, body(t, h, "/openapi/v3/"+at))
@@ -253,7 +253,7 @@ func checkReferences(t *testing.T, name string, text []byte) {
 					at = m[part]
 				}
 				if at == nil {
-					t.Errorf("%s: %s leads nowhere", name, ref)
+					t.Errorf("%s: got unresolved reference %s", name, ref)
 				}
 			}
 			for _, x := range v {
@@ -268,7 +268,7 @@ func checkReferences(t *testing.T, name string, text []byte) {
 	walk(doc)
 }
 
-func TestOperationsAreNamedOnce(t *testing.T) {
+func TestOperationIDsAreUnique(t *testing.T) {
 	ids := map[string]string{}
 	for at, item := range v2(t, service(t)).Paths.Paths {
 		for _, op := range []*spec.Operation{item.Get, item.Put, item.Post, item.Delete, item.Patch} {
@@ -276,7 +276,7 @@ func TestOperationsAreNamedOnce(t *testing.T) {
 				continue
 			}
 			if ids[op.ID] != "" {
-				t.Errorf("%s is at %s and %s", op.ID, ids[op.ID], at)
+				t.Errorf("%s: got two places, %s and %s", op.ID, ids[op.ID], at)
 			}
 			ids[op.ID] = at
 		}
@@ -296,7 +296,7 @@ func TestOperationsAreNamedOnce(t *testing.T) {
 		"getAppsV1APIResources":                       "/apis/apps/v1/",
 	} {
 		if ids[id] != at {
-			t.Errorf("%s is at %q, want %s", id, ids[id], at)
+			t.Errorf("%s: got %q, want %s", id, ids[id], at)
 		}
 	}
 }
@@ -313,19 +313,20 @@ func TestSpecialTypes(t *testing.T) {
 	} {
 		old, now := definitions[name], *schemas[name]
 		if old.Description == "" || now.Description == "" {
-			t.Errorf("%s is not described", name)
+			t.Errorf("%s: got no model", name)
 		}
 		old.Description, now.Description = "", ""
 		a, _ := json.Marshal(old)
 		b, _ := json.Marshal(now)
 		if string(a) != want.v2 || string(b) != want.v3 {
-			t.Errorf("%s: v2 %s, v3 %s", name, a, b)
+			t.Errorf("%s: got v2 %s, v3 %s", name, a, b)
 		}
 	}
 }
 
-// What is served must mean the same for apply as what client-go carries.
-func TestMergeRulesAgreeWithApply(t *testing.T) {
+// TestMergeRulesEqualClientGo: for apply, the document must have the meaning of the schema in
+// client-go.
+func TestMergeRulesEqualClientGo(t *testing.T) {
 	h := service(t)
 	all := map[string]*spec.Schema{}
 	for at := range index(t, h) {
@@ -338,7 +339,7 @@ func TestMergeRulesAgreeWithApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
-	// client-go's is made from v2, where types of any form look otherwise.
+	// The schema of client-go comes from v2, where types of any form differ.
 	anyForm := []string{
 		"io.k8s.api.apps.v1.ControllerRevision", "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
 		"io.k8s.apimachinery.pkg.runtime.RawExtension", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
@@ -358,11 +359,11 @@ func TestMergeRulesAgreeWithApply(t *testing.T) {
 		}
 	}
 	if compared < 300 {
-		t.Errorf("only %d types compared", compared)
+		t.Errorf("got only %d compared types", compared)
 	}
 }
 
-// canonical is the meaning of a type as text, whatever the order of its fields.
+// canonical returns the meaning of a type as text, independent of the order of fields.
 func canonical(a *smd.Atom) string {
 	var parts []string
 	if a.Scalar != nil {
@@ -416,7 +417,7 @@ func TestTypedObjectsFromTheDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), `k:{\"containerPort\":80,\"protocol\":\"TCP\"}`) {
-		t.Errorf("the default of a key is missing: %s", text)
+		t.Errorf("got no default of a key: %s", text)
 	}
 }
 

@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/openapi/openapitest"
 )
 
-// client-go carries documents that an API server of 1.26 served, with every feature
-// but enums. What is different since then has a reason here: a rule is the end of a
-// path, and what has happened to it.
+// sinceThen explains the differences from the documents of a 1.26 API server in client-go, which
+// have all features but enums. A rule is a suffix of a path and what happened to it.
 var sinceThen = []struct{ what, path, why string }{
 	{"changed", ".info.version", "those were recorded without it"},
 	{"changed", ".description", "texts are those of the types, and of the parameters' options"},
@@ -24,7 +23,7 @@ var sinceThen = []struct{ what, path, why string }{
 	{"new", ".requestBody.required", "bodies are required since 1.27"},
 	{"new", ".x-kubernetes-list-type", "more lists say how they are merged"},
 	{"new", ".x-kubernetes-list-map-keys", "more lists say how they are merged"},
-	{"new", ".default", "defaults that the types tell came to be told"},
+	{"new", ".default", "defaults of the types are published"},
 	{"new", ".sendInitialEvents", "a parameter of 1.27"},
 	{"new", ".ignoreStoreReadErrorWithClusterBreakingPotential", "a parameter of 1.32"},
 	{"new", "/log.parameters.stream", "a parameter of 1.32"},
@@ -45,14 +44,14 @@ var sinceThen = []struct{ what, path, why string }{
 	{"new", ".PodIP.required", "ip has to be given since 1.31"},
 }
 
-// selfReading are the types that have no default: what reads itself may be null.
+// selfReading are types without default: types with their own decoder may be null.
 var selfReading = []string{
 	"io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
 	"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
 	"io.k8s.apimachinery.pkg.runtime.RawExtension",
 }
 
-func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
+func TestDocumentsEqualKubernetes(t *testing.T) {
 	recorded, err := openapitest.NewEmbeddedFileClient().Paths()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +60,7 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 	compared, used := 0, map[string]bool{}
 	for _, at := range slices.Sorted(maps.Keys(recorded)) {
 		if at == "apis/networking.k8s.io/v1alpha1" {
-			continue // not served any more
+			continue // no longer served
 		}
 		text, err := recorded[at].Schema("application/json")
 		if err != nil {
@@ -71,21 +70,21 @@ func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
 		compared++
 		for _, d := range differences("", want, got) {
 			if !explained(&d, used) {
-				t.Errorf("%s: %s is %s: %s, was %s", at, d.path, d.what, short(d.got), short(d.want))
+				t.Errorf("%s: %s is %s: got %s, want %s", at, d.path, d.what, short(d.got), short(d.want))
 			}
 		}
 	}
 	if compared < 4 {
-		t.Errorf("only %d documents were compared", compared)
+		t.Errorf("got only %d compared documents", compared)
 	}
 	for _, r := range sinceThen {
 		if !used[r.what+r.path] {
-			t.Errorf("nothing is %s at %s", r.what, r.path)
+			t.Errorf("got nothing %s at %s", r.what, r.path)
 		}
 	}
 }
 
-// difference is one, and what happened: new, gone, or changed.
+// difference is a difference of two documents: new, gone, or changed.
 type difference struct {
 	what, path string
 	want, got  any
@@ -101,14 +100,14 @@ func explained(d *difference, used map[string]bool) bool {
 	name, _ := strings.CutPrefix(d.path, ".components.schemas.")
 	switch {
 	case d.what == "new" && (!strings.Contains(name, ".properties.") || strings.Count(name[strings.Index(name, ".properties."):], ".") == 2):
-		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api") // a type or a field that is new
+		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api") // a new type or field
 	case d.what == "gone" && strings.HasSuffix(d.path, ".default"):
 		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == "self-reading"
 	}
 	return false
 }
 
-// differences lists what differs. Parameters are told apart by their names.
+// differences lists the differences of two documents. Parameters are compared by name.
 func differences(path string, want, got any) (out []difference) {
 	w, isMap := want.(map[string]any)
 	g, isToo := got.(map[string]any)
@@ -142,7 +141,7 @@ func readsItself(s map[string]any) bool {
 	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(text), "schemas/"+name+`"`) })
 }
 
-// decoded is a document with its parameters by name, and without what enums add to
+// decoded returns a document with its parameters by name, and without the values of enums in
 // descriptions.
 func decoded(t *testing.T, text []byte) any {
 	t.Helper()

@@ -27,14 +27,14 @@ func TestProtobufForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(doc.Definitions.AdditionalProperties); n != len(v2(t, h).Definitions) {
-		t.Errorf("%d definitions", n)
+		t.Errorf("got %d definitions", n)
 	}
 	models, err := openapiproto.NewOpenAPIData(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m := models.LookupModel("io.k8s.api.core.v1.Pod"); m == nil || m.GetDescription() == "" {
-		t.Errorf("pod: %v", m)
+		t.Errorf("got pod %v", m)
 	}
 	new3 := &openapiv3.Document{}
 	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), new3); err != nil {
@@ -53,16 +53,16 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	if doc, err := c.OpenAPISchema(); err != nil || len(doc.Paths.Path) == 0 {
-		t.Errorf("v2: %v", err)
+		t.Errorf("v2: got %v", err)
 	}
 	root := openapi3.NewRoot(c.OpenAPIV3())
 	gvs, err := root.GroupVersions()
 	if err != nil || !slices.Contains(gvs, schema.GroupVersion{Group: "apps", Version: "v1"}) {
-		t.Fatalf("%v: %v", gvs, err)
+		t.Fatalf("got %v, %v", gvs, err)
 	}
 	doc, err := root.GVSpec(schema.GroupVersion{Version: "v1"})
 	if err != nil || doc.Components.Schemas["io.k8s.api.core.v1.Pod"] == nil {
-		t.Errorf("v3: %v", err)
+		t.Errorf("v3: got %v", err)
 	}
 }
 
@@ -71,19 +71,19 @@ func TestCaching(t *testing.T) {
 	address := index(t, h)["apis/batch/v1"]
 	w := get(t, h, address)
 	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" {
-		t.Errorf("by its hash: %d %v", w.Code, w.Header())
+		t.Errorf("by hash: got %d %v", w.Code, w.Header())
 	}
 	tag := w.Header().Get("ETag")
 	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
-		t.Errorf("with its ETag: %d, %d bytes", again.Code, again.Body.Len())
+		t.Errorf("with ETag: got %d, %d bytes", again.Code, again.Body.Len())
 	}
 	if moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD"); moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
-		t.Errorf("by another hash: %d %v", moved.Code, moved.Header())
+		t.Errorf("by another hash: got %d %v", moved.Code, moved.Header())
 	}
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		first := get(t, h, path)
 		if again := get(t, h, path, "If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified {
-			t.Errorf("%s with its ETag: %d", path, again.Code)
+			t.Errorf("%s with ETag: got %d", path, again.Code)
 		}
 	}
 }
@@ -104,24 +104,24 @@ func TestNegotiation(t *testing.T) {
 		w := get(t, h, c.path, "Accept", c.accept)
 		if c.want == "" {
 			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%s as %q: %d", c.path, c.accept, w.Code)
+				t.Errorf("%s as %q: got %d", c.path, c.accept, w.Code)
 			}
 			continue
 		}
 		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != c.want {
-			t.Errorf("%s as %q: %d %q", c.path, c.accept, w.Code, got)
+			t.Errorf("%s as %q: got %d %q", c.path, c.accept, w.Code, got)
 		}
 	}
 	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x"} {
 		if w := get(t, h, path); w.Code != http.StatusNotFound {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	if w.Code != http.StatusMethodNotAllowed {
-		t.Errorf("POST: %d", w.Code)
+		t.Errorf("POST: got %d", w.Code)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestCompression(t *testing.T) {
 	plain := body(t, h, "/openapi/v3/apis/apps/v1")
 	w := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
 	if w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > len(plain)/4 {
-		t.Fatalf("%v, %d of %d bytes", w.Header(), w.Body.Len(), len(plain))
+		t.Fatalf("got %v, %d of %d bytes", w.Header(), w.Body.Len(), len(plain))
 	}
 	z, err := gzip.NewReader(w.Body)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestCompression(t *testing.T) {
 	}
 	got, err := io.ReadAll(z)
 	if err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("the compressed form differs: %v", err)
+		t.Errorf("got another document after decompression: %v", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestConcurrentFirstUse(t *testing.T) {
 		wg.Go(func() {
 			for _, path := range []string{"/openapi/v3/apis/batch/v1", "/openapi/v3/apis/policy/v1"} {
 				if w := get(t, s, path); w.Code != http.StatusOK {
-					t.Errorf("%s: %d", path, w.Code)
+					t.Errorf("%s: got %d", path, w.Code)
 				}
 			}
 		})

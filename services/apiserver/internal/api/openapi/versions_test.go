@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/api/openapi"
 )
 
-// manyWidgets are a definition of that many versions.
+// manyWidgets returns a definition with many versions.
 func manyWidgets(t testing.TB, versions int) []openapi.Group {
 	t.Helper()
 	var groups []openapi.Group
@@ -26,7 +26,7 @@ func manyWidgets(t testing.TB, versions int) []openapi.Group {
 	return groups
 }
 
-// While many documents are made there is a processor for who wants something else.
+// TestDocumentsLeaveAProcessor: builds of many documents leave one processor to other requests.
 func TestDocumentsLeaveAProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
 	synctest.Test(t, func(t *testing.T) {
@@ -42,21 +42,21 @@ func TestDocumentsLeaveAProcessor(t *testing.T) {
 			}
 		}
 		s.Replace(groups, nil)
-		c := ask(t, s, "/openapi/v3", "", true, nil)
+		c := send(t, s, "/openapi/v3", "", true, nil)
 		synctest.Wait()
 		if n := begun.Load(); n != 2 {
-			t.Errorf("%d documents are made on 3 processors", n)
+			t.Errorf("got %d concurrent builds on 3 processors", n)
 		}
 		close(gate)
 		synctest.Wait()
 		if !c.ended() || begun.Load() != 6 {
-			t.Errorf("ended %t, %d documents were made", c.ended(), begun.Load())
+			t.Errorf("got ended %t, %d builds", c.ended(), begun.Load())
 		}
 	})
 }
 
-// What documents have in common is made once for those that are made together.
-func TestDocumentsMadeTogether(t *testing.T) {
+// TestDocumentsShareCommonParts: documents that are built together share the work for common parts.
+func TestDocumentsShareCommonParts(t *testing.T) {
 	s := small(t)
 	get(t, s, "/openapi/v3")
 	made := func(versions int) uint64 {
@@ -70,11 +70,11 @@ func TestDocumentsMadeTogether(t *testing.T) {
 		return after.TotalAlloc - before.TotalAlloc
 	}
 	if each := (int64(made(41)) - int64(made(1))) / 40; each > 2<<20 {
-		t.Errorf("each document more takes %d bytes", each)
+		t.Errorf("each further document takes %d bytes", each)
 	}
 }
 
-// What the documents cost of a definition with many versions.
+// BenchmarkManyVersions builds the documents of a definition with many versions.
 func BenchmarkManyVersions(b *testing.B) {
 	for path, accept := range map[string]string{"/openapi/v3": "", "/openapi/v2": protoV2} {
 		b.Run(path[len("/openapi/"):], func(b *testing.B) {

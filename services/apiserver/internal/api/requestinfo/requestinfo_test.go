@@ -25,7 +25,7 @@ func everything(t testing.TB) (*registry.Catalog, *apiset.Set) {
 	return c, apiset.Builder{}.Set(c, 0)
 }
 
-// told is an operation in one line; what has no target is in brackets.
+// describe returns a request info in one line, in brackets if it has no target.
 func describe(o *requestinfo.Info) string {
 	if !o.IsResource {
 		return o.Verb + " -"
@@ -82,7 +82,7 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v1/namespaces//pods/p", "get /v1 pods/p"},
 		{"GET", "/api/v1/nodes/n/proxy/x//y", "get /v1 nodes/n/proxy"},
 
-		// The old watch paths.
+		// Deprecated watch paths.
 		{"GET", "/api/v1/watch/pods", "watch /v1 pods"},
 		{"GET", "/api/v1/watch/namespaces/a/pods", "watch /v1 a pods"},
 		{"GET", "/api/v1/watch/namespaces/a/pods/p", "watch /v1 a pods/p"},
@@ -94,7 +94,7 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v1/watch", "[list /v1 watch]"},
 		{"GET", "/api/v1/watch/watch/pods", "[watch /v1 watch/pods]"},
 
-		// What reads like something and is nothing.
+		// Paths that resemble resources, but have no target.
 		{"GET", "/api/v1/namespaces/a/namespaces/b", "[get /v1 a namespaces/b]"},
 		{"DELETE", "/api/v1/namespaces/a/namespaces/a", "[delete /v1 a namespaces/a]"},
 		{"GET", "/api/v1/namespaces/a/namespaces", "[list /v1 a namespaces]"},
@@ -114,11 +114,11 @@ func TestResolve(t *testing.T) {
 		{"GET", "/apis/v1/pods/x", "[list v1/pods x]"},
 	} {
 		if got := describe(requestinfo.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
-			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %q, want %q", c.method, c.path, got, c.want)
 		}
 	}
 	if o := requestinfo.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
-		t.Errorf("beyond a proxy is %q", o.Beyond)
+		t.Errorf("got proxied path %q", o.Beyond)
 	}
 }
 
@@ -133,13 +133,12 @@ func TestLongRunning(t *testing.T) {
 	} {
 		method, target, _ := strings.Cut(path, " ")
 		if got := requestinfo.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
-			t.Errorf("%s: %v", path, got)
+			t.Errorf("%s: got %v", path, got)
 		}
 	}
 }
 
-// spelled is the path of what an operation is judged as: what is done may be
-// nothing else.
+// spelled returns the path of the resource that is authorized. Nothing else may be executed.
 func spelled(o *requestinfo.Info, old bool) string {
 	path := "api/" + o.Version
 	if o.Group != "" {
@@ -161,28 +160,28 @@ func spelled(o *requestinfo.Info, old bool) string {
 	return strings.TrimRight(strings.Join(append([]string{path}, o.Beyond...), "/"), "/")
 }
 
-// checkOperation tells where what is executed is not what is authorized.
+// checkOperation compares the executed with the authorized operation.
 func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *requestinfo.Info) {
 	if o.Target == nil {
 		return
 	}
 	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+o.Version+"/watch/")
 	if got, want := spelled(o, old), strings.Trim(r.URL.Path, "/"); got != want {
-		t.Errorf("%s %q acts on %q", r.Method, r.URL.Path, got)
+		t.Errorf("%s %q: got path %q", r.Method, r.URL.Path, got)
 	}
 	if o.Target.GVR() != o.GVR() {
-		t.Errorf("%q: judged as %s, acts on %s", r.URL.Path, o.GVR(), o.Target.GVR())
+		t.Errorf("%q: authorized for %s, executed on %s", r.URL.Path, o.GVR(), o.Target.GVR())
 	}
 	sub := ""
 	if o.Sub != nil {
 		sub = o.Sub.Name
 	}
 	if sub != o.Subresource {
-		t.Errorf("%q: judged as sub-resource %q, acts on %q", r.URL.Path, o.Subresource, sub)
+		t.Errorf("%q: authorized for subresource %q, executed on %q", r.URL.Path, o.Subresource, sub)
 	}
 	self := o.Resource == "namespaces" && o.Namespace == o.Name
 	if !o.Target.Namespaced && o.Namespace != "" && !self {
-		t.Errorf("%q: judged in namespace %q, acts on the cluster", r.URL.Path, o.Namespace)
+		t.Errorf("%q: authorized in namespace %q, executed in the cluster scope", r.URL.Path, o.Namespace)
 	}
 	wanted := map[string][]string{"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get"}, "HEAD": {"get"}}[r.Method]
 	switch {
@@ -195,19 +194,18 @@ func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *r
 		wanted = []string{""}
 	}
 	if !slices.Contains(wanted, o.Verb) {
-		t.Errorf("%s %q is judged as %q", r.Method, r.URL, o.Verb)
+		t.Errorf("%s %q: authorized as %q", r.Method, r.URL, o.Verb)
 	}
 	if o.Collection && !old && o.Name != "" {
 		sel, err := fields.ParseSelector(o.FieldSelector)
 		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != o.Name || o.Verb == "deletecollection" {
-			t.Errorf("%s %q is judged as for %q alone", o.Verb, r.URL, o.Name)
+			t.Errorf("%s %q: authorized for the name %q only", o.Verb, r.URL, o.Name)
 		}
 	}
 }
 
-// TestWhatIsAuthorizedIsExecuted makes paths from what discovery tells, and bends
-// them.
-func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
+// TestAuthorizedOperationIsExecuted builds random paths from discovery and modifies them.
+func TestAuthorizedOperationIsExecuted(t *testing.T) {
 	catalog, kinds := everything(t)
 	hits := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -249,9 +247,9 @@ func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
 		checkOperation(t, r, o)
 	})
 	if hits == 0 {
-		t.Error("no path was one of a kind")
+		t.Error("got no path with a target")
 	}
-	// Every path that discovery tells of is one.
+	// Every path in discovery has a target.
 	for _, k := range catalog.Kinds() {
 		o := &requestinfo.Info{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
 		if k.Namespaced {
@@ -264,7 +262,7 @@ func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
 			path := "/" + spelled(o, false)
 			got := requestinfo.Resolve(httptest.NewRequest("GET", path, nil), kinds)
 			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
-				t.Errorf("%s is none", path)
+				t.Errorf("%s: got no target", path)
 			}
 		}
 	}

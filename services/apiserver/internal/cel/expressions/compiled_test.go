@@ -13,51 +13,51 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// TestCompile: what is not of a wanted type is no program, also where it could be run.
+// TestCompile: an expression of another type is rejected, even if it could run.
 func TestCompile(t *testing.T) {
 	c := compiler(t)
 	for expression, wrong := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
 		p, err := c.Compile(expressions.Sees{}, expression, cel.BoolType)
 		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) || (p == nil) != (err != nil) {
-			t.Errorf("%s: %v, want %q", expression, err, wrong)
+			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
 	for _, sees := range []expressions.Sees{{}, {Patches: true}} {
 		if err := c.Check(sees, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != sees.Patches {
-			t.Errorf("changes where they are seen %t: %v", sees.Patches, err)
+			t.Errorf("patches %t: got %v", sees.Patches, err)
 		}
 	}
 }
 
-// TestValues has those of variables that there are.
+// TestValues: only variables that are set have values.
 func TestValues(t *testing.T) {
 	none := (&expressions.Input{}).Values()
 	for _, name := range []string{"authorizer", "authorizer.requestResource", "variables"} {
 		if _, there := none[name]; there {
-			t.Errorf("%s has a value", name)
+			t.Errorf("%s: got a value", name)
 		}
 	}
 	some := (&expressions.Input{Authorizer: types.True, RequestResource: types.False, Variables: types.True}).Values()
 	if some["authorizer"] != types.True || some["authorizer.requestResource"] != types.False || some["variables"] != types.True {
-		t.Errorf("%v", some)
+		t.Errorf("got %v", some)
 	}
 }
 
-// TestVariablesOfScopes: those that are declared later are seen from then on, ones that do not compile may be
-// anything, and what one says that fails is told.
+// TestVariablesOfScopes: a variable is visible after its declaration. One that does not compile is
+// dynamic, and its error is returned.
 func TestVariablesOfScopes(t *testing.T) {
 	scope := expressions.NewPrograms(compiler(t)).Scope()
 	if _, err := scope.Declare(expressions.Sees{}, "v", "1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := scope.Compile(expressions.Sees{}, "variables.v == 'x'", cel.BoolType); err == nil {
-		t.Error("a number is compared with a text")
+		t.Error("got no error for comparing a number with a text")
 	}
 	if _, err := scope.Compile(expressions.Sees{}, "variables.w == 'x'", cel.BoolType); err == nil {
-		t.Error("a variable is seen before it is declared")
+		t.Error("a variable is visible before its declaration")
 	}
 	if _, err := scope.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
-		t.Error("nonsense is declared")
+		t.Error("invalid variable: got no error")
 	}
 	p, err := scope.Compile(expressions.Sees{}, "variables.w == 'x' || variables.v == 2", cel.BoolType)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestVariablesOfScopes(t *testing.T) {
 	in := &expressions.Input{Object: nothing, OldObject: nothing, Request: nothing, NamespaceObject: nothing}
 	in.Variables = expressions.Variables([]string{"v", "w"}, func(name string) (ref.Val, error) {
 		if name == "w" {
-			return nil, errors.New("it does not compile")
+			return nil, errors.New("does not compile")
 		}
 		return types.Int(1), nil
 	})
@@ -76,14 +76,14 @@ func TestVariablesOfScopes(t *testing.T) {
 	}
 	policy := compiler(t).Policy()
 	if err := policy.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
-		t.Error("nonsense is declared")
+		t.Error("invalid variable: got no error")
 	}
 	if err := policy.Check(expressions.Sees{}, "variables.w == 'x' || variables.w == 1", cel.BoolType); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAgainst what is known of objects; of others anything is possible.
+// TestAgainst checks with known object types. Unknown types are dynamic.
 func TestAgainst(t *testing.T) {
 	known := map[string]map[string]*cel.Type{"thing": {"a": cel.StringType}}
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestAgainst(t *testing.T) {
 	} {
 		issues, err := compiler(t).Against(c.of).Issues(expressions.Sees{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
-			t.Errorf("%s: %q, %v; want %q", c.expression, issues, err, c.wrong)
+			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wrong)
 		}
 	}
 }

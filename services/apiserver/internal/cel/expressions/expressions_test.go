@@ -19,7 +19,7 @@ func compiler(t testing.TB) *expressions.Compiler {
 	return c
 }
 
-func TestWhatExpressionsSee(t *testing.T) {
+func TestVisibleVariables(t *testing.T) {
 	c := compiler(t)
 	all := expressions.Sees{Params: true, Authorizer: true}
 	tests := []struct {
@@ -50,11 +50,11 @@ func TestWhatExpressionsSee(t *testing.T) {
 		case tt.wrong == "" && err != nil:
 			t.Errorf("%s: %v", tt.expression, err)
 		case tt.wrong != "" && (err == nil || !strings.Contains(err.Error(), tt.wrong)):
-			t.Errorf("%s: %v, want %q", tt.expression, err, tt.wrong)
+			t.Errorf("%s: got %v, want %q", tt.expression, err, tt.wrong)
 		}
 	}
 	if err := c.Check(all, "1", cel.StringType, cel.NullType); err == nil || err.Error() != "must evaluate to one of [string null_type] but got int" {
-		t.Errorf("of two types: %v", err)
+		t.Errorf("two types: got %v", err)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestVariablesOfPolicies(t *testing.T) {
 	other := c.Policy()
 	sees := expressions.Sees{Authorizer: true}
 	if err := policy.Check(sees, "variables.list == 1", cel.BoolType); err == nil {
-		t.Error("a variable is seen before it is declared")
+		t.Error("a variable is visible before its declaration")
 	}
 	for name, expression := range map[string]string{
 		"list": "[{'a': 1}]", "may": "authorizer.path('/')", "any": "object.x", "time": "timestamp('2026-01-01T00:00:00Z')",
@@ -74,7 +74,7 @@ func TestVariablesOfPolicies(t *testing.T) {
 		}
 	}
 	if err := policy.Declare(sees, "broken", "nothing"); err == nil {
-		t.Error("a variable of nothing is declared")
+		t.Error("variable without type: got no error")
 	}
 	for expression, wrong := range map[string]string{
 		"variables.list[0]['a'] == 1":                               "",
@@ -87,15 +87,15 @@ func TestVariablesOfPolicies(t *testing.T) {
 	} {
 		err := policy.Check(sees, expression, cel.BoolType)
 		if wrong == "" && err != nil || wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)) {
-			t.Errorf("%s: %v, want %q", expression, err, wrong)
+			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
 	if err := other.Check(sees, "variables.any == 1", cel.BoolType); err == nil {
-		t.Error("a policy sees the variables of another")
+		t.Error("variables of another policy are visible")
 	}
 }
 
-// FuzzCheck wants an answer for any text.
+// FuzzCheck: no text causes a panic.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []string{"object.a", "variables.b", "authorizer.path('/').check('get')", "((((", "[1, 2].map(x, x)", "request.a.?b[0]"} {
 		f.Add(seed)
@@ -107,16 +107,16 @@ func FuzzCheck(f *testing.F) {
 		declared := policy.Declare(sees, "v", expression)
 		checked := policy.Check(sees, expression, cel.BoolType)
 		if declared != nil && checked == nil {
-			t.Errorf("%q: not a variable (%v), yet a condition", expression, declared)
+			t.Errorf("%q: valid as a condition, not as a variable (%v)", expression, declared)
 		}
 		if err := policy.Check(sees, "variables.v == null || true", cel.BoolType); err != nil && declared != nil {
-			t.Errorf("%q: a variable that does not compile is of a type: %v", expression, err)
+			t.Errorf("%q: got type %v of a variable that does not compile", expression, err)
 		}
 	})
 }
 
-// TestVariablesDoNotGrowTypes: variables that make the types of others twice as large
-// end in one of which nothing is known.
+// TestVariablesDoNotGrowTypes: if variables double the types of others, the type eventually becomes
+// dynamic.
 func TestVariablesDoNotGrowTypes(t *testing.T) {
 	c, err := expressions.New()
 	if err != nil {
@@ -132,7 +132,7 @@ func TestVariablesDoNotGrowTypes(t *testing.T) {
 		}
 	}
 	if err := p.Check(expressions.Sees{}, "variables.v1 == 1"); err == nil {
-		t.Error("the type of the first ones is not known")
+		t.Error("the types of the first variables are dynamic")
 	}
 	if err := p.Check(expressions.Sees{}, "variables.v60 == {1: 1}"); err != nil {
 		t.Error(err)

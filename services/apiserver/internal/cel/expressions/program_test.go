@@ -9,7 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Equal expressions share a program where all that they hang on is equal.
+// TestProgramsAreShared: equal expressions share a program if everything that they depend on is
+// equal.
 func TestProgramsAreShared(t *testing.T) {
 	c, err := expressions.New()
 	if err != nil {
@@ -33,10 +34,10 @@ func TestProgramsAreShared(t *testing.T) {
 	const text = "has(object.a)"
 	first := compiled(expressions.Sees{}, "", text, cel.BoolType)
 	if compiled(expressions.Sees{}, "", text, cel.BoolType) != first {
-		t.Error("equal expressions have programs of their own")
+		t.Error("equal expressions do not share a program")
 	}
 	if compiled(expressions.Sees{Params: true}, "", text, cel.BoolType) == first {
-		t.Error("expressions that see other variables share a program")
+		t.Error("expressions with other visible variables share a program")
 	}
 	number := compiled(expressions.Sees{}, "1", "dyn(variables.v) == 'x'", cel.BoolType)
 	if compiled(expressions.Sees{}, "2", "dyn(variables.v) == 'x'", cel.BoolType) != number {

@@ -38,7 +38,7 @@ func TestBundlesAreJoined(t *testing.T) {
 		{"a key", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", a, a},
 	} {
 		if got := joinBundles(c.have, c.mine, now); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestNothingIsDoneBeforeAllIsLoaded: work that would fail until then is not begun, so it
-// is not late when everything is there.
-func TestNothingIsDoneBeforeAllIsLoaded(t *testing.T) {
+// TestBootstrapWaitsForCaches: no step starts before the caches are loaded, so its timeout does not
+// expire while it waits.
+func TestBootstrapWaitsForCaches(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, loaded := make(chan struct{}), make(chan struct{})
 	b := New(Config{ForeignEndpoints: true, Logger: slog.New(slog.DiscardHandler), Loaded: func(ctx context.Context) error {
@@ -40,7 +40,7 @@ func TestNothingIsDoneBeforeAllIsLoaded(t *testing.T) {
 	close(loaded)
 	for range b.hooks {
 		if !<-began {
-			t.Error("work began before all was loaded")
+			t.Error("a step started before the caches were loaded")
 		}
 	}
 	cancel()
@@ -49,8 +49,8 @@ func TestNothingIsDoneBeforeAllIsLoaded(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneWhenLoadingFails: nor is there anything to be withdrawn.
-func TestNothingIsDoneWhenLoadingFails(t *testing.T) {
+// TestBootstrapStopsWhenLoadingFails: no step starts if loading fails.
+func TestBootstrapStopsWhenLoadingFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := New(Config{Loaded: func(context.Context) error {
 		cancel()
@@ -58,7 +58,7 @@ func TestNothingIsDoneWhenLoadingFails(t *testing.T) {
 	}})
 	for i := range b.hooks {
 		b.hooks[i].run = func(context.Context) error {
-			t.Error("work began")
+			t.Error("a step started")
 			return nil
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestCompetingStatusWritesAreLimited checks that a flow schema is written six
-// times a minute at most, and others meanwhile.
+// TestCompetingStatusWritesAreLimited: the status of a flow schema is written at most six times a
+// minute, which does not affect other schemas.
 func TestCompetingStatusWritesAreLimited(t *testing.T) {
 	now := time.Now()
 	d := NewDangling(nil, slog.New(slog.DiscardHandler))
@@ -21,13 +21,13 @@ func TestCompetingStatusWritesAreLimited(t *testing.T) {
 		return allowed
 	}
 	if got := writes("a", 10); got != 6 {
-		t.Errorf("%d writes of a in the first minute", got)
+		t.Errorf("got %d writes of a in the first minute", got)
 	}
 	if got := writes("b", 1); got != 1 {
 		t.Error("b is limited by the writes of a")
 	}
 	now = now.Add(danglingWindow + time.Second)
 	if got := writes("a", 10); got != 6 {
-		t.Errorf("%d writes of a in the second minute", got)
+		t.Errorf("got %d writes of a in the second minute", got)
 	}
 }

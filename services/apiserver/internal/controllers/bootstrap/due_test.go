@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestWhatIsDueIsDone before its time has come, again soon where it failed, and not again and again
-// where others answer it with something else.
-func TestWhatIsDueIsDone(t *testing.T) {
+// TestDueTasksRun: a task runs when it is due, is retried soon after an error, and does not run in
+// a loop if another writer reverts its result.
+func TestDueTasksRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		due, begin := make(chan struct{}, 1), time.Now()
@@ -32,13 +32,13 @@ func TestWhatIsDueIsDone(t *testing.T) {
 		synctest.Wait()
 		for i, at := range []time.Duration{0, 1, 2, 3} {
 			if len(ran) != 4 || ran[i] != at*time.Second {
-				t.Fatalf("run after %v", ran)
+				t.Fatalf("got runs after %v", ran)
 			}
 		}
 		due <- struct{}{}
 		synctest.Wait()
 		if len(ran) != 5 || ran[4] != time.Minute {
-			t.Errorf("run after %v", ran)
+			t.Errorf("got runs after %v", ran)
 		}
 		cancel()
 	})

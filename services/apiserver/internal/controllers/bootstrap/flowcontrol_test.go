@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// flowServer holds levels and schemas, and remembers what was written.
+// flowServer holds priority levels and flow schemas, and records writes.
 type flowServer struct {
 	mu     sync.Mutex
 	lists  map[string]any
@@ -88,32 +88,32 @@ func TestFlowConfig(t *testing.T) {
 		want   string
 		body   string // part of the only one
 	}{
-		{"as they are wanted", func(*flowObjects) {}, "", ""},
-		{"a suggested level was changed", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
+		{"unchanged", func(*flowObjects) {}, "", ""},
+		{"changed suggested level", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
 			"update prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
-		{"the shares of the exempt level are free", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
-		{"somebody keeps a schema himself", func(f *flowObjects) {
+		{"changed shares of the exempt level", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
+		{"schema without auto-update", func(f *flowObjects) {
 			s := schema(f, "service-accounts")
 			s.Annotations[autoUpdateSpec], s.Spec.MatchingPrecedence = "false", 8888
 		}, "", ""},
-		{"a changed schema that does not say", func(f *flowObjects) {
+		{"changed schema without annotation", func(f *flowObjects) {
 			s := schema(f, "global-default")
 			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
 		}, "update flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
-		{"a level that does not say and was never changed", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
+		{"unchanged level without annotation", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
 			"update prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
-		{"a mandatory schema that is not to be kept", func(f *flowObjects) {
+		{"mandatory schema without auto-update", func(f *flowObjects) {
 			s := schema(f, "catch-all")
 			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
 		}, "update flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
 		{"its annotation alone", func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, "", ""},
-		{"labels are nobody's business", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
-		{"one of its own that claims to be kept", func(f *flowObjects) {
+		{"other labels", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
+		{"own schema with auto-update", func(f *flowObjects) {
 			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
 			f.Schemas[len(f.Schemas)-1].Name = "own"
 		},
 			"delete flowschemas/own", `"preconditions"`},
-		{"what is missing", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
+		{"missing objects", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
 			"create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
 				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
 				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", ""},
@@ -122,7 +122,7 @@ func TestFlowConfig(t *testing.T) {
 			f := flowsOn(t, c.change)
 			got := strings.Join(f.writes, " ")
 			if got != c.want || c.body != "" && !strings.Contains(f.bodies[got], c.body) {
-				t.Errorf("writes are %q, want %q; %s", got, c.want, f.bodies[got])
+				t.Errorf("got writes %q, want %q; %s", got, c.want, f.bodies[got])
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// TestDefaultRolesFollowFeatureGates switches each gate on or off by itself and
-// compares roles, bindings and rules with those of the default gates.
+// TestDefaultRolesFollowFeatureGates changes each gate on its own and compares roles, bindings and
+// rules with those of the default gates.
 func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 	defaults := policyOf(t, "")
 	rule := func(group, resources, verb string) rbacv1.PolicyRule {
@@ -22,9 +22,9 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 	const controller = "system:controller:"
 	for name, c := range map[string]struct {
 		gates string
-		// roles are in one of both policies, with a binding of the same name.
+		// roles exist in only one of the policies, with a binding of the same name.
 		roles []string
-		// rules are of roles that both policies have.
+		// rules belong to roles that both policies have.
 		rules map[string]rbacv1.PolicyRule
 	}{
 		"DynamicResourceAllocation": {"DynamicResourceAllocation=true", []string{controller + "resource-claim-controller"}, map[string]rbacv1.PolicyRule{
@@ -32,7 +32,7 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 			"system:aggregate-to-edit": rule("resource.k8s.io", "resourceclaimtemplates", "create"), "system:aggregate-to-view": rule("resource.k8s.io", "resourceclaims/status", "get"),
 			"view": rule("resource.k8s.io", "resourceclaims", "list"), "admin": rule("resource.k8s.io", "resourceclaims", "delete"),
 		}},
-		"DRADeviceTaints": {"DRADeviceTaints=true", nil, nil}, // needs DynamicResourceAllocation
+		"DRADeviceTaints": {"DRADeviceTaints=true", nil, nil}, // requires DynamicResourceAllocation
 		"device taints":   {"DynamicResourceAllocation=true,DRADeviceTaints=true", []string{controller + "resource-claim-controller", controller + "device-taint-eviction-controller"}, nil},
 		"ClusterTrustBundle": {"ClusterTrustBundle=true", []string{"system:cluster-trust-bundle-discovery", controller + "kube-apiserver-serving-clustertrustbundle-publisher"}, map[string]rbacv1.PolicyRule{
 			"system:node": rule("certificates.k8s.io", "clustertrustbundles", "watch"),
@@ -75,8 +75,7 @@ func TestDefaultRolesFollowFeatureGates(t *testing.T) {
 	}
 }
 
-// policyOf returns the rules of the cluster roles that have a binding, or need
-// none, with some feature gates.
+// policyOf returns the rules of the default cluster roles, with some feature gates set.
 func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 	t.Helper()
 	gates := features.New()
@@ -101,8 +100,8 @@ func policyOf(t *testing.T, set string) map[string][]rbacv1.PolicyRule {
 	return roles
 }
 
-// TestGateChangeAddsRules checks that a role that was stored without the gate's
-// rules gets them, and keeps what an administrator added.
+// TestGateChangeAddsRules: a stored role without the rules of a gate gets them, and keeps the rules
+// that an administrator added.
 func TestGateChangeAddsRules(t *testing.T) {
 	find := func(set string) *rbacv1.ClusterRole {
 		gates := features.New()
@@ -124,9 +123,9 @@ func TestGateChangeAddsRules(t *testing.T) {
 	live, want := find("DynamicResourceAllocation=false"), find("DynamicResourceAllocation=true")
 	live.Rules = append(live.Rules, own)
 	if isKept(live, want) {
-		t.Error("nothing was missing")
+		t.Error("got no missing rules")
 	}
 	if ok, missing := rbac.Covers(live.Rules, append(want.Rules, own)); !ok {
-		t.Errorf("missing: %v", missing)
+		t.Errorf("got missing rules %v", missing)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// Of thousands of group versions that are registered nothing is asked and nothing written while they are what
-// they have to be, or somebody else's.
-func TestWhatIsRegisteredIsNotReadAnew(t *testing.T) {
+// TestUnchangedRegistrationsAreNotRead: thousands of registered group versions cause neither reads
+// nor writes as long as their APIServices are correct, or managed by another client.
+func TestUnchangedRegistrationsAreNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wanted []APIService
 		var live []*apiregistrationv1.APIService
@@ -29,7 +29,7 @@ func TestWhatIsRegisteredIsNotReadAnew(t *testing.T) {
 			wanted, live = append(wanted, w), append(live, s)
 		}
 		changed, looked := make(chan struct{}), 0
-		r := &Registrations{ // without an API
+		r := &Registrations{ // has no API client
 			Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
 				looked++
 				return slices.Values(live), nil
@@ -45,7 +45,7 @@ func TestWhatIsRegisteredIsNotReadAnew(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if err := <-done; err != context.Canceled || looked < 3 {
-			t.Errorf("looked %d times: %v", looked, err)
+			t.Errorf("got %d lookups, %v", looked, err)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDefaultsOfSelectableFields: documents are selected by what they are shown with.
+// TestDefaultsOfSelectableFields: field selectors see objects with their defaults.
 func TestDefaultsOfSelectableFields(t *testing.T) {
 	const versions = `[
 		{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{
@@ -35,16 +35,16 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 		document string
 		want     [6]string
 	}{
-		"without its parent":               {`{"apiVersion":"g/v1"}`, [6]string{}},
-		"without it":                       {`{"apiVersion":"g/v1","spec":{}}`, [6]string{"two", "", "given", "3", "true", "one"}},
-		"with it":                          {`{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`, [6]string{"n", "some", "q", "4", "false", "mine"}},
-		"with null":                        {`{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`, [6]string{"", "", "", "3", "", "one"}},
-		"with a parent that is null":       {`{"apiVersion":"g/v1","spec":{"p":null}}`, [6]string{"two", "", "given", "3", "true", "one"}},
-		"with a parent":                    {`{"apiVersion":"g/v1","spec":{"p":{}}}`, [6]string{"two", "", "", "3", "true", "one"}},
-		"with what is no object":           {`{"apiVersion":"g/v1","spec":{"p":"p"}}`, [6]string{"two", "", "", "", "", "one"}},
-		"stored in another version":        {`{"apiVersion":"g/v2"}`, [6]string{5: "other"}},
-		"stored in one that has no schema": {`{"apiVersion":"g/v4","spec":{}}`, [6]string{}},
-		"stored in one without defaults":   {`{"apiVersion":"g/v3","spec":{"x":"x"}}`, [6]string{5: "x"}},
+		"without the parent":                   {`{"apiVersion":"g/v1"}`, [6]string{}},
+		"without it":                           {`{"apiVersion":"g/v1","spec":{}}`, [6]string{"two", "", "given", "3", "true", "one"}},
+		"with it":                              {`{"apiVersion":"g/v1","spec":{"x":"mine","n":"n","none":"some","p":{"q":"q","r":4,"s":false}}}`, [6]string{"n", "some", "q", "4", "false", "mine"}},
+		"with null":                            {`{"apiVersion":"g/v1","spec":{"x":null,"n":null,"none":null,"p":{"q":null,"r":null,"s":null}}}`, [6]string{"", "", "", "3", "", "one"}},
+		"with parent null":                     {`{"apiVersion":"g/v1","spec":{"p":null}}`, [6]string{"two", "", "given", "3", "true", "one"}},
+		"with a parent":                        {`{"apiVersion":"g/v1","spec":{"p":{}}}`, [6]string{"two", "", "", "3", "true", "one"}},
+		"with a parent that is not an object":  {`{"apiVersion":"g/v1","spec":{"p":"p"}}`, [6]string{"two", "", "", "", "", "one"}},
+		"stored in another version":            {`{"apiVersion":"g/v2"}`, [6]string{5: "other"}},
+		"stored in a version without schema":   {`{"apiVersion":"g/v4","spec":{}}`, [6]string{}},
+		"stored in a version without defaults": {`{"apiVersion":"g/v3","spec":{"x":"x"}}`, [6]string{5: "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := read([]byte(c.document))
@@ -57,23 +57,23 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 			}
 			for i, f := range fields {
 				if got[f.Label] != c.want[i] {
-					t.Errorf("%s is %q, want %q", f.Label, got[f.Label], c.want[i])
+					t.Errorf("%s: got %q, want %q", f.Label, got[f.Label], c.want[i])
 				}
 			}
 		})
 	}
 	if _, err := defaults(paths, []byte(`{`)); err == nil {
-		t.Error("what is no list of versions has defaults")
+		t.Error("malformed versions: got defaults")
 	}
 	if variant(paths, absent) == variant(paths, nil) {
-		t.Error("defaults make no difference to what selectors find")
+		t.Error("defaults do not affect selectors")
 	}
 }
 
-// TestFieldsOfManyVersions: versions and the fields by which their objects are selected do not cost each
-// other, nor each object all of them.
+// TestFieldsOfManyVersions: the cost of selectable fields is linear in the number of versions, and
+// an object costs only its own version.
 func TestFieldsOfManyVersions(t *testing.T) {
-	const fields = 8 // of a version
+	const fields = 8 // per version
 	define := func(versions int) (r watchcache.Resource, allocated float64) {
 		var all []any
 		for i := range versions {
@@ -99,7 +99,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
 			if r, ok = read(stored); !ok {
-				t.Fatal("it defines nothing")
+				t.Fatal("got no definition")
 			}
 		})
 		return r, allocated
@@ -107,7 +107,7 @@ func TestFieldsOfManyVersions(t *testing.T) {
 	_, few := define(20)
 	r, many := define(200)
 	if many > 20*few {
-		t.Errorf("20 versions take %v allocations and 200 take %v", few, many)
+		t.Errorf("got %v allocations for 20 versions and %v for 200", few, many)
 	}
 	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
 	var a watchcache.Attributes
@@ -118,11 +118,11 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		}
 	})
 	if took > 20*fields {
-		t.Errorf("an object takes %v allocations", took)
+		t.Errorf("got %v allocations for an object", took)
 	}
 	for field, want := range map[string]string{"f8": "mine", "f9": "f9", "f16": "", "f1599": "last"} {
 		if got := a.Fields.Get(field); got != want {
-			t.Errorf("%s is %q, want %q", field, got, want)
+			t.Errorf("%s: got %q, want %q", field, got, want)
 		}
 	}
 }

@@ -28,19 +28,19 @@ import (
 
 const prefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
-// fed is a stream of changes that begins with what is loaded.
-type fed struct {
+// fakeStore is a store with initial values and a stream of changes.
+type fakeStore struct {
 	loaded  []storage.KeyValue
 	batches chan storage.Batch
-	// confirm, if set, tells the newest revision.
+	// confirm, if set, returns the newest revision.
 	confirm atomic.Pointer[func(at int64) int64]
 }
 
-func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: int64(len(f.loaded) + 1)}, page(f.loaded)
 }
 
-func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -53,20 +53,20 @@ func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Ba
 	}
 }
 
-func (f *fed) Progress(context.Context) error { return nil }
+func (f *fakeStore) Progress(context.Context) error { return nil }
 
-func (f *fed) Confirm(_ context.Context, at storage.Place) (int64, error) {
+func (f *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) {
 	if confirm := f.confirm.Load(); confirm != nil {
 		return (*confirm)(at.Revision), nil
 	}
 	return at.Revision, nil
 }
 
-// rig is a follower of definitions that a test tells.
-type rig struct {
+// fixture is an informer of definitions whose changes a test sends.
+type fixture struct {
 	t        testing.TB
 	coder    *codec.Coder
-	source   *fed
+	source   *fakeStore
 	live     *apiset.Live
 	follower *crdinformer.Follower
 	swaps    chan crdinformer.Swap
@@ -74,8 +74,8 @@ type rig struct {
 	created  map[string]int64 // by key
 }
 
-// newRig loads definitions, each once per name, and follows them from there.
-func newRig(t testing.TB, loaded ...string) *rig {
+// newFixture loads definitions and starts the informer.
+func newFixture(t testing.TB, loaded ...string) *fixture {
 	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -88,7 +88,7 @@ func newRig(t testing.TB, loaded ...string) *rig {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &rig{t: t, coder: c.Of(k), source: &fed{batches: make(chan storage.Batch)}, swaps: make(chan crdinformer.Swap, 1), created: map[string]int64{}}
+	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan crdinformer.Swap, 1), created: map[string]int64{}}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
@@ -140,7 +140,7 @@ func newRig(t testing.TB, loaded ...string) *rig {
 	return r
 }
 
-func (r *rig) stored(body string) []byte {
+func (r *fixture) stored(body string) []byte {
 	r.t.Helper()
 	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *rig) stored(body string) []byte {
 	return stored
 }
 
-func (r *rig) key(body string) string {
+func (r *fixture) key(body string) string {
 	d, err := r.coder.DecodeBody("application/json", []byte(body), true)
 	if err != nil {
 		r.t.Fatal(err)
@@ -161,8 +161,8 @@ func (r *rig) key(body string) string {
 	return prefix + d.Object.(registry.Object).GetName()
 }
 
-// tell changes definitions, which takes one batch; those that are gone are told by name.
-func (r *rig) tell(bodies []string, gone ...string) {
+// send sends changed and deleted definitions in one batch.
+func (r *fixture) send(bodies []string, gone ...string) {
 	var b storage.Batch
 	for _, body := range bodies {
 		r.revision++
@@ -181,9 +181,9 @@ func (r *rig) tell(bodies []string, gone ...string) {
 	r.source.batches <- b
 }
 
-// until takes swaps until the set has what was told, and returns what they say changed,
-// and all that is defined then.
-func (r *rig) until() (changed []string, all []string) {
+// until applies swaps until the set contains all sent changes. It returns the names that the swaps
+// report as changed, and all definitions.
+func (r *fixture) until() (changed []string, all []string) {
 	r.t.Helper()
 	for {
 		s := <-r.swaps
@@ -206,7 +206,7 @@ func (r *rig) until() (changed []string, all []string) {
 	}
 }
 
-// widgets is an established definition, or one that is not yet.
+// widgets returns a definition that is established or not.
 func widgets(i int, established string, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widget%[1]ds.example.com"},
 		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widget%[1]ds","singular":"widget%[1]d","kind":"Widget%[1]d","listKind":"Widget%[1]dList"},
@@ -215,48 +215,48 @@ func widgets(i int, established string, more string) string {
 		"conditions":[{"type":"Established","status":%[2]q,"lastTransitionTime":null,"reason":"","message":""}]}}`, i, established, more)
 }
 
-func (r *rig) serves(s *apiset.Set, i int) bool {
+func (r *fixture) serves(s *apiset.Set, i int) bool {
 	return s.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: fmt.Sprintf("widget%ds", i)}) != nil
 }
 
-// What is there at the start is served at once; what follows changes what it is about,
-// and whoever took a set before keeps it.
+// TestDefinitionsComeAndGo: initial definitions are served at once. Later changes affect only their
+// own definition, and earlier snapshots stay as they are.
 func TestDefinitionsComeAndGo(t *testing.T) {
-	r := newRig(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
+	r := newFixture(t, widgets(1, "True", ""), widgets(2, "True", ""), widgets(3, "False", ""))
 	check := func(wantChanged, wantAll string, served ...int) *apiset.Set {
 		t.Helper()
 		changed, all := r.until()
 		if got := strings.Join(changed, " "); got != wantChanged {
-			t.Errorf("changed %q, want %q", got, wantChanged)
+			t.Errorf("got changed %q, want %q", got, wantChanged)
 		}
 		if got := strings.Join(all, " "); got != wantAll {
-			t.Errorf("served %q, want %q", got, wantAll)
+			t.Errorf("got served %q, want %q", got, wantAll)
 		}
 		s := r.live.Current()
 		for i := range 6 {
 			if r.serves(s, i) != slices.Contains(served, i) {
-				t.Errorf("widget%d is served: %t", i, r.serves(s, i))
+				t.Errorf("widget%d: got served %t", i, r.serves(s, i))
 			}
 		}
 		return s
 	}
 	const w1, w2, w3, w4 = "widget1s.example.com", "widget2s.example.com", "widget3s.example.com", "widget4s.example.com"
 	first := check("->"+w1+" ->"+w2, w1+" "+w2, 1, 2)
-	r.tell([]string{widgets(4, "True", "")})
+	r.send([]string{widgets(4, "True", "")})
 	second := check("->"+w4, w1+" "+w2+" "+w4, 1, 2, 4)
-	r.tell([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
+	r.send([]string{widgets(3, "True", ""), widgets(2, "True", `,"description":"other"`), widgets(5, "False", "")}, w1)
 	check(w1+">- "+w2+">"+w2+" ->"+w3, w2+" "+w3+" "+w4, 2, 3, 4)
-	r.tell([]string{widgets(2, "False", "")}, w3)
+	r.send([]string{widgets(2, "False", "")}, w3)
 	check(w2+">- "+w3+">-", w4, 4)
 	for i, s := range []*apiset.Set{first, second} {
 		if !r.serves(s, 1) || !r.serves(s, 2) || r.serves(s, 3) || r.serves(s, 4) != (i == 1) {
-			t.Errorf("set %d changed after it was taken", i)
+			t.Errorf("snapshot %d changed later", i)
 		}
 	}
 }
 
-// BenchmarkDefinition is what one more definition costs beside many, from its change in
-// the store until it is served.
+// BenchmarkDefinition measures the time from a change in the store until a definition is served,
+// besides many others.
 func BenchmarkDefinition(b *testing.B) {
 	for _, n := range []int{200, 3000, 5000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -264,20 +264,20 @@ func BenchmarkDefinition(b *testing.B) {
 			for i := range n {
 				all = append(all, widgets(i, "True", ""))
 			}
-			r := newRig(b, all...)
+			r := newFixture(b, all...)
 			r.until()
 			body := []string{widgets(n, "True", "")}
 			b.ReportAllocs()
 			for b.Loop() {
-				r.tell(body)
+				r.send(body)
 				r.until1()
 			}
 		})
 	}
 }
 
-// until1 is until, without a look at what is served.
-func (r *rig) until1() {
+// until1 is until without a comparison of the served definitions.
+func (r *fixture) until1() {
 	for {
 		if <-r.swaps; r.live.Current().Revision() >= r.revision {
 			return

@@ -13,27 +13,28 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// gone are objects of which there are none.
-type gone struct{ premise storage.Premise }
+// noInstances is a store without instances.
+type noInstances struct{ premise storage.Premise }
 
-func (g gone) Count(context.Context, string, string) (int64, error) { return 0, nil }
-func (g gone) Delete(context.Context, string, string) error         { return nil }
-func (g gone) None(group, resource string) (storage.Premise, error) { return g.premise, nil }
+func (g noInstances) Count(context.Context, string, string) (int64, error) { return 0, nil }
+func (g noInstances) Delete(context.Context, string, string) error         { return nil }
+func (g noInstances) None(group, resource string) (storage.Premise, error) { return g.premise, nil }
 
-// premises are those of each write.
-type premises [][]storage.Premise
+// recordedWrites records the preconditions of each status write.
+type recordedWrites [][]storage.Premise
 
-func (p *premises) PatchStatus(_ context.Context, _ string, _ any, while ...storage.Premise) error {
+func (p *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, while ...storage.Premise) error {
 	*p = append(*p, while)
 	return nil
 }
 
-// TestReleaseDependsOnThatThereIsNothing: objects may come after they were counted.
-func TestReleaseDependsOnThatThereIsNothing(t *testing.T) {
+// TestReleaseRequiresNoInstances: the finalizer is removed on the condition that no instance was
+// created since the count.
+func TestReleaseRequiresNoInstances(t *testing.T) {
 	none := storage.Premise{Key: "/registry/example.com/things/", Prefix: true}
-	var wrote premises
+	var wrote recordedWrites
 	c := newCleaner(Config{
-		Client: &wrote, Instances: gone{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Client: &wrote, Instances: noInstances{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 		Definable: func(string, string) bool { return true },
 	})
 	d := &v1.CustomResourceDefinition{}
@@ -44,6 +45,6 @@ func TestReleaseDependsOnThatThereIsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(wrote) != 1 || !slices.Equal(wrote[0], []storage.Premise{none}) {
-		t.Errorf("wrote %+v", wrote)
+		t.Errorf("got writes %+v", wrote)
 	}
 }

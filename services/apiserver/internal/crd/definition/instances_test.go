@@ -39,7 +39,7 @@ func TestStoredInstances(t *testing.T) {
 	put(t, store, "/registry/example.com/thingsandmore/ns/x", `"name":"x"`)
 
 	if n, err := stored.Count(ctx, "example.com", "things"); err != nil || n != 1103 {
-		t.Fatalf("%d objects, %v", n, err)
+		t.Fatalf("got %d objects, %v", n, err)
 	}
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
@@ -53,22 +53,22 @@ func TestStoredInstances(t *testing.T) {
 		keys = append(keys, strings.TrimPrefix(kv.Key, "/registry/example.com/"))
 	}
 	if got := strings.Join(keys, " "); got != "things/ns/held things/ns/marked thingsandmore/ns/x" {
-		t.Fatalf("left are %s", got)
+		t.Fatalf("got remaining objects %s", got)
 	}
 	const want = `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"creationTimestamp":"2020-01-01T00:00:00Z","deletionGracePeriodSeconds":0,"deletionTimestamp":"2024-05-06T07:08:09Z","finalizers":["a/b"],"generation":2,"name":"held"},"spec":{"a":[1.0,{"metadata":{}}]}}`
 	if got := string(left.Items[0].Value); got != want {
-		t.Errorf("held is\n%s\nwant\n%s", got, want)
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	revision := left.Items[1].ModRevision
 	if err := stored.Delete(ctx, "example.com", "things"); err != nil {
 		t.Fatal(err)
 	}
 	if kv, _, err := store.Get(ctx, things+"ns/marked", 0); err != nil || kv.ModRevision != revision {
-		t.Errorf("what is marked is written again: %v", err)
+		t.Errorf("an object that is already deleting is written again: %v", err)
 	}
 }
 
-// busy changes every object once before it can be written.
+// busy is a store in which every object changes once before it can be written.
 type busy struct {
 	storage.Interface
 	seen map[string]bool
@@ -97,8 +97,8 @@ func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...
 	return b.Interface.Delete(ctx, key, expected, while...)
 }
 
-// TestAFinalizerThatComesMeanwhile is respected.
-func TestAFinalizerThatComesMeanwhile(t *testing.T) {
+// TestConcurrentFinalizerIsRespected: an object that gets a finalizer during deletion is kept.
+func TestConcurrentFinalizerIsRespected(t *testing.T) {
 	ctx := context.Background()
 	store := &busy{etcdtest.Embedded(t), map[string]bool{}}
 	put(t, store, things+"a", `"name":"a"`)
@@ -108,12 +108,13 @@ func TestAFinalizerThatComesMeanwhile(t *testing.T) {
 	}
 	kv, _, err := store.Get(ctx, things+"a", 0)
 	if err != nil || !strings.Contains(string(kv.Value), `"deletionTimestamp"`) {
-		t.Errorf("the object is %s, %v", kv.Value, err)
+		t.Errorf("got object %s, %v", kv.Value, err)
 	}
 }
 
-// TestPlacesOfOthers are neither counted nor emptied.
-func TestPlacesOfOthers(t *testing.T) {
+// TestOtherPrefixesAreRejected: prefixes outside of custom resources are neither counted nor
+// emptied.
+func TestOtherPrefixesAreRejected(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
 	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
@@ -130,10 +131,10 @@ func TestPlacesOfOthers(t *testing.T) {
 		key := "/registry/" + test.group + "/" + test.resource + "/a"
 		put(t, store, key, `"name":"a"`)
 		if n, err := stored.Count(ctx, test.group, test.resource); err == nil {
-			t.Errorf("%s: counted %d", key, n)
+			t.Errorf("%s: got a count of %d", key, n)
 		}
 		if err := stored.Delete(ctx, test.group, test.resource); err == nil {
-			t.Errorf("%s: deletion is not refused", key)
+			t.Errorf("%s: got no error of the deletion", key)
 		}
 		if _, _, err := store.Get(ctx, key, 0); err != nil {
 			t.Errorf("%s: %v", key, err)
@@ -141,8 +142,8 @@ func TestPlacesOfOthers(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatCannotBeRead does not keep the others.
-func TestAnObjectThatCannotBeRead(t *testing.T) {
+// TestCorruptInstanceDoesNotBlockOthers: the other instances are deleted.
+func TestCorruptInstanceDoesNotBlockOthers(t *testing.T) {
 	ctx := context.Background()
 	store := etcdtest.Embedded(t)
 	for _, key := range []string{"a", "c"} {
@@ -153,12 +154,12 @@ func TestAnObjectThatCannotBeRead(t *testing.T) {
 	}
 	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
 	if err := stored.Delete(ctx, "example.com", "things"); err == nil || !strings.Contains(err.Error(), things+"b") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	if n, err := stored.Count(ctx, "example.com", "things"); n != 1 || err != nil {
-		t.Errorf("%d left, %v", n, err)
+		t.Errorf("got %d remaining, %v", n, err)
 	}
 	if _, _, err := store.Get(ctx, things+"c", 0); !errors.Is(err, storage.ErrNotFound) {
-		t.Errorf("the one after it: %v", err)
+		t.Errorf("next object: got %v", err)
 	}
 }

@@ -11,8 +11,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// named are the names of a definition in the order plural, singular, kind, list
-// kind, short names.
+// named returns the names of a definition: plural, singular, kind, list kind, short names.
 func named(n ...string) v1.CustomResourceDefinitionNames {
 	out := v1.CustomResourceDefinitionNames{Plural: n[0], Singular: n[1], Kind: n[2], ListKind: n[3]}
 	if len(n) > 4 {
@@ -56,7 +55,7 @@ func TestDecide(t *testing.T) {
 			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `["gadget" is already in use, "gdt" is already in use]`, false,
 		},
 		{
-			"an established one loses nothing", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
+			"an established definition keeps its names", Claim{Wanted: named("gems", "gem", "Gem", "GemList", "gdt"), Held: named("gems", "gem", "Gem", "GemList", "gm"), Established: true},
 			named("gems", "gem", "Gem", "GemList", "gm"), "ShortNamesConflict", `"gdt" is already in use`, true,
 		},
 		{
@@ -68,7 +67,7 @@ func TestDecide(t *testing.T) {
 			named("gems", "gem", "Gem", "GemList"), "ShortNamesConflict", `"gem" is already in use`, false,
 		},
 		{
-			"certificates that cannot be read", Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
+			"invalid certificates", Claim{Wanted: named("gems", "gem", "Gem", "GemList"), Broken: true},
 			named("gems", "gem", "Gem", "GemList"), "", "", false,
 		},
 	} {
@@ -76,31 +75,31 @@ func TestDecide(t *testing.T) {
 			test.claim.Name, test.claim.Created = "second", 2
 			got := Decide([]Claim{test.claim, settled})[0]
 			if !sameNames(&got.Accepted, &test.accepted) || got.Established != test.established {
-				t.Errorf("accepted %+v, established %t", got.Accepted, got.Established)
+				t.Errorf("got accepted %+v, established %t", got.Accepted, got.Established)
 			}
 			var conflict Conflict
 			if got.Conflict != nil {
 				conflict = *got.Conflict
 			}
 			if conflict != (Conflict{test.reason, test.text}) {
-				t.Errorf("conflict %+v", conflict)
+				t.Errorf("got conflict %+v", conflict)
 			}
 		})
 	}
 }
 
-// TestTheFirstWins: among those that ask for a name the one that was created
-// first gets it, also when the name becomes free only now.
-func TestTheFirstWins(t *testing.T) {
+// TestOldestDefinitionWins: the oldest definition that wants a name gets it, also when the name
+// becomes free later.
+func TestOldestDefinitionWins(t *testing.T) {
 	holder := Claim{Name: "a", Created: 3, Wanted: named("as", "a", "A", "AList"), Held: named("as", "a", "A", "AList", "x"), Established: true}
 	late := Claim{Name: "b", Created: 2, Wanted: named("bs", "b", "B", "BList", "x")}
 	early := Claim{Name: "c", Created: 1, Wanted: named("cs", "c", "C", "CList", "x")}
 	v := Decide([]Claim{late, holder, early})
 	if v[2].Conflict != nil || !slices.Equal(v[2].Accepted.ShortNames, []string{"x"}) {
-		t.Errorf("the first gets %+v", v[2])
+		t.Errorf("oldest: got %+v", v[2])
 	}
 	if v[0].Conflict == nil {
-		t.Error("the second gets it too")
+		t.Error("the second definition gets the name too")
 	}
 }
 
@@ -119,7 +118,7 @@ func claimsOf(t *rapid.T) []Claim {
 	}
 	claims := make([]Claim, rapid.IntRange(1, 6).Draw(t, "definitions"))
 	for i := range claims {
-		// Some are as old as others, which definitions of one revision are not.
+		// Some creation revisions are equal, which real definitions never are.
 		claims[i] = Claim{Name: fmt.Sprint(i), Created: rapid.Int64Range(1, 4).Draw(t, "created"), Wanted: names("wanted"), Broken: rapid.Bool().Draw(t, "broken")}
 		if rapid.Bool().Draw(t, "held") {
 			claims[i].Held = names("held")
@@ -137,8 +136,8 @@ func byName(claims []Claim, verdicts []Verdict) map[string]Verdict {
 	return out
 }
 
-// TestAnyOrderGivesTheSame: what definitions get hangs on nothing but the set.
-func TestAnyOrderGivesTheSame(t *testing.T) {
+// TestDecisionDoesNotDependOnOrder: the result depends only on the set of definitions.
+func TestDecisionDoesNotDependOnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := claimsOf(t)
 		want := byName(claims, Decide(claims))
@@ -149,9 +148,8 @@ func TestAnyOrderGivesTheSame(t *testing.T) {
 	})
 }
 
-// TestWhatWasDecidedStays: once everybody's status tells what was decided,
-// deciding again changes nothing.
-func TestWhatWasDecidedStays(t *testing.T) {
+// TestDecisionIsStable: once every status reports the decision, deciding again changes nothing.
+func TestDecisionIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := claimsOf(t)
 		want := Decide(claims)
@@ -159,13 +157,13 @@ func TestWhatWasDecidedStays(t *testing.T) {
 			claims[i].Held, claims[i].Established = want[i].Accepted, want[i].Established
 		}
 		if got := Decide(claims); !reflect.DeepEqual(got, want) {
-			t.Fatalf("then %+v, before %+v", got, want)
+			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
 }
 
-// TestNobodySharesAName: a name that is given is nobody else's.
-func TestNobodySharesAName(t *testing.T) {
+// TestAcceptedNamesAreUnique: no two definitions have the same accepted name.
+func TestAcceptedNamesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		claims := claimsOf(t)
 		for i := range claims {
@@ -174,7 +172,7 @@ func TestNobodySharesAName(t *testing.T) {
 		resources, kinds := map[string]int{}, map[string]int{}
 		note := func(in map[string]int, name string, who int) {
 			if has, ok := in[name]; name != "" && ok && has != who {
-				t.Fatalf("%s is both %d's and %d's", name, has, who)
+				t.Fatalf("%s is accepted for %d and %d", name, has, who)
 			}
 			in[name] = who
 		}
@@ -188,12 +186,12 @@ func TestNobodySharesAName(t *testing.T) {
 	})
 }
 
-// TestNamesFollow: a set that was changed in any way decides as one that was
-// made at once, and tells every change.
-func TestNamesFollow(t *testing.T) {
+// TestIncrementalNames: a set that was changed step by step decides like a new one, and reports
+// every change.
+func TestIncrementalNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := NewNames()
-		present, told := map[string]Claim{}, map[string]Verdict{}
+		present, changes := map[string]Claim{}, map[string]Verdict{}
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for _, c := range claimsOf(t) {
 				if rapid.IntRange(0, 3).Draw(t, "remove") == 0 {
@@ -206,9 +204,9 @@ func TestNamesFollow(t *testing.T) {
 			}
 			for _, c := range n.Settle() {
 				if c.Gone {
-					delete(told, c.Name)
+					delete(changes, c.Name)
 				} else {
-					told[c.Name] = c.Verdict
+					changes[c.Name] = c.Verdict
 				}
 			}
 			var claims []Claim
@@ -216,12 +214,12 @@ func TestNamesFollow(t *testing.T) {
 				claims = append(claims, c)
 			}
 			want := byName(claims, Decide(claims))
-			if !reflect.DeepEqual(told, want) {
-				t.Fatalf("told %+v, want %+v", told, want)
+			if !reflect.DeepEqual(changes, want) {
+				t.Fatalf("got changes %+v, want %+v", changes, want)
 			}
 			for name, v := range want {
 				if got, ok := n.Of("g", name); !ok || !reflect.DeepEqual(got, v) {
-					t.Fatalf("%s has %+v, want %+v", name, got, v)
+					t.Fatalf("%s: got %+v, want %+v", name, got, v)
 				}
 			}
 		}

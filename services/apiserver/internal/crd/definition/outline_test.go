@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
-func TestOutlineLeavesOutWhatIsLarge(t *testing.T) {
+func TestOutlineRemovesSchemas(t *testing.T) {
 	for _, tc := range []struct{ name, stored, want string }{
 		{
 			"one schema for all versions",
@@ -28,28 +28,28 @@ func TestOutlineLeavesOutWhatIsLarge(t *testing.T) {
 		{"protobuf", "k8s\x00\x0a", "k8s\x00\x0a"},
 	} {
 		if got := string(definition.Unowned([]byte(tc.stored))); got != tc.want {
-			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }
 
-// Schemas that were seen before, and those that only begin as they do, are left out as
-// others are.
-func TestOutlinesFollowEachOther(t *testing.T) {
+// TestOutlinerReuse: schemas that were seen before, and schemas with the same prefix, are removed
+// like others.
+func TestOutlinerReuse(t *testing.T) {
 	var lately definition.Outliner
 	for range 2 {
 		for _, schema := range []string{`{}`, `{"a":1}`, `{"a":10}`, `{"a":{}}`, `{"a":{},"b":"}"}`, `{"a":{},"b":"}]"}`, `{ }`, `{"a":{}`, `{"a"`, `{`, `7`} {
 			stored := []byte(`{"metadata":{"managedFields":[]},"spec":{"validation":` + schema + `,"versions":[{"name":"v1","schema":` + schema + `},{"name":"v2"}]}}`)
 			if got, want := string(lately.Unowned(stored)), string(definition.Unowned(stored)); got != want {
-				t.Errorf("with the schema %s: %s, want %s", schema, got, want)
+				t.Errorf("with the schema %s: got %s, want %s", schema, got, want)
 			}
 		}
 	}
 }
 
-// A definition that was read with marks for its schemas is written as the one that was
-// read whole.
-func TestMarkedDefinitionsAreWrittenAsWholeOnes(t *testing.T) {
+// TestMarkedDefinitionsRoundTrip: a definition that was decoded with placeholders for its schemas
+// is encoded like the full one.
+func TestMarkedDefinitionsRoundTrip(t *testing.T) {
 	const head = `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1beta1","metadata":{"name":"a.g.example","annotations":{"note":"{\"openAPIV3Schema\":{\"title\":\"#0\"}}"}},"spec":{"group":"g.example"`
 	for name, spec := range map[string]string{
 		"a schema of all versions": `,"validation":{"openAPIV3Schema":{"type":"object","title":"#0"}},"versions":[{"name":"v1","served":true,"storage":true},{"name":"v2","served":true,"storage":false}]`,
@@ -75,7 +75,7 @@ func TestMarkedDefinitionsAreWrittenAsWholeOnes(t *testing.T) {
 		stored := []byte(head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`)
 		text, restore, ok := definition.Marked(stored)
 		if !ok {
-			t.Errorf("%s: it cannot be marked", name)
+			t.Errorf("%s: got no placeholders", name)
 			continue
 		}
 		got, ok := restore(rewritten(text))
@@ -84,8 +84,8 @@ func TestMarkedDefinitionsAreWrittenAsWholeOnes(t *testing.T) {
 		}
 	}
 	if _, restore, ok := definition.Marked([]byte(head + `,"validation":{"openAPIV3Schema":{}}}}`)); !ok {
-		t.Error("a definition without versions cannot be marked")
+		t.Error("a definition without versions gets no placeholders")
 	} else if _, ok := restore([]byte(`{"spec":{}}`)); ok {
-		t.Error("a schema that has lost its place is not missed")
+		t.Error("a lost placeholder is not detected")
 	}
 }

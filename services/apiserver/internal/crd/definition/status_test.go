@@ -16,7 +16,7 @@ import (
 
 var now = metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
 
-// gadgets is a definition after its creation.
+// gadgets returns a definition after its creation.
 func gadgets() *v1.CustomResourceDefinition {
 	return &v1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com"},
@@ -28,7 +28,7 @@ func gadgets() *v1.CustomResourceDefinition {
 	}
 }
 
-// verdictOf are the conditions of a definition, each as a line.
+// verdictOf returns the conditions of a definition, one per line.
 func verdictOf(d *v1.CustomResourceDefinition) string {
 	var out []string
 	for _, c := range d.Status.Conditions {
@@ -57,7 +57,7 @@ func TestStatus(t *testing.T) {
 			}, &Conflict{"ShortNamesConflict", "x"}, "Established=True Mine: \nNamesAccepted=False ShortNamesConflict: x",
 		},
 		{
-			"certificates that cannot be read", func(d *v1.CustomResourceDefinition) {
+			"invalid certificates", func(d *v1.CustomResourceDefinition) {
 				d.Spec.Conversion = &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{ClientConfig: &v1.WebhookClientConfig{CABundle: []byte("x")}}}
 			}, nil, "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
@@ -101,31 +101,30 @@ func TestStatus(t *testing.T) {
 			claim := ClaimOf(d, 1)
 			v := Verdict{Accepted: claim.Wanted, Conflict: test.conflict, Established: claim.Established || test.conflict == nil && !claim.Broken}
 			if !Status(d, v, now) {
-				t.Error("nothing changed")
+				t.Error("got no change")
 			}
 			if got := verdictOf(d); got != test.want {
-				t.Errorf("conditions are\n%s\nwant\n%s", got, test.want)
+				t.Errorf("got conditions\n%s\nwant\n%s", got, test.want)
 			}
 			if d.Status.AcceptedNames.Kind != "Gadget" {
-				t.Errorf("accepted are %+v", d.Status.AcceptedNames)
+				t.Errorf("got accepted names %+v", d.Status.AcceptedNames)
 			}
 			if Status(d, v, metav1.NewTime(now.Add(time.Hour))) {
-				t.Errorf("it changes again, to\n%s", verdictOf(d))
+				t.Errorf("a second update changes the conditions to\n%s", verdictOf(d))
 			}
 		})
 	}
 }
 
-// TestTimesOfConditions: a condition has the time at which it last changed
-// between true and false.
-func TestTimesOfConditions(t *testing.T) {
+// TestTransitionTimes: the transition time of a condition is that of its last change of status.
+func TestTransitionTimes(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
 	s := &v1.CustomResourceDefinitionStatus{}
 	c := *condition(v1.NamesAccepted, false, "A", "a")
 	set := func(c v1.CustomResourceDefinitionCondition, at metav1.Time, changed bool, want metav1.Time) {
 		t.Helper()
 		if got := SetCondition(s, c, at); got != changed || !s.Conditions[0].LastTransitionTime.Equal(&want) {
-			t.Errorf("changed %t, time %v", got, s.Conditions[0].LastTransitionTime)
+			t.Errorf("got changed %t, time %v", got, s.Conditions[0].LastTransitionTime)
 		}
 	}
 	set(c, now, true, now)
@@ -134,7 +133,7 @@ func TestTimesOfConditions(t *testing.T) {
 	set(c, later, true, now)
 	c.Status = v1.ConditionTrue
 	set(c, later, true, later)
-	// What somebody set without a time keeps none until it changes.
+	// A condition that was set without a time gets none until its status changes.
 	s.Conditions[0].LastTransitionTime = metav1.Time{}
 	set(c, now, false, metav1.Time{})
 	c.Message = "b"
@@ -147,17 +146,17 @@ func TestTerminate(t *testing.T) {
 	Terminate(d, now)
 	Terminate(d, now)
 	if !reflect.DeepEqual(d.Finalizers, []string{"example.com/other", v1.CustomResourceCleanupFinalizer}) {
-		t.Errorf("finalizers %v", d.Finalizers)
+		t.Errorf("got finalizers %v", d.Finalizers)
 	}
 	if got := verdictOf(d); got != "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon" {
 		t.Error(got)
 	}
 	if !IsTerminating(d) || IsTerminating(gadgets()) {
-		t.Error("terminating is not told apart")
+		t.Error("a terminating definition is not detected")
 	}
 }
 
-// TestHead reads stored definitions as they are, but for what is large.
+// TestHead reads stored definitions without large fields.
 func TestHead(t *testing.T) {
 	full := gadgets()
 	full.UID, full.Generation = "u", 3
@@ -196,15 +195,15 @@ func TestHead(t *testing.T) {
 	g, _ := json.Marshal(got)
 	w, _ := json.Marshal(want)
 	if string(g) != string(w) {
-		t.Errorf("read\n%s\nwant\n%s", g, w)
+		t.Errorf("got\n%s\nwant\n%s", g, w)
 	}
 	full.Spec.PreserveUnknownFields = true
 	if got := head(full); got.Spec.Versions[0].Schema == nil {
-		t.Error("a schema that need not be structural is not read")
+		t.Error("a schema that may be non-structural is not read")
 	}
 	for _, bad := range []string{"", "{", `{"spec":{"names":[]}}`, `{"status":{"conditions":{}}}`, `{"spec":{"preserveUnknownFields":false,"versions":[{"name":1}]}}`} {
 		if _, err := Head([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a definition", bad)
+			t.Errorf("%q: got a definition", bad)
 		}
 	}
 }

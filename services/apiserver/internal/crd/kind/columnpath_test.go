@@ -9,10 +9,10 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Paths that come to many times what there is in an object show nothing; all others the first that
-// they find.
-func TestColumnsThatMultiply(t *testing.T) {
-	// Each name leads deeper, to itself.
+// TestAmplifyingColumns: a path that yields many times the content of an object shows nothing.
+// Other paths show their first match.
+func TestAmplifyingColumns(t *testing.T) {
+	// Each name leads one level deeper, to the same value.
 	inner := `{"a":1,"b":2,"l":[1,2,3],"m":[{"n":"x","v":7}]}`
 	for range 20 {
 		inner = `{"a":` + inner + `}`
@@ -34,7 +34,7 @@ func TestColumnsThatMultiply(t *testing.T) {
 		`.spec.d` + strings.Repeat(`[*]`, 6):        "9",
 		`.spec.d` + strings.Repeat(`[0]`, 6):        "9",
 		`.spec['b','l']`:                            "5",
-		`.spec.s` + strings.Repeat(`['a','b']`, 21): "1", // to each value once
+		`.spec.s` + strings.Repeat(`['a','b']`, 21): "1", // each value once
 		`.spec.l[0,1,2]`:                            "1",
 		`.spec.l[2,-1,0]`:                           "3",
 		`.spec.l[*,*]`:                              "1",
@@ -52,22 +52,22 @@ func TestColumnsThatMultiply(t *testing.T) {
 		`.spec.l[` + strings.Repeat(`0,`, 8) + `0]`:             "",
 		`.spec.b` + strings.Repeat(`}{.spec.l[*]`, 8):           "",
 		`.spec.b}{range .spec}{range .spec}{.b`:                 "",
-		`.spec.b` + strings.Repeat(` `, 20_000):                 "", // longer than is parsed
+		`.spec.b` + strings.Repeat(` `, 20_000):                 "", // longer than the parser accepts
 		`.spec.b` + strings.Repeat(`@`, 3<<20):                  "",
 		`.spec['b'` + others.String() + `]`:                     "", // for each value
-		`.spec.b` + strings.Repeat(`'x'`, 500):                  "", // more than an object has levels
+		`.spec.b` + strings.Repeat(`'x'`, 500):                  "", // more than the levels of an object
 		`.spec.m[?(@[` + strings.Repeat(`'v',`, 8) + `'v'])].n`: "",
 	} {
-		k := shownKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
+		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		got := k.Shown.Columns[1].Cell(whole(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
-			t.Errorf("%.60s: %v, want %q", path, got, want)
+			t.Errorf("%.60s: got %v, want %q", path, got, want)
 		}
 	}
 }
 
-// TestColumnsOfLargeObjects: the columns of a row do not look at a large object again and again.
+// TestColumnsOfLargeObjects: the columns of a row do not read a large object again and again.
 func TestColumnsOfLargeObjects(t *testing.T) {
 	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
 	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {
@@ -75,7 +75,7 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 		for i := range 100 {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
 		}
-		cells, err := shownKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return whole(t, doc), nil })
+		cells, err := columnsKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return whole(t, doc), nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestColumnsOfLargeObjects(t *testing.T) {
 			}
 		}
 		if len(cells) != 101 || cells[0] != "a" || shown != want {
-			t.Errorf("%s: %d cells, %d columns are shown, want %d", path, len(cells), shown, want)
+			t.Errorf("%s: got %d cells, %d columns, want %d", path, len(cells), shown, want)
 		}
 	}
 }

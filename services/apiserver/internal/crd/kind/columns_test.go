@@ -17,8 +17,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// shownKind is the kind of a definition with columns.
-func shownKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *registry.Kind {
+// columnsKind returns the kind of a definition with columns.
+func columnsKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *registry.Kind {
 	t.Helper()
 	read := func() (*v1.CustomResourceDefinition, error) {
 		return &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
@@ -33,7 +33,7 @@ func shownKind(t testing.TB, columns []v1.CustomResourceColumnDefinition) *regis
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// whole decodes a document as the codec does.
+// whole decodes a document like the codec.
 func whole(t *testing.T, doc []byte) registry.Object {
 	t.Helper()
 	d, err := tape.Parse(doc)
@@ -48,7 +48,7 @@ func whole(t *testing.T, doc []byte) registry.Object {
 	return u
 }
 
-// names are few, so that paths often lead somewhere.
+// names has few names, so that random paths often match.
 var names = []string{"a", "b", "status", "spec", "metadata", "name", "x-y", "a.b", "", "kind", "resourceVersion", "labels", "ü"}
 
 func randomPath(r *rand.Rand) string {
@@ -56,7 +56,7 @@ func randomPath(r *rand.Rand) string {
 	for n := 1 + r.IntN(4); n > 0; n-- {
 		name := names[r.IntN(len(names))]
 		if name == "" && n > 1 {
-			name = "a" // two dots are another operator, which finds members in no order
+			name = "a" // two dots are the recursive operator, whose order is undefined
 		}
 		switch r.IntN(12) {
 		case 0:
@@ -74,7 +74,7 @@ func randomPath(r *rand.Rand) string {
 	return b.String()
 }
 
-// appendValue appends a random value of JSON, with keys twice and odd texts at times.
+// appendValue appends a random JSON value, sometimes with duplicate keys and unusual texts.
 func appendValue(b []byte, r *rand.Rand, depth int) []byte {
 	n := r.IntN(12)
 	if depth > 4 {
@@ -125,8 +125,9 @@ func appendObject(b []byte, r *rand.Rand, depth int) []byte {
 	return append(b, '}')
 }
 
-// Cells that are read from the text of a document are those of the decoded object.
-func TestRowsAreThoseOfObjects(t *testing.T) {
+// TestRowsMatchDecodedObjects: cells that are read from the text of a document equal those of the
+// decoded object.
+func TestRowsMatchDecodedObjects(t *testing.T) {
 	const seed = 20261122
 	r := rand.New(rand.NewPCG(seed, 1))
 	types := []string{"string", "integer", "number", "boolean", "date"}
@@ -136,7 +137,7 @@ func TestRowsAreThoseOfObjects(t *testing.T) {
 		for i := range r.IntN(8) {
 			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: types[r.IntN(len(types))], JSONPath: randomPath(r)})
 		}
-		k := shownKind(t, columns)
+		k := columnsKind(t, columns)
 		for range 40 {
 			doc := appendObject(nil, r, 0)
 			obj := whole(t, doc)
@@ -156,7 +157,7 @@ func TestRowsAreThoseOfObjects(t *testing.T) {
 		}
 	}
 	if filled < 500 || decoded < 500 {
-		t.Errorf("%d cells had something in them, %d objects were decoded: the test looks at too little", filled, decoded)
+		t.Errorf("got %d non-empty cells and %d decoded objects: the test covers too little", filled, decoded)
 	}
 }
 
@@ -167,21 +168,21 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 		".spec.parts[*].image": true, ".spec.parts[-1:].image": true, ".spec.parts[?(@.image=='i')].image": true, "..image": true,
 		".metadata.resourceVersion": true, ".apiVersion": true, ".kind": true, ".metadata": true,
 	} {
-		k := shownKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
+		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
 		decoded := false
 		got, err := k.Document.Row(doc, func() (registry.Object, error) { decoded = true; return whole(t, doc), nil })
 		if err != nil || decoded != needs {
-			t.Errorf("%s: decoded %t, want %t (%v)", path, decoded, needs, err)
+			t.Errorf("%s: got decoded %t, want %t (%v)", path, decoded, needs, err)
 		}
 		if want := k.Shown.Columns[1].Cell(whole(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
-			t.Errorf("%s: %v, want n and %v", path, got, want)
+			t.Errorf("%s: got %v, want n and %v", path, got, want)
 		}
 	}
 }
 
 func BenchmarkRow(b *testing.B) {
 	doc := []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"n","creationTimestamp":"2026-11-22T10:00:00Z"},"spec":{"replicas":3,"text":"` + strings.Repeat("x", 5500) + `"},"status":{"ready":true}}`)
-	k := shownKind(b, []v1.CustomResourceColumnDefinition{
+	k := columnsKind(b, []v1.CustomResourceColumnDefinition{
 		{Name: "Replicas", Type: "integer", JSONPath: ".spec.replicas"}, {Name: "Ready", Type: "string", JSONPath: ".status.ready"},
 		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
 	})

@@ -56,7 +56,7 @@ func TestMergeRules(t *testing.T) {
 	}
 }
 
-// sorted returns a rule in the one form that rules are compared in.
+// sorted returns a rule with its fields in a fixed order.
 func sorted(a smd.Atom) smd.Atom {
 	if a.Map != nil {
 		m := &smd.Map{ElementType: sortedRef(a.Map.ElementType), ElementRelationship: a.Map.ElementRelationship}
@@ -74,7 +74,7 @@ func sorted(a smd.Atom) smd.Atom {
 
 func sortedRef(r smd.TypeRef) smd.TypeRef {
 	if a := r.Inlined; a.Scalar != nil && a.Map != nil && len(a.Map.Fields) == 0 {
-		return named(deduced) // which kube-openapi writes out
+		return named(deduced) // kube-openapi expands it
 	}
 	r.Inlined = sorted(r.Inlined)
 	return r

@@ -23,7 +23,7 @@ func (shouting) Convert(_ context.Context, docs [][]byte, version string) ([][]b
 	return out, nil
 }
 
-// versions are those of a definition whose schemas have defaults of their own.
+// versions returns the kinds of a definition whose schemas have different defaults.
 func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind {
 	t.Helper()
 	version := func(name string) v1.CustomResourceDefinitionVersion {
@@ -49,14 +49,14 @@ func versions(t *testing.T, strategy v1.ConversionStrategyType) []*registry.Kind
 	return (&kind.Maker{Rules: rules.NewCompiler(), Conversion: func(*kind.Definition) kind.Conversion { return shouting{} }}).All(d)
 }
 
-// One document that is opened is what it is among those that are served together.
-func TestOpenIsServe(t *testing.T) {
+// TestOpenMatchesServe: a single document is opened as it is served among others.
+func TestOpenMatchesServe(t *testing.T) {
 	stored := map[string]string{
 		"in form":              `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","b":"x"}}`,
 		"without defaults":     `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet"}}`,
 		"with what is unknown": `{"apiVersion":"example.com/v1","kind":"Thing","spec":{"a":"quiet","c":{"d":[1]}},"more":1}`,
 		"of the other version": `{"apiVersion":"example.com/v2","kind":"Thing","spec":{}}`,
-		"of one that is gone":  `{"apiVersion":"example.com/v0","kind":"Thing","spec":{"c":1}}`,
+		"of a removed version": `{"apiVersion":"example.com/v0","kind":"Thing","spec":{"c":1}}`,
 		"of none":              `{"kind":"Thing","spec":{"c":1}}`,
 		"a name twice":         `{"apiVersion":"example.com/v1","spec":{"a":"first","b":"x","a":"last"}}`,
 		"another order":        `{"spec":{"b":"x","a":"quiet"},"kind":"Thing","apiVersion":"example.com/v1"}`,
@@ -71,16 +71,16 @@ func TestOpenIsServe(t *testing.T) {
 					d, err := k.Document.Open(t.Context(), []byte(text))
 					if failed != nil || err != nil {
 						if failed == nil || err == nil || failed.Error() != err.Error() {
-							t.Fatalf("opened: %v, served: %v", err, failed)
+							t.Fatalf("got %v, want %v", err, failed)
 						}
 						return
 					}
 					defer d.Release()
 					if string(d.Raw()) != string(want[0]) {
-						t.Errorf("opened: %s, served: %s", d.Raw(), want[0])
+						t.Errorf("got %s, want %s", d.Raw(), want[0])
 					}
 					if strings.HasPrefix(name, "with") && !strings.Contains(string(d.Raw()), `"b":"of v1"`) {
-						t.Errorf("%s has no default of the version that it was stored in", d.Raw())
+						t.Errorf("%s: got no default of the stored version", d.Raw())
 					}
 				})
 			}

@@ -12,7 +12,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// scaledKind is the kind of a definition with status, scale and a schema.
+// scaledKind returns the kind of a definition with status, scale and a schema.
 func scaledKind(t *testing.T, schema string) *registry.Kind {
 	t.Helper()
 	read := func() (*v1.CustomResourceDefinition, error) {
@@ -36,8 +36,8 @@ func scaledKind(t *testing.T, schema string) *registry.Kind {
 	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)[0]
 }
 
-// Writes are held to the scale they have to do with: a specification that was stored before there was a scale
-// does not keep its status from being written.
+// TestScaleOfWrites: writes validate only the parts of the scale that they change. A spec from
+// before the scale subresource does not block status updates.
 func TestScaleOfWrites(t *testing.T) {
 	k := scaledKind(t, `{"type":"object","properties":{"spec":{"type":"object","properties":{"n":{"type":"integer"}}},"status":{"type":"object","properties":{"n":{"type":"integer"}}}}}`)
 	const text = `{"spec":{"n":-1},"status":{"n":-2}}`
@@ -51,12 +51,12 @@ func TestScaleOfWrites(t *testing.T) {
 func same(t *testing.T, name string, errs field.ErrorList, want []string) {
 	t.Helper()
 	if len(errs) != len(want) {
-		t.Errorf("%q: %v, want %q", name, errs, want)
+		t.Errorf("%q: got %v, want %q", name, errs, want)
 		return
 	}
 	for i := range want {
 		if errs[i].Error() != want[i] {
-			t.Errorf("%q: %v, want %q", name, errs, want)
+			t.Errorf("%q: got %v, want %q", name, errs, want)
 		}
 	}
 }

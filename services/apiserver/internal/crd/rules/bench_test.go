@@ -13,7 +13,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// wide is a schema of 60 fields and five rules.
+// wide returns a schema of 60 fields and five rules.
 func wide() *v1.JSONSchemaProps {
 	limit := func(n int64) *int64 { return &n }
 	text := func(max int64) v1.JSONSchemaProps {
@@ -55,7 +55,7 @@ func wide() *v1.JSONSchemaProps {
 	return &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"spec": spec, "status": status}}
 }
 
-// typical is an object of 6 KB.
+// typical returns an object of 6 KB.
 func typical() []byte {
 	spec, labels := map[string]any{}, map[string]any{}
 	for i := range 40 {

@@ -18,8 +18,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// step is a write that was recorded from a reference server, or the schemas
-// from there on.
+// step is a write recorded from a reference server, or the schemas for the following steps.
 type step struct {
 	Schema   map[string]*v1.JSONSchemaProps `json:"schema"`
 	Name     string                         `json:"name"`
@@ -35,7 +34,7 @@ type step struct {
 	Spec     json.RawMessage                `json:"shaped spec"`
 }
 
-// served is a version of a definition.
+// served is a served version of a definition.
 type served struct {
 	program *schema.Program
 	rules   *rules.Rules
@@ -126,7 +125,7 @@ func (s *step) check(t *testing.T, v served) {
 	}
 }
 
-// metadata returns the paths of unknown fields of a resource's own metadata.
+// metadata returns the paths of unknown fields of the metadata of a resource.
 func metadata(t *testing.T, text []byte) (unknown []string, problem string) {
 	t.Helper()
 	d, err := tape.Parse(text)
@@ -223,7 +222,7 @@ var normalized = []struct {
 	{regexp.MustCompile(`\b10\.0\.0\.\d+`), "<cluster-ip>"},
 }
 
-// normal replaces what the recordings have replaced.
+// normal applies the replacements of the recordings.
 func normal(s string) string {
 	for _, n := range normalized {
 		s = n.what.ReplaceAllString(s, n.by)
@@ -239,7 +238,7 @@ func texts(errs field.ErrorList) []string {
 	return out
 }
 
-// definition is one that was recorded, with what was said of it.
+// definition is a recorded definition with the errors of the reference server.
 type definition struct {
 	Name    string                `json:"name"`
 	Schemas []*v1.JSONSchemaProps `json:"schemas"`
@@ -249,7 +248,7 @@ type definition struct {
 	Refused bool                  `json:"refused"`
 }
 
-// TestRecordedDefinitions looks at what is said of rules and defaults.
+// TestRecordedDefinitions compares errors about rules and defaults.
 func TestRecordedDefinitions(t *testing.T) {
 	var list []definition
 	read(t, "testdata/definitions.json", &list)
@@ -280,7 +279,7 @@ func TestRecordedDefinitions(t *testing.T) {
 				}
 			case d.Refused:
 				if len(got) == 0 {
-					t.Error("not refused")
+					t.Error("got no error")
 				}
 			default:
 				if want := about(d.Errors); !slices.Equal(got, want) {
@@ -291,7 +290,7 @@ func TestRecordedDefinitions(t *testing.T) {
 	}
 }
 
-// about keeps what is about rules and defaults, and what follows from them.
+// about keeps errors about rules and defaults, and errors that follow from them.
 func about(list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		return !strings.Contains(s, "x-kubernetes-validations") && !strings.Contains(s, ".default") ||
@@ -303,7 +302,7 @@ func about(list []string) []string {
 func checkDefinition(t *testing.T, path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
 	meta, ok := s.Properties["metadata"]
 	if ok && meta.Default != nil {
-		return nil // refused before its defaults are looked at
+		return nil // rejected before its defaults are checked
 	}
 	if api, ok := s.Properties["apiVersion"]; ok && api.Default != nil {
 		return nil

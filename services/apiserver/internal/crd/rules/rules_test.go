@@ -57,7 +57,7 @@ const everyValue = `{"apiVersion":"g/v1","kind":"K","metadata":{"name":"n","gene
 	"date":"2024-02-03","time":"2024-02-03T04:05:06Z","took":"90s","bytes":"aGk="}`
 
 func TestValues(t *testing.T) {
-	tests := map[string]string{ // by rule, what is said of it
+	tests := map[string]string{ // error by rule
 		`self.metadata.name == 'n' && self.metadata.generateName == 'g-' && self.kind == 'K' && self.apiVersion == 'g/v1'`: "",
 		`self.pod.kind == 'Pod' && self.pod.metadata.name == 'p' && !has(self.pod.metadata.generateName)`:                  "",
 
@@ -90,7 +90,7 @@ func TestValues(t *testing.T) {
 
 		`self.date.getFullYear() == 2024 && self.time.getHours() == 4 && self.time > self.date`: "",
 		`self.took == duration('1m30s') && self.bytes == b'hi'`:                                 "",
-		`oldSelf == self`: "", // a transition rule, without anything before
+		`oldSelf == self`: "", // a transition rule without an old value
 		`false`:           "does not hold",
 		`self.set.map(x, x + x).filter(x, x != 'bb') == ['aa', 'cc']`:                "",
 		`self.set.transformList(i, v, i > 0, v) == ['b', 'c']`:                       "",
@@ -126,7 +126,7 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 	const message = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
 	tests := map[string]struct {
 		schema, doc string
-		want        int // errors
+		want        int // number of errors
 	}{
 		"a list of anything": {`{"type":"array","items":{"x-kubernetes-preserve-unknown-fields":true},"x-kubernetes-validations":[{"rule":"true"}]}`, `[1]`, 1},
 		"null":               {`{"type":"array","x-kubernetes-validations":[{"rule":"true"}]}`, `null`, 0},
@@ -138,7 +138,7 @@ func TestValuesWithoutTypeFailRules(t *testing.T) {
 	for name, tt := range tests {
 		errs := compiler.Compile(schemaOf(t, tt.schema), nil).Evaluate(t.Context(), doc(t, tt.doc), nil, nil, nil)
 		if len(errs) != tt.want {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: got %v", name, errs)
 		}
 		for _, err := range errs {
 			if err.Detail != message {
@@ -169,7 +169,7 @@ func TestWrongValues(t *testing.T) {
 		if errs := compiler.Compile(s, nil).Evaluate(t.Context(), wrong, nil, nil, nil); len(errs) > 0 {
 			got = errs[0].Detail
 		}
-		if want == "" { // it does not compile
+		if want == "" { // compilation error
 			if !strings.HasPrefix(got, "rule compile error: compilation failed") {
 				t.Errorf("%s: got %q", rule, got)
 			}
@@ -180,7 +180,7 @@ func TestWrongValues(t *testing.T) {
 }
 
 func TestBudgets(t *testing.T) {
-	// Looking for 400 bytes in a text costs four units for each of its bytes.
+	// Searching for 400 bytes costs four units per byte of the text.
 	part := strings.Repeat("b", 400)
 	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"string","x-kubernetes-validations":[{"rule":"!self.contains('`+part+`')","message":"long"}]}},
 		"m":{"type":"string","x-kubernetes-validations":[{"rule":"self != 'x' + self","messageExpression":"'%s'.format([self.contains('`+part+`')])"},{"rule":"self == 'y'","messageExpression":"'%s'.format([self.contains('`+part+`')])"}]},
@@ -205,12 +205,12 @@ func TestBudgets(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if errs := r.Evaluate(ended, doc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
-		t.Errorf("after the end of the context: %v", errs)
+		t.Errorf("canceled context: got %v", errs)
 	}
 }
 
-// TestCostlyRulesAreTold: once they have cost a lot, however short what they look at is.
-func TestCostlyRulesAreTold(t *testing.T) {
+// TestExpensiveRulesAreReported: rules that cost much are reported, also for short values.
+func TestExpensiveRulesAreReported(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
 		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
 	r := compiler.Compile(s, nil)
@@ -218,7 +218,7 @@ func TestCostlyRulesAreTold(t *testing.T) {
 		told := 0
 		errs := r.Evaluate(t.Context(), doc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`), nil, nil, func() { told++ })
 		if len(errs) > 0 || told != want {
-			t.Errorf("%d values: told %d times, %v", n, told, errs)
+			t.Errorf("%d values: got %d reports, %v", n, told, errs)
 		}
 	}
 }
@@ -233,27 +233,27 @@ func TestSharing(t *testing.T) {
 			all[i] = c.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
 				if errs := all[i].Evaluate(t.Context(), doc(t, `{"a":`+n+`}`), nil, nil, nil); (len(errs) == 0) != (n == "1") {
-					t.Errorf("%s: %v", n, errs)
+					t.Errorf("%s: got %v", n, errs)
 				}
 			}
 		})
 	}
 	wait.Wait()
 	if c.Shared() != 1 {
-		t.Errorf("%d programs of one rule", c.Shared())
+		t.Errorf("got %d programs of one rule, want 1", c.Shared())
 	}
 	runtime.KeepAlive(all)
 	clear(all)
 	runtime.GC()
 	if c.Shared() != 0 {
-		t.Error("programs are kept for nobody")
+		t.Error("unused programs are kept")
 	}
 	if c.Compile(schemaOf(t, `{"type":"object"}`), nil) != nil {
-		t.Error("rules where there are none")
+		t.Error("got rules for a schema without rules")
 	}
 	var none *rules.Rules
 	if none.Evaluate(t.Context(), nil, nil, nil, nil) != nil {
-		t.Error("no rules find something")
+		t.Error("got errors without rules")
 	}
 }
 
@@ -271,7 +271,7 @@ func TestCheckDefault(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if _, left := compiler.CheckDefault(t.Context(), nil, schemaOf(t, `{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0"}]}`), false, []byte("1"), 1); left >= 0 {
-		t.Errorf("%d is left", left)
+		t.Errorf("got remaining budget %d", left)
 	}
 }
 
@@ -303,9 +303,9 @@ func TestRatcheting(t *testing.T) {
 	}
 }
 
-// TestRatchetingSwitchedOff checks that unchanged values are reported, and that
+// TestRatchetingDisabled checks that unchanged values are reported, and that
 // rules with optionalOldSelf wait for an old value.
-func TestRatchetingSwitchedOff(t *testing.T) {
+func TestRatchetingDisabled(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{
 		"n":{"type":"integer","x-kubernetes-validations":[{"rule":"self > 0","message":"n"}]},
 		"o":{"type":"integer","x-kubernetes-validations":[{"rule":"oldSelf.hasValue()","optionalOldSelf":true,"message":"o"}]}}}`)
@@ -321,13 +321,13 @@ func TestRatchetingSwitchedOff(t *testing.T) {
 			errs = append(errs, e.Detail)
 		}
 		if got := strings.Join(errs, ","); got != want {
-			t.Errorf("NoRatcheting %t: errors are %q, want %q", off, got, want)
+			t.Errorf("NoRatcheting %t: got %q, want %q", off, got, want)
 		}
 	}
 }
 
-// Items that break a rule are tolerated together when their list is what it was, which is looked at once: once for each of
-// them does not end in a test's time.
+// TestManyToleratedItems: invalid items of an unchanged list are tolerated after one comparison of
+// the list. A comparison per item would take longer than the test's timeout.
 func TestManyToleratedItems(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
 	p, err := schema.Compile(s)
@@ -344,12 +344,13 @@ func TestManyToleratedItems(t *testing.T) {
 		warnings := 0
 		errs := r.Evaluate(t.Context(), doc(t, list(`{"a":1,"b":2}`)+"1}"), doc(t, list(tt.item)+"2}"), func(string) { warnings++ }, nil)
 		if tt.tolerant && (len(errs) != 0 || warnings != many) || !tt.tolerant && (len(errs) != many || warnings != 0) {
-			t.Errorf("after %s: %d errors, %d warnings", tt.item, len(errs), warnings)
+			t.Errorf("after %s: got %d errors, %d warnings", tt.item, len(errs), warnings)
 		}
 	}
 }
 
-// Fields of an object that has many are looked up: to go through all of them for each does not end in a test's time.
+// TestFieldsOfManyProperties: fields are looked up. A scan of all properties per field would take
+// longer than the test's timeout.
 func TestFieldsOfManyProperties(t *testing.T) {
 	const many, items, times = 40_000, 100_000, 10
 	var properties strings.Builder
@@ -367,13 +368,13 @@ func TestFieldsOfManyProperties(t *testing.T) {
 	list := `"l":[` + strings.Repeat("1,", items-1) + `1]`
 	for text, want := range map[string]int{fmt.Sprintf(`{"p%06d":2,%s}`, many-1, list): 0, fmt.Sprintf(`{"p%06d":1,%s}`, many-1, list): times} {
 		if errs := r.Evaluate(t.Context(), doc(t, text), nil, nil, nil); len(errs) != want {
-			t.Errorf("%.20s: %d errors, want %d: %.300s", text, len(errs), want, fmt.Sprint(errs))
+			t.Errorf("%.20s: got %d errors, want %d: %.300s", text, len(errs), want, fmt.Sprint(errs))
 		}
 	}
 }
 
 func TestEstimates(t *testing.T) {
-	// What is over a limit tells the cost; the factor is of ten million.
+	// The error of an exceeded limit shows the cost. The factor refers to the limit of ten million.
 	tests := map[string]string{
 		`{"type":"array","maxItems":4000,"items":{"type":"integer"},"x-kubernetes-validations":[{"rule":"self.all(x, self.all(y, x == y))"}]}`:                             "8.0x",
 		`{"type":"array","maxItems":2000,"items":{"type":"string","maxLength":50},"x-kubernetes-validations":[{"rule":"self.all(x, self.exists(y, x == y))"}]}`:            "10.4x",
@@ -387,7 +388,7 @@ func TestEstimates(t *testing.T) {
 		errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s")})
 		if want == "" {
 			if len(errs) > 0 {
-				t.Errorf("%s: %v", text, errs)
+				t.Errorf("%s: got %v", text, errs)
 			}
 			continue
 		}
@@ -396,13 +397,13 @@ func TestEstimates(t *testing.T) {
 		}
 		for _, e := range compiler.CheckSchema(rules.Definition{Schema: s, Path: field.NewPath("s"), AllowCost: true}) {
 			if strings.HasPrefix(e.Detail, "estimated") {
-				t.Errorf("%s: allowed, but %v", text, e)
+				t.Errorf("%s: allowed, but got %v", text, e)
 			}
 		}
 	}
 }
 
-func TestRulesAboveWhatIsBroken(t *testing.T) {
+func TestRulesAboveInvalidValues(t *testing.T) {
 	s := schemaOf(t, `{"type":"object","x-kubernetes-validations":[{"rule":"self.x"}],"properties":{"a":{"type":"integer","x-kubernetes-validations":[{"rule":"self.y"}]},"ab":{"type":"integer","x-kubernetes-validations":[{"rule":"self.z"}]}}}`)
 	at := field.NewPath("s")
 	errs := compiler.CheckSchema(rules.Definition{Schema: s, Path: at, Found: field.ErrorList{field.Required(at.Child("properties").Key("a").Child("type"), "")}})

@@ -11,7 +11,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// alike is a schema with that many fields that have the same rule.
+// alike returns a schema with n fields that have the same rule.
 func alike(fields int) *v1.JSONSchemaProps {
 	limit := int64(10)
 	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
@@ -23,8 +23,7 @@ func alike(fields int) *v1.JSONSchemaProps {
 	return s
 }
 
-// nested is a schema of objects in each other, that many levels, of which each has a rule; the innermost has
-// many fields.
+// nested returns a schema of nested objects that have one rule each. The innermost has many fields.
 func nested(levels, fields int) *v1.JSONSchemaProps {
 	s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range fields {
@@ -42,9 +41,9 @@ func checks(t testing.TB, s *v1.JSONSchemaProps) {
 	}
 }
 
-// Rules that are alike are compiled once, and the type of what is in a schema is made once: what a definition
-// costs does not grow with the product of what it has.
-func TestWhatRulesHaveAlike(t *testing.T) {
+// TestEqualRulesShareWork: equal rules are compiled once, and the type of a schema is built once.
+// The cost of a definition does not grow with the product of rules and fields.
+func TestEqualRulesShareWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		small, large *v1.JSONSchemaProps
 		times        float64
@@ -57,14 +56,15 @@ func TestWhatRulesHaveAlike(t *testing.T) {
 			small := testing.AllocsPerRun(3, func() { checks(t, c.small) })
 			large := testing.AllocsPerRun(3, func() { checks(t, c.large) })
 			if large > c.times*small {
-				t.Errorf("%.0f allocations, %.0f for a small one", large, small)
+				t.Errorf("got %.0f allocations, %.0f for the small one", large, small)
 			}
 		})
 	}
 }
 
-// What is kept of rules is told of each of them, in its place, and of no others.
-func TestRulesAlikeAreToldApart(t *testing.T) {
+// TestEqualRulesAreReportedSeparately: results of a shared rule are reported at each place that has
+// it.
+func TestEqualRulesAreReportedSeparately(t *testing.T) {
 	limit := int64(1 << 20)
 	s := alike(2)
 	wide := s.Properties["f0"]
@@ -94,13 +94,13 @@ func TestRulesAlikeAreToldApart(t *testing.T) {
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
-			t.Fatalf("told\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
 
-// What rules cost that a definition has many times.
-func BenchmarkRulesAlike(b *testing.B) {
+// BenchmarkEqualRules measures rules that a definition has many times.
+func BenchmarkEqualRules(b *testing.B) {
 	for name, s := range map[string]*v1.JSONSchemaProps{"fields": alike(2000), "levels": nested(200, 5000)} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -25,7 +25,7 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 		name, old, doc string
 		want           []string
 	}{
-		{"items by their keys, in any order", `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`, `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
+		{"items correlate by key, in any order", `{"list":[{"a":"x","b":1,"v":9},{"a":"y","b":1,"v":8}]}`, `{"list":[{"a":"y","b":1,"v":8},{"a":"x","b":1,"v":9},{"a":"z","b":1,"v":7}]}`,
 			[]string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`}},
 		{"another key", `{"list":[{"a":"x","b":1,"v":9}]}`, `{"list":[{"a":"x","b":2,"v":9}]}`,
 			[]string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
@@ -33,17 +33,17 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			[]string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
 		{"a key with a fraction and one that is whole", `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`, `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`, nil},
 		{"other lists as a whole", `{"atomic":[9,1]}`, `{"atomic":[9,2]}`, []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`}},
-		{"a list that is the same", `{"atomic":[9,1]}`, `{"atomic":[9,1]}`, nil},
-		{"an object with what is unknown is never the same", `{"free":{"x":1}}`, `{"free":{"x":1}}`, []string{`free.w: Required value`}},
-		{"but what is known in it may be", `{"free":{"w":1,"v":9}}`, `{"free":{"w":2,"v":9}}`, nil},
-		{"one that has nothing unknown", `{"free":{"v":9}}`, `{"free":{"v":9}}`, nil},
+		{"unchanged list", `{"atomic":[9,1]}`, `{"atomic":[9,1]}`, nil},
+		{"object with unknown fields is never equal", `{"free":{"x":1}}`, `{"free":{"x":1}}`, []string{`free.w: Required value`}},
+		{"known field of that object may be equal", `{"free":{"w":1,"v":9}}`, `{"free":{"w":2,"v":9}}`, nil},
+		{"object without unknown fields", `{"free":{"v":9}}`, `{"free":{"v":9}}`, nil},
 		{"kind below the top", `{"status":{"kind":"B"}}`, `{"status":{"kind":"B","n":1}}`, nil},
-		{"duplicates that were there", `{"status":{"set":["a","a"]}}`, `{"status":{"set":["b","b"]}}`, nil},
+		{"unchanged duplicates", `{"status":{"set":["a","a"]}}`, `{"status":{"set":["b","b"]}}`, nil},
 		{"new duplicates", `{"status":{"set":["a"]}}`, `{"status":{"set":["b","b","b"]}}`, []string{`status.set[1]: Duplicate value: "b"`}},
 		{"several keys", `{}`, `{"list":[{"a":"x"},{"b":1},{"a":"x"},null,{}]}`, []string{
 			`list[3]: Invalid value: "null": list[3] in body must be of type object: "null"`,
 			`list[2]: Duplicate value: map[string]interface {}{"a":"x"}`, `list[4]: Duplicate value: map[string]interface {}{}`}},
-		{"an item that is no object", `{}`, `{"list":["x"]}`, []string{
+		{"item that is not an object", `{}`, `{"list":["x"]}`, []string{
 			`list[0]: Invalid value: "string": list[0] in body must be of type object: "string"`,
 			`list[0]: Invalid value: "x": must be an object for an array of list-type map`}},
 	}
@@ -65,19 +65,19 @@ func TestCheckStatus(t *testing.T) {
 	p := program(t, keyed)
 	doc := parse(t, []byte(`{"list":["x"],"status":{"kind":"B","n":"x"}}`))
 	got := p.CheckStatus(doc, parse(t, []byte(`{"status":{"kind":"B"}}`)), true, nil).Schema
-	// kind and apiVersion at the top of a status count as those of a resource.
+	// kind and apiVersion at the top of a status are validated like those of a resource.
 	if len(got) != 2 || got[0].Error() != `status.kind: Unsupported value: "B": supported values: "A"` ||
 		got[1].Error() != `status.n: Invalid value: "string": n in body must be of type integer: "string"` {
 		t.Errorf("got %v", got)
 	}
 	if r := p.CheckStatus(parse(t, []byte(`{"list":["x"]}`)), nil, true, nil); len(r.Schema) > 0 || len(r.Lists) != 1 {
-		t.Errorf("without a status: %v", r)
+		t.Errorf("without a status: got %v", r)
 	}
 }
 
 func TestBlocking(t *testing.T) {
 	if Blocking(field.ErrorList{field.Invalid(nil, 1, ""), field.Duplicate(nil, 1), field.Forbidden(nil, "")}) != nil {
-		t.Error("what does not spoil rules blocks them")
+		t.Error("an error that does not affect rules blocks them")
 	}
 	for _, e := range []*field.Error{field.Required(nil, ""), field.TooLong(nil, "", 1), field.TooMany(nil, 2, 1), field.TypeInvalid(nil, 1, ""), field.NotSupported[string](nil, 1, nil)} {
 		if b := Blocking(field.ErrorList{e}); b == nil || b.Field != "<nil>" {
@@ -87,7 +87,7 @@ func TestBlocking(t *testing.T) {
 	r := Report{Schema: field.ErrorList{{Detail: "1"}}, Embedded: field.ErrorList{{Detail: "3"}}, Lists: field.ErrorList{{Detail: "4"}}}
 	for i, e := range r.All(&field.Error{Detail: "2"}) {
 		if e.Detail != string(rune('1'+i)) {
-			t.Errorf("%d is %s", i, e.Detail)
+			t.Errorf("%d: got %s", i, e.Detail)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func TestCheckDefaults(t *testing.T) {
 			`x.properties[p].default.metadata: Invalid value: map[string]interface {}{"labels":1}: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type map[string]string`}},
 		{"in items, not in values of maps", `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer","default":"x"}},"m":{"type":"object","additionalProperties":{"type":"integer","default":"x"}}}}`, []string{
 			`x.properties[l].items.default: Invalid value: "string":  in body must be of type integer: "string"`}},
-		{"an int or a string without the list of both", `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`, nil},
-		{"formats that are not checked otherwise stand for types", `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`, []string{
+		{"int or string without anyOf", `{"type":"object","properties":{"i":{"x-kubernetes-int-or-string":true,"default":true}}}`, nil},
+		{"formats that imply a type", `{"type":"object","properties":{"i":{"type":"string","format":"odd","default":5}}}`, []string{
 			`x.properties[i].default: Invalid value: "int64":  in body must be of type odd: "int64"`}},
 		{"fine", `{"type":"object","properties":{"o":{"type":"object","default":{"a":1},"properties":{"a":{"type":"integer"}}}}}`, nil},
 	}
@@ -131,22 +131,22 @@ func TestCheckDefaults(t *testing.T) {
 	}
 }
 
-func TestCheckDefaultsAsksRules(t *testing.T) {
+func TestCheckDefaultsEvaluatesRules(t *testing.T) {
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(`{"type":"object","properties":{"a":{"type":"integer","default":1},"b":{"type":"integer","default":2},"c":{"type":"integer","default":3}}}`), &s); err != nil {
 		t.Fatal(err)
 	}
-	var asked []string
+	var calls []string
 	rules := func(_ context.Context, at *field.Path, s *v1.JSONSchemaProps, root bool, value []byte, budget int64) (field.ErrorList, int64) {
-		asked = append(asked, string(value))
-		if len(asked) == 2 {
+		calls = append(calls, string(value))
+		if len(calls) == 2 {
 			return field.ErrorList{field.Invalid(at, 0, "no")}, -1
 		}
 		return nil, budget - 1
 	}
 	errs := CheckDefaults(t.Context(), field.NewPath("x"), &s, false, rules)
-	if !slices.Equal(asked, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
-		t.Errorf("asked %q, got %v", asked, errs)
+	if !slices.Equal(calls, []string{"1", "2"}) || len(errs) != 1 || errs[0].Field != "x.properties[b].default" {
+		t.Errorf("got calls %q, errors %v", calls, errs)
 	}
 }
 

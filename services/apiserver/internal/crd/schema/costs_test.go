@@ -12,8 +12,9 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Enums of many values are looked up, and hold what those of few do.
-func TestEnumsOfManyValues(t *testing.T) {
+// TestLargeEnums: an enum with many values is a hash lookup, and accepts the same values as a small
+// one.
+func TestLargeEnums(t *testing.T) {
 	few := []string{`"a"`, `"97"`, `97`, `98`, `2`, `2.5`, `-0.0`, `1e3`, `true`, `null`, `{"x":1}`, `["y"]`, `"\u00e9"`, `9007199254740993`}
 	many := slices.Clone(few)
 	for i := range manyValues {
@@ -33,25 +34,25 @@ func TestEnumsOfManyValues(t *testing.T) {
 			return c.isOneOf(&p.nodes[root], tape.Root)
 		}
 		if is, want := of(q), of(p); is != want {
-			t.Errorf("%s is one of many: %t, want %t", v, is, want)
+			t.Errorf("%s: got %t, want %t", v, is, want)
 		}
 	}
 }
 
-// Patterns that take long are told of before they are matched, and what would take very long is
-// refused.
-func TestCostlyPatterns(t *testing.T) {
+// TestExpensivePatterns: expensive matches are reported before they run, and very expensive ones
+// are rejected.
+func TestExpensivePatterns(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
-	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // they are compiled
+	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, true, nil) // compile the patterns
 	for name, c := range map[string]struct {
-		a, b  int // how long they are
-		told  int
-		wrong string
+		a, b    int // lengths of the values
+		reports int
+		wrong   string
 	}{
 		"short":                   {a: 10, b: 10},
-		"long, for a pattern":     {a: 1000, b: 10, told: 1},
+		"long, for a pattern":     {a: 1000, b: 10, reports: 1},
 		"long, for another":       {a: 10, b: 20_000},
-		"both":                    {a: 1000, b: 100_000, told: 1},
+		"both":                    {a: 1000, b: 100_000, reports: 1},
 		"longer than can be told": {a: 300_000, b: 10, wrong: "which takes too long to tell"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,21 +60,21 @@ func TestCostlyPatterns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			told := 0
-			report := p.Check(parse(t, doc), nil, true, func() { told++ })
-			if told != c.told {
-				t.Errorf("told %d times, want %d", told, c.told)
+			reports := 0
+			report := p.Check(parse(t, doc), nil, true, func() { reports++ })
+			if reports != c.reports {
+				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
 			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (c.wrong != "") || !strings.Contains(got, c.wrong) {
-				t.Errorf("%.300s", got)
+				t.Errorf("got %.300s", got)
 			}
 		})
 	}
 }
 
-// Branches in branches take no longer than they are deep, many for many values are told of before, and
-// too many are refused.
-func TestCostlyBranches(t *testing.T) {
+// TestExpensiveBranches: the cost of nested branches is linear in their depth. Many branches for
+// many values are reported before they run, and too many are rejected.
+func TestExpensiveBranches(t *testing.T) {
 	nested := func(keyword string, depth int) string {
 		s := `{"maximum":0}`
 		for range depth {
@@ -87,7 +88,7 @@ func TestCostlyBranches(t *testing.T) {
 	ones := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 	for name, c := range map[string]struct {
 		schema, value string
-		told          int
+		reports       int
 		wrong         string
 	}{
 		"a hundred in each other":               {nested("anyOf", 100), "1", 0, "must validate at least one schema (anyOf)"},
@@ -97,20 +98,20 @@ func TestCostlyBranches(t *testing.T) {
 		"more for more than can be looked at":   {wide(3000), ones(5000), 1, "than can be looked at"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			told := 0
-			report := little(program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { told++ })
-			if told != c.told {
-				t.Errorf("told %d times, want %d", told, c.told)
+			reports := 0
+			report := little(program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`)).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, true, func() { reports++ })
+			if reports != c.reports {
+				t.Errorf("got %d reports, want %d", reports, c.reports)
 			}
 			if got := fmt.Sprint(report.Schema); !strings.Contains(got, c.wrong) {
-				t.Errorf("%.300s", got)
+				t.Errorf("got %.300s", got)
 			}
 		})
 	}
 }
 
-// patterned is the schema of so many strings with patterns that take long to be compiled, and an object that
-// they match.
+// patterned returns a schema of n strings with patterns that are slow to compile, and an object
+// that matches.
 func patterned(n int, more string) (schema, object string) {
 	var properties, members []string
 	for i := range n {
@@ -120,14 +121,15 @@ func patterned(n int, more string) (schema, object string) {
 	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
 }
 
-// Compiling patterns counts, and no more are compiled for an object than can be in some seconds.
-func TestPatternsThatTakeLongToCompile(t *testing.T) {
+// TestPatternsThatAreSlowToCompile: compiling counts as cost, and the number of patterns compiled
+// for one object is bounded.
+func TestPatternsThatAreSlowToCompile(t *testing.T) {
 	const many = 1500
 	schema, object := patterned(many, "")
-	told := 0
-	report := program(t, schema).Check(parse(t, []byte(object)), nil, true, func() { told++ })
-	if got := fmt.Sprint(report.Schema); told != 1 || !strings.Contains(got, "than can be looked at") {
-		t.Errorf("told %d times, %.300s", told, got)
+	reports := 0
+	report := program(t, schema).Check(parse(t, []byte(object)), nil, true, func() { reports++ })
+	if got := fmt.Sprint(report.Schema); reports != 1 || !strings.Contains(got, "than can be looked at") {
+		t.Errorf("got %d reports, %.300s", reports, got)
 	}
 	schema, _ = patterned(many, `,"default":"$"`)
 	var s v1.JSONSchemaProps
@@ -136,12 +138,13 @@ func TestPatternsThatTakeLongToCompile(t *testing.T) {
 	}
 	errs := CheckDefaults(t.Context(), nil, &s, true, nil)
 	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "than can be looked at") {
-		t.Errorf("%.300s", fmt.Sprint(errs))
+		t.Errorf("got %.300s", fmt.Sprint(errs))
 	}
 }
 
-// Patterns for which there is no room are compiled each time, and the room of a program that is gone is free.
-func TestRoomForPatterns(t *testing.T) {
+// TestPatternCacheBudget: a pattern beyond the budget is compiled on each use, and the budget of a
+// removed program is released.
+func TestPatternCacheBudget(t *testing.T) {
 	schema, object := patterned(20, "")
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(schema), &s); err != nil {
@@ -156,7 +159,7 @@ func TestRoomForPatterns(t *testing.T) {
 		}
 		for range 2 {
 			if report := p.Check(parse(t, []byte(object)), nil, true, nil); len(report.Schema) > 0 {
-				t.Errorf("%.300s", fmt.Sprint(report.Schema))
+				t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 			}
 		}
 		for i := range p.nodes {
@@ -167,22 +170,22 @@ func TestRoomForPatterns(t *testing.T) {
 		return kept
 	}
 	if n := check(); n != 20 {
-		t.Errorf("%d are kept", n)
+		t.Errorf("got %d cached patterns", n)
 	}
-	for i := 0; room.left.Load() != all; i++ { // until the program has been cleaned up after
+	for i := 0; room.left.Load() != all; i++ { // until the cleanup of the program has run
 		if i == 1000 {
-			t.Fatal("the room is not given back")
+			t.Fatal("the budget was not released")
 		}
 		runtime.GC()
 		runtime.Gosched()
 	}
 	room.left.Store(1_000_000)
 	if n := check(); n == 0 || n > 10 {
-		t.Errorf("%d are kept", n)
+		t.Errorf("got %d cached patterns", n)
 	}
 }
 
-// Of many properties that are required each is found, and told where it is missing.
+// TestManyRequiredProperties: each missing property is found and reported.
 func TestManyRequiredProperties(t *testing.T) {
 	const many = 20_000
 	var properties, required, members []string
@@ -194,17 +197,17 @@ func TestManyRequiredProperties(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{`+strings.Join(properties, ",")+`},"required":["other",`+strings.Join(required, ",")+`]}`)
 	report := p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "other" {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 	members[7] = `"other":""`
 	report = p.Check(parse(t, []byte("{"+strings.Join(members, ",")+"}")), nil, true, nil)
 	if len(report.Schema) != 1 || report.Schema[0].Field != "p7" {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 }
 
-// What is wrong deep in an object has all around it compared with what it was, once: a long list beside it that is
-// looked at for each level does not end in a test's time.
+// TestDeepObjectsAreComparedOnce: all ancestors of an error are compared with the old object once.
+// A comparison per level would take longer than the test's timeout.
 func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	const depth, many = 400, 50_000
 	schema := `{"type":"object","properties":{"z":{"type":"integer","maximum":5},
@@ -221,12 +224,12 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 	}
 	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), true, nil)
 	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
-		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+		t.Errorf("got %.300s", fmt.Sprint(report.Schema))
 	}
 }
 
-// Of an object's many properties those with defaults are looked at for each of many objects, not all of them, which
-// takes minutes.
+// TestDefaultsAmongManyProperties: only properties with defaults are visited for each object.
+// Visiting all of them would take minutes.
 func TestDefaultsAmongManyProperties(t *testing.T) {
 	const many, objects = 100_000, 60_000
 	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
@@ -239,12 +242,12 @@ func TestDefaultsAmongManyProperties(t *testing.T) {
 	}
 }
 
-// Many properties that are missing in each of many objects are told of before, and no more are looked for than can be in
-// some seconds.
+// TestManyMissingProperties: many missing properties in many objects are reported as expensive, and
+// their number is bounded.
 func TestManyMissingProperties(t *testing.T) {
 	for name, c := range map[string]struct {
-		many, objects, told int
-		wrong               string
+		many, objects, reports int
+		wrong                  string
 	}{
 		"few in few":                       {100, 100, 0, `[l[0].p0: Required value`},
 		"many in many":                     {2_000, 200, 1, `[l[0].p0: Required value`},
@@ -256,10 +259,10 @@ func TestManyMissingProperties(t *testing.T) {
 				required = append(required, fmt.Sprintf(`"p%d"`, i))
 			}
 			p := little(program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`))
-			told := 0
-			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { told++ })
-			if got := fmt.Sprint(report.Schema); told != c.told || !strings.Contains(got, c.wrong) {
-				t.Errorf("told %d times, %.300s", told, got)
+			reports := 0
+			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, true, func() { reports++ })
+			if got := fmt.Sprint(report.Schema); reports != c.reports || !strings.Contains(got, c.wrong) {
+				t.Errorf("got %d reports, %.300s", reports, got)
 			}
 		})
 	}

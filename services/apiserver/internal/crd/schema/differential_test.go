@@ -23,8 +23,8 @@ func parse(t interface{ Fatalf(string, ...any) }, text []byte) *tape.Doc {
 	return d
 }
 
-// TestAgainstTree draws schemas and objects and compares the program with the
-// plain implementation on trees.
+// TestAgainstTree compares the program with the plain implementation on trees, for random schemas
+// and objects.
 func TestAgainstTree(t *testing.T) { rapid.Check(t, differential) }
 
 func FuzzAgainstTree(f *testing.F) { f.Fuzz(rapid.MakeFuzz(differential)) }
@@ -83,10 +83,10 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 		t.Fatalf("unknown: got %q, want %q", shaped.Unknown, unknown)
 	}
 	if same := canonical(decode(text)) == canonical(want); same && shaped.Changed {
-		t.Fatalf("rewritten without a change")
+		t.Fatalf("got a new document without a change")
 	}
 	if !shaped.Changed && !bytes.Equal(shaped.Doc.Raw(), text) {
-		t.Fatal("changed, but not said")
+		t.Fatal("got a changed document without the changed flag")
 	}
 	again, err := p.Shape(shaped.Doc, ShapeOptions{Unknown: true})
 	if err != nil || again.Changed {
@@ -95,7 +95,7 @@ func randomDoc(t *rapid.T, p *Program, s *v1.JSONSchemaProps) *tape.Doc {
 	return shaped.Doc
 }
 
-// edit changes a value of a document, if it has one of those.
+// edit changes one of some values of a document, if present.
 func edit(t *rapid.T, d *tape.Doc) *tape.Doc {
 	change := pick(t, "edit", []string{`"a"`, `"b"`}, []string{`1`, `2`}, []string{`true`, `false`}, []string{`2.5`, `3`})
 	text := bytes.Replace(d.Raw(), []byte(change[0]), []byte(change[1]), 1)

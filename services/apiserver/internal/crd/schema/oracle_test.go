@@ -20,8 +20,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// What stands here does on decoded trees what the program does on tapes, in
-// the plainest way, and lets the field's own library check keywords.
+// This file implements shaping and validation on decoded trees in the plainest way. It uses the
+// validation library of kube-openapi for keywords.
 
 func decode(text []byte) any {
 	var v any
@@ -160,7 +160,7 @@ func oracleShape(text []byte, s *v1.JSONSchemaProps) (any, []string) {
 			delete(m, k)
 		}
 	}
-	// Defaults are pruned before they are filled in, so they are not reported.
+	// Defaults are pruned before they are applied, so they are not reported.
 	var o oraclePruner
 	before := runtime.DeepCopyJSONValue(x)
 	o.prune(before, s, "", false)
@@ -189,7 +189,8 @@ func toOpenAPI(s *v1.JSONSchemaProps) *spec.Schema {
 	return converted(&out, s)
 }
 
-// converted sets what Kubernetes sets otherwise than the schema's text says.
+// converted applies the differences between the text of a schema and the form that Kubernetes
+// validates with.
 func converted(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
 	if s.XIntOrString {
 		out.Type = spec.StringOrArray{"integer", "string"}
@@ -225,7 +226,7 @@ func converted(out *spec.Schema, s *v1.JSONSchemaProps) *spec.Schema {
 	return out
 }
 
-// ratchet is a validator of the library that tolerates what did not change.
+// ratchet is a validator of the library that tolerates unchanged values.
 type ratchet struct {
 	schema *spec.Schema
 	props  *v1.JSONSchemaProps

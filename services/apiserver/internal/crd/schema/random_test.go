@@ -94,7 +94,7 @@ func randomList(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
 	s.Items = &v1.JSONSchemaPropsOrArray{Schema: &item}
 }
 
-// randomRules gives a schema some keywords, of its type mostly.
+// randomRules adds random keywords to a schema, mostly of its type.
 func randomRules(t *rapid.T, s *v1.JSONSchemaProps, depth int) {
 	count := func(label string) *int64 { n := rapid.Int64Range(0, 3).Draw(t, label); return &n }
 	number := func(label string) *float64 { n := pick(t, label, -1, 0, 0.5, 1, 2, 2.5, 3, 10); return &n }
@@ -179,7 +179,7 @@ func branch(t *rapid.T, depth int) *v1.JSONSchemaProps {
 	return &s
 }
 
-// raw is JSON text with numbers as they are written.
+// raw is JSON text with numbers in their original form.
 type raw = json.RawMessage
 
 // randomValue draws a value that may fit a schema.

@@ -14,7 +14,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// program compiles a schema that is written as JSON.
+// program compiles a schema written as JSON.
 func program(t testing.TB, text string) *Program {
 	t.Helper()
 	var s v1.JSONSchemaProps
@@ -28,7 +28,7 @@ func program(t testing.TB, text string) *Program {
 	return p
 }
 
-// little gives a program a 64th of what it may take, as the race detector would take as much more.
+// little gives a program a 64th of its limit, for the race detector, which is that much slower.
 func little(p *Program) *Program {
 	p.most /= 64
 	return p
@@ -46,7 +46,7 @@ func TestShapeEmbedded(t *testing.T) {
 		name, doc, want string
 		unknown         []string
 		err             string // unless malformed metadata is dropped
-		dropped         string // when it is; want if empty
+		dropped         string // result if malformed metadata is dropped; want if empty
 	}{
 		{"nothing to do", `{"pod":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"},"finalizers":["x"]},"spec":{"x":1}}}`, "", nil, "", ""},
 		{"unknown and empty fields of metadata", `{"pod":{"metadata":{"z":1,"name":"p","labels":{},"creationTimestamp":null,"a":{"b":1}}}}`,
@@ -56,10 +56,10 @@ func TestShapeEmbedded(t *testing.T) {
 		{"a time that is set", `{"pod":{"metadata":{"creationTimestamp":"2024-01-02T03:04:05Z"}}}`, "", nil, "", ""},
 		{"fields of the schema within metadata", `{"typed":{"apiVersion":"v1","kind":null,"metadata":{"name":null,"labels":null},"spec":{"x":1},"y":1}}`,
 			`{"typed":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"given"},"spec":{}}}`, []string{"typed.spec.x", "typed.y"}, "", ""},
-		{"a type that is none", `{"pod":{"apiVersion":1,"kind":"Pod"}}`, "", nil, "pod.apiVersion: Invalid value: 1: must be a string", `{"pod":{"kind":"Pod"}}`},
-		{"labels that are none", `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, "", nil,
+		{"malformed type", `{"pod":{"apiVersion":1,"kind":"Pod"}}`, "", nil, "pod.apiVersion: Invalid value: 1: must be a string", `{"pod":{"kind":"Pod"}}`},
+		{"malformed labels", `{"pod":{"metadata":{"labels":"x","name":"p"}}}`, "", nil,
 			`pod.metadata: Invalid value: map[string]interface {}{"labels":"x", "name":"p"}: json: cannot unmarshal string into Go struct field ObjectMeta.labels of type map[string]string`, `{"pod":{"metadata":{"name":"p"}}}`},
-		{"metadata that is none", `{"map":{"k":{"metadata":"x"}}}`, "", nil,
+		{"malformed metadata", `{"map":{"k":{"metadata":"x"}}}`, "", nil,
 			`map[k].metadata: Invalid value: "x": json: cannot unmarshal string into Go value of type v1.ObjectMeta`, `{"map":{"k":{"metadata":"x"}}}`},
 		{"the resource's own is left alone", `{"apiVersion":1,"kind":null,"metadata":{"z":1},"pod":{}}`, "", nil, "", ""},
 	}
@@ -92,13 +92,13 @@ func TestShapeEmbedded(t *testing.T) {
 
 func TestShapeText(t *testing.T) {
 	tests := []struct{ name, doc, want string }{
-		{"texts of values stay", `{"n":1.50e1,"s":"\u0061"}`, `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
-		{"the first goes", `{ "x" : 1 , "n" : 2 }`, `{ "n" : 2,"d":{"e":"f"} }`},
-		{"the last goes", `{"n":2 , "x":1}`, `{"n":2,"d":{"e":"f"}}`},
+		{"texts of values are kept", `{"n":1.50e1,"s":"\u0061"}`, `{"n":1.50e1,"s":"\u0061","d":{"e":"f"}}`},
+		{"first field is removed", `{ "x" : 1 , "n" : 2 }`, `{ "n" : 2,"d":{"e":"f"} }`},
+		{"last field is removed", `{"n":2 , "x":1}`, `{"n":2,"d":{"e":"f"}}`},
 		{"all go", `{"x":1,"y":[{}],"z":null}`, `{"d":{"e":"f"}}`},
 		{"some between", `{"x":1,"n":1,"y":2,"z":3,"s":"","w":1}`, `{"n":1,"s":"","d":{"e":"f"}}`},
-		{"one comes into an empty object", `{"d":{ }}`, `{"d":{ "e":"f"}}`},
-		{"a key twice", `{"n":1,"n":2,"d":{"e":"g"}}`, `{"n":2,"d":{"e":"g"}}`},
+		{"default in an empty object", `{"d":{ }}`, `{"d":{ "e":"f"}}`},
+		{"duplicate key", `{"n":1,"n":2,"d":{"e":"g"}}`, `{"n":2,"d":{"e":"g"}}`},
 		{"no UTF-8", "{\"s\":\"a\xffb\",\"d\":{\"e\":\"g\"}}", "{\"s\":\"a\ufffdb\",\"d\":{\"e\":\"g\"}}"},
 		{"within lists without a schema", `{"l":[{"a":1},[{"b":2}],3],"d":{"e":"g"}}`, `{"l":[{},[{}],3],"d":{"e":"g"}}`},
 	}
@@ -151,15 +151,15 @@ func TestShapeReports(t *testing.T) {
 	}
 	shaped, err = none.Shape(parse(t, []byte(`{"apiVersion":"v1","kind":"K","metadata":{"a":1},"x":1}`)), ShapeOptions{})
 	if err != nil || string(shaped.Doc.Raw()) != `{"apiVersion":"v1","kind":"K","metadata":{"a":1}}` {
-		t.Errorf("without a schema: %s, %v", shaped.Doc.Raw(), err)
+		t.Errorf("without a schema: got %s, %v", shaped.Doc.Raw(), err)
 	}
 	if shaped, err := none.Shape(parse(t, []byte(`[1]`)), ShapeOptions{}); err != nil || shaped.Changed {
-		t.Errorf("no object: %s, %v", shaped.Doc.Raw(), err)
+		t.Errorf("not an object: got %s, %v", shaped.Doc.Raw(), err)
 	}
 }
 
-// TestHostile holds to the bounds: of what defaults may add, of what is
-// reported, and of time, which would not end here if it were not bounded.
+// TestHostile covers the bounds on defaults, on reported errors and on time. Without a bound, the
+// test would not end.
 func TestHostile(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("d", 10_000))
 	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{"d":{"type":"string","default":`+string(large)+`}}}},
@@ -170,7 +170,7 @@ func TestHostile(t *testing.T) {
 		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
 	}
 	if _, err := p.Shape(parse(t, []byte(`{"l":`+list("{}", 100_000)+`}`)), ShapeOptions{}); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("defaults without end: %v", err)
+		t.Errorf("unbounded defaults: got %v", err)
 	}
 	var members, items strings.Builder
 	for i := range 50_000 {
@@ -182,25 +182,25 @@ func TestHostile(t *testing.T) {
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
 	d := parse(t, []byte(text))
 	if d, _ = d.Cleaned(); d == nil {
-		t.Fatal("not cleaned")
+		t.Fatal("got no cleaned document")
 	}
 	report := p.Check(d, nil, true, nil)
 	if len(report.Schema) != maxErrors || len(report.Lists) == 0 || len(report.Lists) > maxErrors {
-		t.Errorf("%d and %d errors", len(report.Schema), len(report.Lists))
+		t.Errorf("got %d and %d errors", len(report.Schema), len(report.Lists))
 	}
 	if again := p.Check(d, d, true, nil); len(again.Schema) > 0 || len(again.Lists) > 0 {
-		t.Errorf("what did not change: %v", again.All()[0])
+		t.Errorf("unchanged: got %v", again.All()[0])
 	}
 	shaped, err := p.Shape(parse(t, []byte(`{"x":`+strings.Repeat(`[`, 5000)+`{"u":1}`+strings.Repeat(`]`, 5000)+`}`)), ShapeOptions{Unknown: true})
 	if err != nil || string(shaped.Doc.Raw()) != `{}` {
-		t.Errorf("deep: %v", err)
+		t.Errorf("deep: got %v", err)
 	}
 	var unknown strings.Builder
 	for i := range 5000 {
 		unknown.WriteString(`"u` + strings.Repeat("u", i%50) + string(rune(0x4e00+i)) + `":1,`)
 	}
 	if shaped, err := p.Shape(parse(t, []byte(`{`+strings.TrimSuffix(unknown.String(), ",")+`}`)), ShapeOptions{Unknown: true}); err != nil || len(shaped.Unknown) != maxUnknown {
-		t.Errorf("%d unknown fields, %v", len(shaped.Unknown), err)
+		t.Errorf("got %d unknown fields, %v", len(shaped.Unknown), err)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestPlainTimes(t *testing.T) {
 		"2024-01-01T24:00:00Z", "2024-01-01T23:60:00Z", "2024-01-01T23:00:60Z", "2024-01-01t23:00:00z", "2024-01-01 23:00:00Z", "2024-01-01T23:00:00+01:00",
 		"2024-01-01T23:00:00.5Z", "0000-01-01T00:00:00Z", "2024-1-01T00:00:000Z", "", "2024-01-01"} {
 		if got, want := hasFormat("date-time", s), strfmt.Default.Validates("date-time", s); got != want {
-			t.Errorf("%q: %v, want %v", s, got, want)
+			t.Errorf("%q: got %v, want %v", s, got, want)
 		}
 	}
 }
@@ -218,18 +218,18 @@ func TestLazy(t *testing.T) {
 	calls := 0
 	l := NewLazy(func() (*Program, error) { calls++; return Compile(nil) })
 	if calls != 0 {
-		t.Error("compiled before it is needed")
+		t.Error("compiled before the first use")
 	}
 	one, err := l.Get()
 	two, _ := l.Get()
 	if err != nil || one != two || calls != 1 {
-		t.Errorf("compiled %d times, %v", calls, err)
+		t.Errorf("got %d compilations, %v", calls, err)
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Enum: []v1.JSON{{Raw: []byte("{")}}}); err == nil {
-		t.Error("a broken enum compiles")
+		t.Error("invalid enum: got no error")
 	}
 	if _, err := Compile(&v1.JSONSchemaProps{Properties: map[string]v1.JSONSchemaProps{"a": {Default: &v1.JSON{Raw: []byte("{")}}}}); err == nil {
-		t.Error("a broken default compiles")
+		t.Error("invalid default: got no error")
 	}
 }
 
@@ -240,12 +240,12 @@ func TestCleanMetadata(t *testing.T) {
 	}
 	same := []byte(`{"name":"x", "labels":{"b":"1"}}`)
 	if out, _, err := objectmeta.Clean(same, true, false); err != nil || &out[0] != &same[0] {
-		t.Errorf("what is clean comes back as %s, %v", out, err)
+		t.Errorf("clean metadata: got %s, %v", out, err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{"labels":[]}`), true, false); err == nil || err.Error() != "json: cannot unmarshal array into Go struct field ObjectMeta.labels of type map[string]string" {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := objectmeta.Clean([]byte(`{`), false, true); err == nil {
-		t.Error("what is no JSON is clean")
+		t.Error("invalid JSON: got no error")
 	}
 }

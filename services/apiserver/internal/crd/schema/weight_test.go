@@ -10,7 +10,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestWeightOfDefaults: a document weighs what its defaults make of it, at least.
+// TestWeightOfDefaults: the weight of a document is at least its size with defaults.
 func TestWeightOfDefaults(t *testing.T) {
 	item := v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{}}
 	for i := range 100 {
@@ -27,7 +27,7 @@ func TestWeightOfDefaults(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		doc  string
-		most int // of the weight, as a multiple of what it becomes
+		most int // upper bound of the weight, as a multiple of the resulting size
 	}{
 		"nothing to fill in": {`{"other":"` + strings.Repeat("x", 5000) + `"}`, 2},
 		"many objects":       {`{"items":[` + strings.TrimSuffix(strings.Repeat("{},", 500), ",") + `]}`, 3},
@@ -43,7 +43,7 @@ func TestWeightOfDefaults(t *testing.T) {
 		}
 		becomes := max(len(shaped.Doc.Raw()), len(c.doc))
 		if n := p.Weight([]byte(c.doc), false); n < becomes || n > c.most*becomes {
-			t.Errorf("%s: %d bytes become %d and weigh %d", name, len(c.doc), becomes, n)
+			t.Errorf("%s: %d bytes with defaults %d: got weight %d", name, len(c.doc), becomes, n)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -54,10 +54,10 @@ func TestWeightOfDefaults(t *testing.T) {
 		"CBOR": {strings.Repeat("\xa0", 500), true}, "nulls of CBOR": {strings.Repeat("\xf6", 500), true},
 	} {
 		if n := p.Weight([]byte(c.doc), c.cbor); n < 500*100*len(`"field0":"default"`) && name != "nulls of CBOR" || n < 500 {
-			t.Errorf("%s weighs %d", name, n)
+			t.Errorf("%s: got weight %d", name, n)
 		}
 	}
 	if n := (*schema.Program)(nil).Weight([]byte("{}"), false); n != 2 {
-		t.Errorf("without a schema it is %d", n)
+		t.Errorf("without a schema: got weight %d", n)
 	}
 }

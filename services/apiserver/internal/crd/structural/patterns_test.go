@@ -10,7 +10,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// Patterns are read, to see whether they can be compiled, and not compiled, which takes more the more often they repeat.
+// TestPatternsAreNotCompiled: patterns are parsed to check whether they compile. Compiling costs
+// more the more repetitions they have.
 func TestPatternsAreNotCompiled(t *testing.T) {
 	const wide = "^((a{1,9}b{1,9}){1,9})*%d$"
 	of := func(form string) *v1.JSONSchemaProps {
@@ -34,21 +35,21 @@ func TestPatternsAreNotCompiled(t *testing.T) {
 		}
 	})
 	if plain, repeated := check(of("^ab%d$")), check(of(wide)); repeated-plain > compiling/4 {
-		t.Errorf("%.0f allocations for patterns that are simple, %.0f for others, which take %.0f to compile", plain, repeated, compiling)
+		t.Errorf("got %.0f allocations for simple patterns, %.0f for repeated ones, %.0f to compile those", plain, repeated, compiling)
 	}
 }
 
-// What is told of a pattern is what compiling it tells.
-func TestPatternsThatCannotBeCompiled(t *testing.T) {
+// TestInvalidPatterns: the error of a pattern is that of compiling it.
+func TestInvalidPatterns(t *testing.T) {
 	for _, pattern := range []string{"(", "a**", "[z-a]", `\8`, "a{1001}", strings.Repeat("(", 1001) + strings.Repeat(")", 1001), "((a{100}){100}){100}", "\xff", "a|*"} {
 		_, want := regexp.Compile(pattern)
 		if want == nil {
-			t.Fatalf("%q can be compiled", pattern)
+			t.Fatalf("%q compiles", pattern)
 		}
 		s := &v1.JSONSchemaProps{Type: "object", Properties: map[string]v1.JSONSchemaProps{"a": {Type: "string", AllOf: []v1.JSONSchemaProps{{Pattern: pattern}}, Pattern: pattern}}}
 		errs := structural.Check(nil, structural.Reduced(s))
 		if len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, want.Error()) {
-			t.Errorf("%q: %v, want %v", pattern, errs, want)
+			t.Errorf("%q: got %v, want %v", pattern, errs, want)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// largePod has about 6 KB of JSON.
+// largePod returns a pod of about 6 KB as JSON.
 func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
 	b.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{}, Annotations: map[string]string{}}}

@@ -28,8 +28,8 @@ func builtinFields(t testing.TB) (*Fields, *registry.Catalog) {
 	return New(catalog, time.Now), catalog
 }
 
-// mutated is a copy of an object in whose JSON parts were dropped, changed,
-// doubled and moved.
+// mutated returns a copy of an object with parts of its JSON removed, changed, duplicated and
+// moved.
 func mutated(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -72,12 +72,12 @@ func mutated(t *testing.T, r *rand.Rand, k *registry.Kind, obj registry.Object) 
 	}
 	out := k.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(change(tree).(map[string]any), out); err != nil {
-		return obj // the change was none that a type takes
+		return obj // the type does not accept the change
 	}
 	return read(t, k, out)
 }
 
-// read is an object as it is after being sent: what is left out is nil.
+// read returns an object as it is after encoding and decoding: empty fields are nil.
 func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
 	t.Helper()
 	obj.SetManagedFields(nil)
@@ -93,7 +93,7 @@ func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
 	return out
 }
 
-// filler fills objects with what can be encoded.
+// filler fills objects with values that can be encoded.
 func filler(seed int64) *randfill.Filler {
 	codecs := serializer.NewCodecFactory(builtin.Scheme())
 	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), codecs).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
@@ -103,8 +103,9 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-// The compiled comparison finds what the merge library finds, for every kind.
-func TestDifferencesAreThoseOfTheMergeLibrary(t *testing.T) {
+// TestDifferencesMatchTheMergeLibrary: the compiled comparison gives the results of the merge
+// library, for every kind.
+func TestDifferencesMatchTheMergeLibrary(t *testing.T) {
 	fields, catalog := builtinFields(t)
 	const rounds = 2
 	for _, k := range catalog.Kinds() {
@@ -131,18 +132,18 @@ func agree(t *testing.T, v *view, name string, a, b registry.Object) {
 	got, gotErr := v.differences(a, b)
 	want, wantErr := v.typedDifferences(a, b)
 	if (gotErr == nil) != (wantErr == nil) {
-		t.Errorf("%s: error %v, want %v", name, gotErr, wantErr)
+		t.Errorf("%s: got error %v, want %v", name, gotErr, wantErr)
 	}
 	if gotErr != nil || wantErr != nil {
 		return
 	}
 	missing := func(what string, x, y *fieldpath.Set) {
 		if d := x.Difference(stripped).Difference(y.Difference(stripped)); !d.Empty() {
-			t.Errorf("%s: %s: %s", name, what, d)
+			t.Errorf("%s: got %s: %s", name, what, d)
 		}
 	}
-	missing("set is missing", want.set, got.set)
-	missing("set has too much", got.set, want.set)
-	missing("removed is missing", want.removed, got.removed)
-	missing("removed has too much", got.removed, want.removed)
+	missing("fields missing from set", want.set, got.set)
+	missing("unexpected fields in set", got.set, want.set)
+	missing("fields missing from removed", want.removed, got.removed)
+	missing("unexpected fields in removed", got.removed, want.removed)
 }

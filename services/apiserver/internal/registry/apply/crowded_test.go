@@ -26,8 +26,8 @@ func members(n int) map[string]any {
 	return m
 }
 
-// Sets of fields take time by the square of what is in one place.
-func TestCrowdedObjectsAreNotApplied(t *testing.T) {
+// TestApplyLimitsMembers: field sets take time quadratic in the number of members of one object.
+func TestApplyLimitsMembers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
@@ -46,39 +46,39 @@ func TestCrowdedObjectsAreNotApplied(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("a crowded patch: %.200v", err)
+		t.Errorf("large patch: got %.200v", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
 	for k := range members(MaxMembers + 1) {
 		live.Data[k] = "v"
 	}
 	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("into a crowded object: %.200v", err)
+		t.Errorf("large live object: got %.200v", err)
 	}
 	// Objects with Go types are compared in order, and keep their owners.
 	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
-		t.Errorf("created: %v, %d entries", err, len(live.ManagedFields))
+		t.Errorf("create: got %v, %d entries", err, len(live.ManagedFields))
 	}
 }
 
-func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
+func TestApplyLimitsMembersWithoutGoType(t *testing.T) {
 	m := custom(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
 	if err := m.Update(t.Context(), nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
-		t.Errorf("%.200v", err)
+		t.Errorf("got %.200v", err)
 	}
-	long := make([]any, MaxMembers+1) // lists without rules are a whole
+	long := make([]any, MaxMembers+1) // lists without rules are atomic
 	for i := range long {
 		long[i] = map[string]any{"x": int64(i)}
 	}
 	obj := object(map[string]any{"points": long})
 	if err := m.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
-		t.Errorf("a long list that is a whole: %v", err)
+		t.Errorf("long atomic list: got %v", err)
 	}
 }
 
-// TestLongPathsAreNotApplied: the key of an element is written out with each field below it.
-func TestLongPathsAreNotApplied(t *testing.T) {
+// TestApplyLimitsPathBytes: the key of a list element is part of the path of each field below it.
+func TestApplyLimitsPathBytes(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
@@ -114,13 +114,13 @@ func TestLongPathsAreNotApplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
 			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
-				t.Errorf("%.200v", err)
+				t.Errorf("got %.200v", err)
 			}
 		})
 	}
 }
 
-// TestManyConflictsOfLongPaths are told up to some bytes.
+// TestManyConflictsOfLongPaths: the conflicts in the error are limited in bytes.
 func TestManyConflictsOfLongPaths(t *testing.T) {
 	key := strings.Repeat("k", 60_000)
 	var conflicts merge.Conflicts
@@ -133,6 +133,6 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	}
 	s := told.Status()
 	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxTold || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
-		t.Errorf("%d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
+		t.Errorf("got %d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// custom is a kind without a Go type; rules are how it is merged, in the form of
+// custom returns the manager of a kind without a Go type. rules are the merge rules in the form of
 // the merge library, or empty.
 func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
@@ -43,9 +43,9 @@ func thing(spec map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}
 }
 
-// Objects without a Go type are merged as their rules say; without rules, maps
-// by key and lists as a whole.
-func TestObjectsWithoutAGoType(t *testing.T) {
+// TestObjectsWithoutGoType: objects without a Go type are merged by their rules. Without rules,
+// maps merge by key and lists are atomic.
+func TestObjectsWithoutGoType(t *testing.T) {
 	const rules = `types:
 - name: thing
   map:
@@ -77,7 +77,7 @@ func TestObjectsWithoutAGoType(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rules typed.YAMLObject
-		want  string // owners in the end
+		want  string // owners at the end
 		parts int
 	}{
 		{"with rules", rules, `second Apply example.org/v1 {"f:spec":{"f:parts":{"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}}}}

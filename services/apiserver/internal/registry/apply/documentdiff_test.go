@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// documentRules have everything that rules of a schema can say.
+// documentRules use every kind of merge rule.
 const documentRules = `types:
 - name: thing
   map:
@@ -43,7 +43,7 @@ const documentRules = `types:
   map: {elementType: {namedType: any}, elementRelationship: separable}
 `
 
-// documents makes specs, most of which fit.
+// documents generates specs, most of which are valid.
 type documents struct{ *rand.Rand }
 
 func (d documents) scalar() any {
@@ -105,13 +105,13 @@ func (d documents) spec(depth int) map[string]any {
 		case 0:
 			m[name] = nil
 		case 1:
-			m[name] = d.any(2) // which may not fit
+			m[name] = d.any(2) // may be invalid
 		}
 	}
 	return m
 }
 
-// mixed is a document that has something of both.
+// mixed returns a document with parts of both.
 func (d documents) mixed(a, b any) any {
 	switch x := a.(type) {
 	case map[string]any:
@@ -147,8 +147,8 @@ func (d documents) mixed(a, b any) any {
 	return a
 }
 
-// TestDocumentsDifferAsTheMergeLibrarySays: also from nothing.
-func TestDocumentsDifferAsTheMergeLibrarySays(t *testing.T) {
+// TestDocumentDifferencesMatchTheMergeLibrary includes differences from an empty document.
+func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 	for name, rules := range map[string]typed.YAMLObject{"with rules": documentRules, "without": ""} {
 		m := custom(t, rules)
 		d := documents{rand.New(rand.NewSource(1))}
@@ -172,7 +172,7 @@ func TestDocumentsDifferAsTheMergeLibrarySays(t *testing.T) {
 				continue
 			}
 			if usual++; err != nil {
-				t.Fatalf("%s, %d: %v and %v are usual, but %v", name, i, live, obj.Object, err)
+				t.Fatalf("%s, %d: %v and %v: got unexpected error %v", name, i, live, obj.Object, err)
 			}
 			if want.set.Empty() && want.removed.Empty() {
 				same++
@@ -182,7 +182,7 @@ func TestDocumentsDifferAsTheMergeLibrarySays(t *testing.T) {
 			}
 		}
 		if usual < 4000 || unusual < 100 && rules != "" || same > usual/2 {
-			t.Errorf("%s: %d usual pairs, of which %d are the same, and %d others", name, usual, same, unusual)
+			t.Errorf("%s: got %d valid pairs, %d of them equal, and %d others", name, usual, same, unusual)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 
 var deploymentGVK = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
-// peer is apimachinery's own field manager on the same rules and Go types.
+// peer is the field manager of apimachinery with the same rules and Go types.
 type peer struct{ m *Manager }
 
 func newPeer(t testing.TB, m *Manager) *managedfields.FieldManager {
@@ -75,8 +75,8 @@ func (p peer) empty() registry.Object {
 	return o
 }
 
-// deploymentManager is the manager of deployments whose defaults are left out:
-// they would hide what is removed.
+// deploymentManager returns the manager of deployments without defaults, which would hide removed
+// fields.
 func deploymentManager(t testing.TB, sub string) *Manager {
 	t.Helper()
 	fields, catalog := builtinFields(t)
@@ -152,7 +152,7 @@ func deployment(t *rapid.T, whole bool) map[string]any {
 	return out
 }
 
-// sequence runs the same requests through the manager and apimachinery's.
+// sequence sends the same requests to the manager and to apimachinery's.
 type sequence struct {
 	t     *rapid.T
 	m     *Manager
@@ -191,7 +191,7 @@ func (s *sequence) apply() {
 	s.again(patch, who)
 }
 
-// conflicts compares the causes of two conflicts, whose order is random in one.
+// conflicts compares the causes of two conflicts. One of them has a random order.
 func (s *sequence) conflicts(got, want error) {
 	causes := func(err error) map[metav1.StatusCause]bool {
 		out := map[metav1.StatusCause]bool{}
@@ -207,8 +207,8 @@ func (s *sequence) conflicts(got, want error) {
 	}
 }
 
-// again repeats an apply, which changes nothing, not even a time. Empty lists,
-// which objects leave out, are a change each time.
+// again repeats an apply, which changes nothing, not even a time. Empty lists, which objects omit,
+// are a change each time.
 func (s *sequence) again(patch map[string]any, who string) {
 	if text := toJSON(patch); strings.Contains(text, "[]") || strings.Contains(text, "{}") {
 		return
@@ -220,7 +220,7 @@ func (s *sequence) again(patch map[string]any, who string) {
 	}
 }
 
-// onlyOwner checks that what a forced apply changed belongs to nobody else.
+// onlyOwner checks that no other manager owns fields that a forced apply changed.
 func (s *sequence) onlyOwner(before, after registry.Object, who string) {
 	d, err := s.m.differences(before, after)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *sequence) onlyOwner(before, after registry.Object, who string) {
 	}
 	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
 		if both := e.Intersection(d.set); !(o.Manager == who && o.applied()) && !both.Empty() {
-			s.t.Fatalf("what was forced still belongs to %s: %s", o, both)
+			s.t.Fatalf("%s still owns forced fields: %s", o, both)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (s *sequence) update() {
 	switch rapid.IntRange(0, 5).Draw(s.t, "managedFields") {
 	case 0:
 		obj.SetManagedFields(s.live.GetManagedFields())
-	case 1: // not to be read, and ignored
+	case 1: // malformed, and ignored
 		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "apps/v1"}})
 	}
 	want := obj.DeepCopyObject()
@@ -264,7 +264,7 @@ func (s *sequence) update() {
 	s.accept(obj, other.(registry.Object))
 }
 
-// accept makes the results the live objects, which agree.
+// accept makes the results the live objects and compares them.
 func (s *sequence) accept(got, want registry.Object) {
 	time.Sleep(time.Second)
 	want = want.DeepCopyObject().(registry.Object)
@@ -277,13 +277,13 @@ func (s *sequence) accept(got, want registry.Object) {
 	got.SetUID(types.UID("u"))
 	want.SetUID(types.UID("u"))
 	s.live, s.other = got, want
-	s.ownedIsThere()
+	s.ownedFieldsExist()
 }
 
 var mayBeEmpty = map[string]bool{"labels": true, "finalizers": true, "args": true, "env": true, "ports": true, "containers": true}
 
-// ownedIsThere checks that no owned field is missing in the object.
-func (s *sequence) ownedIsThere() {
+// ownedFieldsExist checks that every owned field exists in the object.
+func (s *sequence) ownedFieldsExist() {
 	obj := s.live.DeepCopyObject().(registry.Object)
 	obj.SetManagedFields(nil)
 	value, err := s.m.asTyped(obj, typed.AllowDuplicates)
@@ -300,9 +300,9 @@ func (s *sequence) ownedIsThere() {
 		}
 		t := s.m.typed()
 		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
-			// What was applied empty is left out.
+			// Fields that were applied empty are omitted.
 			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
-				s.t.Fatalf("%s owns what is not there: %s", o, p)
+				s.t.Fatalf("%s owns a missing field: %s", o, p)
 			}
 		})
 	}
@@ -318,17 +318,15 @@ func toJSON(o any) string {
 
 func sameJSON(a, b any) bool { return toJSON(a) == toJSON(b) }
 
-// inBubble is a test whose deadline, which is of no use in a bubble of fake time,
-// is not asked for.
+// inBubble hides the deadline of a test, which has no meaning in a synctest bubble.
 type inBubble struct{ *testing.T }
 
 func (inBubble) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Several managers apply and update the same object: it and who owns what are
-// what apimachinery's field manager makes of the same requests, and what is
-// owned is there, a forced apply leaves no conflict, and the same apply again
-// changes nothing.
-func TestSequencesAgreeWithThePeer(t *testing.T) {
+// TestSequencesMatchApimachinery: several managers apply to and update the same object. The object
+// and the owners equal those of apimachinery's field manager, owned fields exist, a forced apply
+// leaves no conflict, and a repeated apply changes nothing.
+func TestSequencesMatchApimachinery(t *testing.T) {
 	m := deploymentManager(t, "")
 	field := newPeer(t, m)
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +343,8 @@ func TestSequencesAgreeWithThePeer(t *testing.T) {
 	})
 }
 
-// TestTextsOfQuantities that are worth the same are other values: who writes one owns it.
+// TestTextsOfQuantities: quantities with equal value and different text are different values for
+// ownership.
 func TestTextsOfQuantities(t *testing.T) {
 	m := deploymentManager(t, "")
 	for _, texts := range [][2]string{{"1", "+1"}, {"1", "001"}, {"1e3", "1E3"}, {"100", "1e2"}, {"1e2", "100e0"}, {"1Gi", "01Gi"}, {"1", "2"}} {

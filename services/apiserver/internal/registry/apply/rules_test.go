@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time { return c.now }
@@ -49,7 +49,7 @@ func configMap(pairs ...string) *corev1.ConfigMap {
 	return cm
 }
 
-// owners shows managedFields in a line each.
+// owners returns managedFields, one entry per line.
 func owners(o registry.Object) string {
 	var lines []string
 	for _, e := range o.GetManagedFields() {
@@ -76,7 +76,8 @@ func wantOwners(t *testing.T, o registry.Object, want ...string) {
 	}
 }
 
-// What a request says of managedFields (specification: "Field ownership", rule 8).
+// TestManagedFieldsOfTheRequest covers managedFields in requests (specification: "Field ownership",
+// rule 8).
 func TestManagedFieldsOfTheRequest(t *testing.T) {
 	given := metav1.ManagedFieldsEntry{
 		Manager: "given", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:x":{}}}`)},
@@ -91,10 +92,10 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		want []string
 	}{
 		{"none", "", nil, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"an empty list ends the tracking", "", []metav1.ManagedFieldsEntry{}, nil},
-		{"one empty entry ends the tracking", "", []metav1.ManagedFieldsEntry{{}}, nil},
-		{"others are taken", "", []metav1.ManagedFieldsEntry{given}, []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"what cannot be read is ignored", "", []metav1.ManagedFieldsEntry{broken}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"empty list resets ownership", "", []metav1.ManagedFieldsEntry{}, nil},
+		{"one empty entry resets ownership", "", []metav1.ManagedFieldsEntry{{}}, nil},
+		{"valid entries are used", "", []metav1.ManagedFieldsEntry{given}, []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"malformed entries are ignored", "", []metav1.ManagedFieldsEntry{broken}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, _ := managerOf(t, configMapGVK, c.sub)
@@ -136,7 +137,7 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	wantOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
 }
 
-// Times move when something changes, and only then.
+// TestTimes: the time of an entry changes only with its fields.
 func TestTimes(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	live := configMap("a", "1")
@@ -146,19 +147,19 @@ func TestTimes(t *testing.T) {
 	same := live.DeepCopy()
 	update(t, m, live, same, "x")
 	if got := same.ManagedFields[0].Time.Time; !got.Equal(first) {
-		t.Errorf("the time of a no-op moved to %v", got)
+		t.Errorf("no-op: got time %v", got)
 	}
 	other := configMap("a", "2")
 	update(t, m, live, other, "x")
 	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
-		t.Errorf("the time of a change is %v", got)
+		t.Errorf("change: got time %v", got)
 	}
 	if !SameButTimes(live.ManagedFields, other.ManagedFields) || m.Equal(live, other) || !m.Equal(live, same) {
-		t.Error("what differs is not seen")
+		t.Error("got no difference")
 	}
 }
 
-func TestOldUpdatesArePutTogether(t *testing.T) {
+func TestOldUpdatesAreMerged(t *testing.T) {
 	m, c := managerOf(t, configMapGVK, "")
 	var live registry.Object
 	for i := range 15 {
@@ -173,7 +174,7 @@ func TestOldUpdatesArePutTogether(t *testing.T) {
 	}
 	list := live.GetManagedFields()
 	if len(list) != maxUpdateManagers {
-		t.Fatalf("%d entries", len(list))
+		t.Fatalf("got %d entries", len(list))
 	}
 	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
 	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
@@ -181,7 +182,7 @@ func TestOldUpdatesArePutTogether(t *testing.T) {
 	}
 }
 
-// A set that was written in another version follows what changes there.
+// TestOtherVersions: a set of another version is converted when its fields change.
 func TestOtherVersions(t *testing.T) {
 	f, catalog := builtinFields(t)
 	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
@@ -209,22 +210,22 @@ func TestOtherVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := v1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
-		t.Fatalf("no conflict: %v", err)
+		t.Fatalf("got %v, want a conflict", err)
 	}
 	out, err := v1.Apply(t.Context(), back, patch, "three", true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
-	// A version that is gone takes its entry with it.
+	// An entry with an unknown version is dropped.
 	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
 	next := out.DeepCopyObject().(registry.Object)
 	update(t, v1, out, next, "x")
 	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
 }
 
-// Who comes from client-side apply takes over its own fields without a
-// conflict, and may go back.
+// TestFromClientSideApply: apply takes over fields of client-side apply without a conflict. The
+// client may return to client-side apply.
 func TestFromClientSideApply(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	config := map[string]any{
@@ -239,7 +240,7 @@ func TestFromClientSideApply(t *testing.T) {
 	update(t, m, nil, live, "kubectl-client-side-apply")
 	config["data"] = map[string]any{"a": "2", "b": "1"}
 	if _, err := m.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {
-		t.Errorf("somebody else may do so: %v", err)
+		t.Errorf("another manager: got %v, want a conflict", err)
 	}
 	out, err := m.Apply(t.Context(), live, config, "kubectl", false)
 	if err != nil {
@@ -250,19 +251,19 @@ func TestFromClientSideApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, _, _ := unstructured.NestedString(last.Object, "data", "a"); v != "2" {
-		t.Errorf("the annotation says %v", last.Object)
+		t.Errorf("got last-applied annotation %v", last.Object)
 	}
-	// What somebody changed since is contested.
+	// Fields that another manager changed since cause a conflict.
 	changed := live.DeepCopy()
 	changed.Data["b"] = "9"
 	update(t, m, live, changed, "someone")
 	_, err = m.Apply(t.Context(), changed, config, "kubectl", false)
 	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") || !strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
-		t.Errorf("conflict: %v", err)
+		t.Errorf("got %v, want a conflict", err)
 	}
 }
 
-func TestWhatCannotBeApplied(t *testing.T) {
+func TestInvalidPatches(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	object := func(change func(map[string]any)) map[string]any {
 		o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}
@@ -285,7 +286,7 @@ func TestWhatCannotBeApplied(t *testing.T) {
 	}
 }
 
-func TestKeptSetsAreBounded(t *testing.T) {
+func TestSetCacheIsBounded(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
 	for i := range 3000 {
 		raw := fmt.Appendf(nil, `{"f:data":{"f:%0200d":{}}}`, i)
@@ -298,13 +299,13 @@ func TestKeptSetsAreBounded(t *testing.T) {
 	}
 	k := m.fields.kept
 	if sum := 0; k.bytes > keptBytes || k.byKey.Len() == 0 {
-		t.Errorf("%d sets of %d bytes", k.byKey.Len(), k.bytes)
+		t.Errorf("got %d sets of %d bytes", k.byKey.Len(), k.bytes)
 	} else {
 		for _, key := range k.byKey.Keys() {
 			sum += len(key.raw)
 		}
 		if sum != k.bytes {
-			t.Errorf("%d bytes are counted as %d", sum, k.bytes)
+			t.Errorf("got %d counted bytes, want %d", sum, k.bytes)
 		}
 	}
 }
@@ -325,7 +326,7 @@ func FuzzDecodeManagedFields(f *testing.F) {
 			return
 		}
 		if _, err := m.decode(obj.ManagedFields); err != nil {
-			t.Fatalf("%s became %s, which cannot be read: %v", raw, owners(obj), err)
+			t.Fatalf("%s: encoded as %s, which cannot be decoded: %v", raw, owners(obj), err)
 		}
 	})
 }

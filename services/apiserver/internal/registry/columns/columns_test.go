@@ -17,20 +17,20 @@ func TestNameAndAge(t *testing.T) {
 
 	name := columns.Name()
 	if name.Name != "Name" || name.Type != "string" || name.Format != "name" || name.Priority != 0 || name.Description == "" {
-		t.Errorf("name column is declared as %+v", name)
+		t.Errorf("got name column %+v", name)
 	}
 	if got := name.Cell(pod); got != "p" {
-		t.Errorf("name cell = %v", got)
+		t.Errorf("got name cell %v", got)
 	}
 	if p := columns.WideName().Priority; p != 1 {
-		t.Errorf("wide name has priority %d", p)
+		t.Errorf("wide name: got priority %d", p)
 	}
 	age := columns.Age()
 	if age.Name != "Age" || age.Type != "string" || age.Format != "" || age.Description == "" {
-		t.Errorf("age column is declared as %+v", age)
+		t.Errorf("got age column %+v", age)
 	}
 	if got := age.Cell(pod); got != (registry.Age{Since: created}) {
-		t.Errorf("age cell = %v", got)
+		t.Errorf("got age cell %v", got)
 	}
 }
 
@@ -49,13 +49,13 @@ func TestTypedColumns(t *testing.T) {
 	} {
 		c := test.column
 		if c.Type != test.typ || c.Priority != test.priority || c.Description != "d" {
-			t.Errorf("%s is declared as %+v", c.Name, c)
+			t.Errorf("%s: got column %+v", c.Name, c)
 		}
 		if got := c.Cell(pod); got != test.cell {
-			t.Errorf("%s: cell = %v, want %v", c.Name, got, test.cell)
+			t.Errorf("%s: got cell %v, want %v", c.Name, got, test.cell)
 		}
 		if got := c.Cell(&corev1.Node{}); got != nil {
-			t.Errorf("%s: cell of another type = %v, want nil", c.Name, got)
+			t.Errorf("%s: got cell of another type %v, want nil", c.Name, got)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestTexts(t *testing.T) {
 		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"), "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
 	} {
 		if test.got != test.want {
-			t.Errorf("%s: %q, want %q", test.what, test.got, test.want)
+			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)
 		}
 	}
 }
@@ -92,12 +92,12 @@ func TestAges(t *testing.T) {
 	when := metav1.NewTime(at)
 	want := registry.Age{Since: when}
 	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {
-		t.Errorf("SinceMicro = %v", got)
+		t.Errorf("got SinceMicro %v", got)
 	}
 	if got := columns.SincePtr(&when); got != want {
-		t.Errorf("SincePtr = %v", got)
+		t.Errorf("got SincePtr %v", got)
 	}
 	if got := columns.SincePtr(nil); !got.Since.IsZero() {
-		t.Errorf("SincePtr(nil) = %v", got)
+		t.Errorf("got SincePtr(nil) %v", got)
 	}
 }

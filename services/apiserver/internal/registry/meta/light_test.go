@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// What is wrong with managedFields of a document is told as of any other object.
+// TestManagedFieldsOfDocuments: errors in managedFields of documents equal those of other objects.
 func TestManagedFieldsOfDocuments(t *testing.T) {
 	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AnyFinalizer: true}}
 	good := map[string]any{
@@ -28,13 +28,13 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		entries []any
 		want    string
 	}{
-		"good":                  {[]any{good, good}, ""},
-		"an operation":          {[]any{good, with("operation", "Delete")}, "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
-		"a type":                {[]any{with("fieldsType", "FieldsV2")}, "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
-		"a manager":             {[]any{with("manager", strings.Repeat("m", 200))}, "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
-		"a sub-resource":        {[]any{with("subresource", strings.Repeat("s", 300))}, "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
-		"a time that is none":   {[]any{with("time", "now"), with("operation", "Delete")}, ""}, // then there are none
-		"an entry that is none": {[]any{"x", with("operation", "Delete")}, ""},
+		"good":            {[]any{good, good}, ""},
+		"an operation":    {[]any{good, with("operation", "Delete")}, "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
+		"a type":          {[]any{with("fieldsType", "FieldsV2")}, "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
+		"a manager":       {[]any{with("manager", strings.Repeat("m", 200))}, "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
+		"a sub-resource":  {[]any{with("subresource", strings.Repeat("s", 300))}, "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
+		"malformed time":  {[]any{with("time", "now"), with("operation", "Delete")}, ""}, // the entries are dropped
+		"malformed entry": {[]any{"x", with("operation", "Delete")}, ""},
 	} {
 		object := func() *unstructured.Unstructured {
 			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
@@ -42,10 +42,10 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 			}}}
 		}
 		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
-			t.Errorf("%s: %s, want %s", name, got, c.want)
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 		if got := meta.ValidateUpdate(k, object(), object()); (len(got) > 0) != (c.want != "") || len(got) > 0 && got[0].Error() != c.want {
-			t.Errorf("%s in an update: %v, want %s", name, got, c.want)
+			t.Errorf("%s in an update: got %v, want %s", name, got, c.want)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func TestValidateCreate(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := texts(meta.ValidateCreate(test.kind, &corev1.ConfigMap{ObjectMeta: test.meta}))
-			// A star stands for a Go value, whose form is not part of the contract.
+			// A star stands for a Go value, whose text is not specified.
 			if start, cut := strings.CutSuffix(test.want, "*"); cut && strings.HasPrefix(got, start) {
 				return
 			}
@@ -179,7 +179,7 @@ func TestValidateUpdate(t *testing.T) {
 			now := old.DeepCopy()
 			test.change(now)
 			got := texts(meta.ValidateUpdate(kind, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}))
-			// The change is looked at twice, its finalizers once.
+			// The change is validated twice, its finalizers once.
 			want := test.want
 			if want != "" && !strings.Contains(want, "metadata.finalizers[") {
 				want += "\n" + want
@@ -205,10 +205,10 @@ func TestServerFields(t *testing.T) {
 		m := obj.ObjectMeta
 		if m.UID != "given" || !m.CreationTimestamp.Equal(&at) || m.DeletionTimestamp != nil ||
 			m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
-			t.Errorf("server fields are %+v", m)
+			t.Errorf("got server fields %+v", m)
 		}
 		if m.Generation != 9 || m.Name != "a" {
-			t.Errorf("the client's own fields changed: %+v", m)
+			t.Errorf("got changed client fields %+v", m)
 		}
 	})
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -220,14 +220,14 @@ func TestServerFields(t *testing.T) {
 		m := obj.ObjectMeta
 		if m.UID != "u" || !m.CreationTimestamp.Equal(&at) || !m.DeletionTimestamp.Equal(&at) ||
 			*m.DeletionGracePeriodSeconds != 6 || m.SelfLink != "" {
-			t.Errorf("server fields are %+v", m)
+			t.Errorf("got server fields %+v", m)
 		}
 	})
 	t.Run("update with a uid and a grace period", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "wrong", DeletionGracePeriodSeconds: &five}}
 		meta.KeepServerFields(obj, old)
 		if obj.UID != types.UID("wrong") || *obj.DeletionGracePeriodSeconds != 5 {
-			t.Errorf("what the client sent is lost: %+v", obj.ObjectMeta)
+			t.Errorf("got %+v, want the fields of the client", obj.ObjectMeta)
 		}
 	})
 }

@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// TestManyOwners finds the same in many owners as the library does, which looks at each anew.
+// TestManyOwners: the errors of many owner references equal those of apimachinery, which validates
+// each on its own.
 func TestManyOwners(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
@@ -35,32 +36,32 @@ func TestManyOwners(t *testing.T) {
 				o.Controller = &no
 			case 2:
 				o.Controller = &yes
-			case 3: // as many sorts as there are
+			case 3: // as many kinds as owners
 				o.Kind, o.UID = fmt.Sprint(r.Uint64()), ""
 			}
 			made.OwnerReferences = append(made.OwnerReferences, o)
 		}
 		want := validation.ValidateObjectMeta(&made, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: made}); texts(got) != texts(want) {
-			t.Fatalf("round %d: %d errors, want %d: %.3000s\nwant %.3000s", round, len(got), len(want), texts(got), texts(want))
+			t.Fatalf("round %d: got %d errors, want %d: %.3000s\nwant %.3000s", round, len(got), len(want), texts(got), texts(want))
 		}
 	}
 }
 
-// TestManyWrongOwners holds that what is wrong with each is not put into words for each.
+// TestManyWrongOwners: equal errors share their texts.
 func TestManyWrongOwners(t *testing.T) {
 	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)}}
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
 	if n := len(meta.ValidateCreate(kind, obj)); n != 40_000 {
-		t.Errorf("%d errors", n)
+		t.Errorf("got %d errors", n)
 	}
 	if n := testing.AllocsPerRun(3, func() { meta.ValidateCreate(kind, obj) }); n > 20_000 {
-		t.Errorf("%.0f things were made", n)
+		t.Errorf("got %.0f allocations", n)
 	}
 }
 
-// TestManyControllers holds that what is shown of many owners is no more than somebody is told, each
-// time that one is a controller too many. Of few it is all.
+// TestManyControllers: each error about a second controller shows a bounded number of owners. A few
+// owners are all shown.
 func TestManyControllers(t *testing.T) {
 	yes := true
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
@@ -70,11 +71,11 @@ func TestManyControllers(t *testing.T) {
 	}
 	errs := meta.ValidateCreate(kind, obj)
 	if len(errs) != 19_999 {
-		t.Fatalf("%d errors", len(errs))
+		t.Fatalf("got %d errors", len(errs))
 	}
 	for _, e := range errs[:2] {
 		if n := len(e.ErrorBody()); n < status.MaxMessage || n > 4*status.MaxMessage {
-			t.Errorf("an error of %d bytes", n)
+			t.Errorf("got an error of %d bytes", n)
 		}
 	}
 }

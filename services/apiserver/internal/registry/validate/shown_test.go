@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// TestMessagesNameInternalTypes shows values of several groups in messages.
+// TestMessagesNameInternalTypes covers values of several groups in messages.
 func TestMessagesNameInternalTypes(t *testing.T) {
 	always := batchv1.PodFailurePolicyActionIgnore
 	for want, value := range map[string]any{

@@ -28,11 +28,11 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// tokens knows one token, "good"; of "lost" it cannot say anything.
-type tokens struct{ asked []string }
+// tokens is a reviewer that knows the token "good". It returns an error for "lost".
+type tokens struct{ reviewed []string }
 
 func (t *tokens) Review(_ context.Context, token string, _ []string) (*authn.Review, error) {
-	t.asked = append(t.asked, token)
+	t.reviewed = append(t.reviewed, token)
 	switch token {
 	case "good":
 		return &authn.Review{Authenticated: true, User: request.User{Name: "alice", Groups: []string{"system:authenticated"}}}, nil
@@ -59,21 +59,21 @@ func name(u *request.User) string {
 
 func TestBearer(t *testing.T) {
 	for header, c := range map[string]struct {
-		user    string
-		refused bool
-		asked   bool
-		warning bool
+		user     string
+		refused  bool
+		reviewed bool
+		warning  bool
 	}{
-		"Bearer good":        {user: "alice", asked: true},
-		"bearer good":        {user: "alice", asked: true},
-		"BEARER good ":       {user: "alice", asked: true},
-		"Bearer good rest":   {user: "alice", asked: true},
+		"Bearer good":        {user: "alice", reviewed: true},
+		"bearer good":        {user: "alice", reviewed: true},
+		"BEARER good ":       {user: "alice", reviewed: true},
+		"Bearer good rest":   {user: "alice", reviewed: true},
 		"Bearer  good":       {warning: true},
 		"Bearer    good":     {warning: true},
 		"Bearer\tgood":       {},
-		"Bearer \tgood":      {refused: true, asked: true},
-		"Bearer bad":         {refused: true, asked: true},
-		"Bearer lost":        {refused: true, asked: true},
+		"Bearer \tgood":      {refused: true, reviewed: true},
+		"Bearer bad":         {refused: true, reviewed: true},
+		"Bearer lost":        {refused: true, reviewed: true},
 		"Bearer ":            {},
 		"Bearer":             {},
 		"":                   {},
@@ -81,15 +81,15 @@ func TestBearer(t *testing.T) {
 		"good":               {},
 	} {
 		t.Run(header, func(t *testing.T) {
-			known := &tokens{}
+			reviewer := &tokens{}
 			r := get("Authorization", header)
 			ctx, warnings := request.WithWarnings(r.Context())
-			u, err := authn.Bearer{Tokens: known}.Authenticate(r.WithContext(ctx))
+			u, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
 			if warned := warnings.Headers(); (warned != nil) != c.warning {
-				t.Errorf("warnings %q", warned)
+				t.Errorf("got warnings %q", warned)
 			}
-			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(known.asked) > 0) != c.asked {
-				t.Errorf("user %v, error %v, asked %v", u, err, known.asked)
+			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused || (len(reviewer.reviewed) > 0) != c.reviewed {
+				t.Errorf("got user %v, error %v, reviews of %v", u, err, reviewer.reviewed)
 			}
 		})
 	}
@@ -127,10 +127,10 @@ func TestWebSocketToken(t *testing.T) {
 			}
 			u, err := authn.WebSocket{Tokens: &tokens{}}.Authenticate(r)
 			if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-				t.Fatalf("user %v, error %v", u, err)
+				t.Fatalf("got user %v, error %v", u, err)
 			}
 			if left := strings.Join(r.Header.Values("Sec-WebSocket-Protocol"), "|"); u != nil && left != c.left {
-				t.Errorf("protocols left %q, want %q", left, c.left)
+				t.Errorf("got remaining protocols %q, want %q", left, c.left)
 			}
 		})
 	}
@@ -147,11 +147,11 @@ func TestChain(t *testing.T) {
 		refused bool
 	}{
 		"a good token":                    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer good", user: "alice"},
-		"a bad one is not anonymous":      {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", refused: true},
+		"a bad token is not anonymous":    {chain: authn.Chain{bearer, authn.Anonymous{}}, header: "Bearer bad", refused: true},
 		"none is":                         {chain: authn.Chain{bearer, authn.Anonymous{}}, user: "system:anonymous"},
-		"none is nobody":                  {chain: authn.Chain{bearer}},
+		"no credentials, no user":         {chain: authn.Chain{bearer}},
 		"anonymous where that is allowed": {chain: authn.Chain{bearer, guarded}, user: "system:anonymous"},
-		"and not where it is not":         {chain: authn.Chain{bearer, guarded}, path: "/other"},
+		"not anonymous on other paths":    {chain: authn.Chain{bearer, guarded}, path: "/other"},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			r := get("Authorization", c.header)
@@ -160,18 +160,18 @@ func TestChain(t *testing.T) {
 			}
 			u, err := c.chain.Authenticate(r)
 			if name(u) != c.user || (err != nil) != c.refused {
-				t.Errorf("user %v, error %v", u, err)
+				t.Errorf("got user %v, error %v", u, err)
 			}
 			if u != nil && r.Header.Get("Authorization") != "" {
-				t.Error("the token is passed on")
+				t.Error("the token was not removed from the request")
 			}
 		})
 	}
 }
 
-// TestNothingThatTellsTheUserGoesOn: whoever the user is known by, and whether a
-// proxy is believed anything or not.
-func TestNothingThatTellsTheUserGoesOn(t *testing.T) {
+// TestCredentialsAreRemoved: a request leaves authentication without headers that identify a user,
+// whatever method authenticated it.
+func TestCredentialsAreRemoved(t *testing.T) {
 	ca := newAuthority(t)
 	certs, err := authn.NewCertificates(ca.pool, false)
 	if err != nil {
@@ -193,11 +193,11 @@ func TestNothingThatTellsTheUserGoesOn(t *testing.T) {
 				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
 			u, err := c.chain.Authenticate(r)
 			if name(u) != c.user || err != nil {
-				t.Fatalf("user %v, error %v", u, err)
+				t.Fatalf("got user %v, error %v", u, err)
 			}
 			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
 			if !reflect.DeepEqual(r.Header, want) {
-				t.Errorf("what goes on is %v", r.Header)
+				t.Errorf("got remaining headers %v", r.Header)
 			}
 		})
 	}
@@ -213,10 +213,10 @@ func TestAuthenticated(t *testing.T) {
 		before := slices.Clone(c.user[1:])
 		u := &request.User{Name: c.user[0], Groups: c.user[1:]}
 		if got := authn.Authenticated(u).Groups; len(got) != len(c.want) || len(got) > 0 && !slices.Equal(got, c.want) {
-			t.Errorf("%v is in %v, want %v", c.user, got, c.want)
+			t.Errorf("%v: got groups %v, want %v", c.user, got, c.want)
 		}
 		if !slices.Equal(u.Groups, before) {
-			t.Errorf("the user was changed to %v", u.Groups)
+			t.Errorf("the user was modified: got groups %v", u.Groups)
 		}
 	}
 }
@@ -316,24 +316,24 @@ func TestCertificates(t *testing.T) {
 		"good once again": {cert: ca.issue(alice, nil), user: "alice"},
 	} {
 		t.Run(name_, func(t *testing.T) {
-			for range 2 { // the second answer is a kept one
+			for range 2 { // the second result is cached
 				u, err := certs.Authenticate(with(get(), c.cert))
 				if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("user %v, error %v", u, err)
+					t.Fatalf("got user %v, error %v", u, err)
 				}
 				if u != nil && (u.UID != c.uid || !slices.Equal(u.Groups, []string{"dev", "ops", "system:authenticated"})) {
-					t.Errorf("uid %q, groups %v", u.UID, u.Groups)
+					t.Errorf("got uid %q, groups %v", u.UID, u.Groups)
 				}
 			}
 		})
 	}
 	cert := ca.issue(alice, nil)
 	if u, _ := certs.Authenticate(with(get(), cert)); u == nil {
-		t.Fatal("a good one is refused")
+		t.Fatal("a valid certificate is rejected")
 	}
 	pool = other.pool()
 	if u, err := certs.Authenticate(with(get(), cert)); u != nil || err == nil {
-		t.Errorf("after the bundle has changed: %v, %v", u, err)
+		t.Errorf("after a change of the bundle: got %v, %v", u, err)
 	}
 }
 
@@ -375,18 +375,18 @@ func TestFrontProxy(t *testing.T) {
 				r := with(get(c.headers...), c.cert)
 				u, err := proxy.Authenticate(r)
 				if !reflect.DeepEqual(u, c.want) || errors.Is(err, authn.ErrInvalid) != c.refused {
-					t.Fatalf("user %+v, error %v", u, err)
+					t.Fatalf("got user %+v, error %v", u, err)
 				}
 				for h := range r.Header {
 					if strings.HasPrefix(h, "X-") {
-						t.Errorf("header %s is passed on", h)
+						t.Errorf("header %s was not removed", h)
 					}
 				}
 			}
 		})
 	}
 	if u, err := proxy.Authenticate(get("X-Remote-User", "alice")); u != nil || err != nil {
-		t.Errorf("without TLS: %v, %v", u, err)
+		t.Errorf("without TLS: got %v, %v", u, err)
 	}
 }
 
@@ -395,12 +395,12 @@ func FuzzExtraKey(f *testing.F) {
 	f.Add("%")
 	f.Fuzz(func(t *testing.T, s string) {
 		if authn.ExtraKey(s) == "" && s != "" {
-			t.Errorf("%q became nothing", s)
+			t.Errorf("%q: got an empty key", s)
 		}
 	})
 }
 
-func TestMeasured(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := authn.NewMeasured(authn.Chain{authn.Bearer{Tokens: &tokens{}}}, reg)
 	for _, header := range []string{"Bearer good", "Bearer good", "Bearer bad", ""} {
@@ -419,13 +419,13 @@ func TestMeasured(t *testing.T) {
 			if c := m.GetCounter(); c != nil {
 				series := fmt.Sprintf("%s{%s=%q}", f.GetName(), m.GetLabel()[0].GetName(), m.GetLabel()[0].GetValue())
 				if want[series] != c.GetValue() {
-					t.Errorf("%s is %v, want %v", series, c.GetValue(), want[series])
+					t.Errorf("%s: got %v, want %v", series, c.GetValue(), want[series])
 				}
 				delete(want, series)
 			}
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("not measured: %v", want)
+		t.Errorf("missing series %v", want)
 	}
 }

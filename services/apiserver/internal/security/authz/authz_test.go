@@ -19,8 +19,8 @@ func attributes(method, path string) *authz.Attributes {
 	return authz.AttributesOf(&request.User{Name: "alice"}, requestinfo.Resolve(r, nil))
 }
 
-// TestVerbsOfRequests is the matrix of methods and paths: what is asked of
-// authorizers, in the words of a refusal.
+// TestVerbsOfRequests covers all methods and paths. It compares the attributes in the wording of a
+// 403 response.
 func TestVerbsOfRequests(t *testing.T) {
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
 	resource := func(what, where string) func(string) string {
@@ -55,7 +55,7 @@ func TestVerbsOfRequests(t *testing.T) {
 		for i, verb := range strings.Fields(c.verbs) {
 			want := c.text(strings.TrimPrefix(verb, "-"))
 			if got := authz.Message(attributes(methods[i], path)); got != want {
-				t.Errorf("%s %s: %s\nwant %s", methods[i], path, got, want)
+				t.Errorf("%s %s: got %s\nwant %s", methods[i], path, got, want)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func TestVerbsOfRequests(t *testing.T) {
 		for _, m := range methods {
 			want := fmt.Sprintf("User \"alice\" cannot %s path %q", strings.ToLower(m), path)
 			if got := authz.Message(attributes(m, path)); got != want {
-				t.Errorf("%s %s: %s\nwant %s", m, path, got, want)
+				t.Errorf("%s %s: got %s\nwant %s", m, path, got, want)
 			}
 		}
 	}
@@ -73,10 +73,10 @@ func TestSelectorsOfRequests(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db,c": "[{= spec.nodeName n}] a=b c",
 		"/api/v1/pods?watch=1&fieldSelector=x!%3Dy":                          "[{!= x y}]",
-		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // of one object
-		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // of one object
-		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // old paths do not all look at selectors
-		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // asks for everything then
+		"/api/v1/namespaces/a/pods/p?watch=1&labelSelector=a":                "[]", // single object
+		"/api/v1/namespaces/a/pods/p?fieldSelector=a%3Db":                    "[]", // single object
+		"/api/v1/watch/pods?fieldSelector=a%3Db":                             "[]", // not all old watch paths have selectors
+		"/api/v1/pods?fieldSelector=&&labelSelector=((":                      "[]", // selects everything
 	} {
 		a := attributes(http.MethodGet, path)
 		var fields []string
@@ -88,16 +88,17 @@ func TestSelectorsOfRequests(t *testing.T) {
 			got += " " + l.String()
 		}
 		if got != want {
-			t.Errorf("%s: %s, want %s", path, got, want)
+			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
 	}
 	if a := attributes(http.MethodDelete, "/api/v1/namespaces/a/pods?labelSelector=a"); len(a.LabelSelector) != 1 {
-		t.Error("deletecollection loses its selector")
+		t.Error("got no selector for deletecollection")
 	}
 }
 
-// TestTheSuitesOwnServices: each may do what it needs, and nothing more.
-func TestTheSuitesOwnServices(t *testing.T) {
+// TestSuiteServicePermissions: each service of the suite has the permissions it needs, and no
+// others.
+func TestSuiteServicePermissions(t *testing.T) {
 	suite := authz.NewSuite()
 	may := map[string][]string{
 		"authn-webhook": {
@@ -135,7 +136,7 @@ func TestTheSuitesOwnServices(t *testing.T) {
 		a.User = &request.User{Name: name, Groups: groups}
 		d, _, err := suite.Authorize(t.Context(), a)
 		if err != nil || d == authz.Deny {
-			t.Errorf("%s %s: %v %v", name, line, d, err)
+			t.Errorf("%s %s: got %v %v", name, line, d, err)
 		}
 		return d == authz.Allow
 	}
@@ -147,15 +148,15 @@ func TestTheSuitesOwnServices(t *testing.T) {
 		for _, line := range every {
 			name := "system:binnacle:" + service
 			if got := ask(name, []string{"system:binnacle"}, line); got != allowed[line] {
-				t.Errorf("%s %s: %v", service, line, got)
+				t.Errorf("%s %s: got %v", service, line, got)
 			}
 			if ask(name, []string{api.GroupAuthenticated}, line) || ask("system:binnacle:other", []string{"system:binnacle"}, line) || ask(service, []string{"system:binnacle"}, line) {
-				t.Errorf("%s: somebody who is not %s may", line, service)
+				t.Errorf("%s: allowed for a user other than %s", line, service)
 			}
 		}
 	}
 	if d, _, _ := suite.Authorize(t.Context(), &authorizer.Attributes{}); d != authz.NoOpinion {
-		t.Error("nobody may")
+		t.Error("allowed without a user")
 	}
 }
 

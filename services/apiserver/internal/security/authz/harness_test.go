@@ -32,14 +32,14 @@ type source struct {
 	state    map[string]storage.KeyValue
 	events   []storage.Event
 	wake     chan struct{}
-	lost     bool // the stream is to say that history was compacted
+	lost     bool // the stream reports a compaction
 }
 
 func newSource() *source {
 	return &source{revision: 1, state: map[string]storage.KeyValue{}, wake: make(chan struct{})}
 }
 
-// put stores an object; nil deletes.
+// put stores an object, or deletes it if obj is nil.
 func (s *source) put(key string, obj any) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,22 +65,21 @@ func (s *source) put(key string, obj any) int64 {
 	return s.revision
 }
 
-// restore makes the source what it was when it was saved; of what has happened since
-// nothing is told.
+// restore resets the source to a saved state, without events for the changes since.
 func (s *source) restore(revision int64, state map[string]storage.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision, s.state, s.events = revision, state, nil
 }
 
-// save is what restore takes.
+// save returns the arguments of restore.
 func (s *source) save() (int64, map[string]storage.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision, maps.Clone(s.state)
 }
 
-// lose makes the stream begin anew.
+// lose restarts the stream.
 func (s *source) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +141,8 @@ func (s *source) Follow(ctx context.Context, from storage.Place, apply func(stor
 	}
 }
 
-// world is a policy over a cache.
-type world struct {
+// fixture is a policy over a watch cache.
+type fixture struct {
 	*authz.Policy
 	source *source
 	cache  *watchcache.Cache
@@ -151,9 +150,9 @@ type world struct {
 	told   []rbac.Position
 }
 
-func newWorld(t *testing.T, prepare func(*source)) *world {
+func newFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	w := newStillWorld(t, prepare)
+	w := newStoppedFixture(t, prepare)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = w.cache.Run(ctx) })
@@ -166,10 +165,10 @@ func newWorld(t *testing.T, prepare func(*source)) *world {
 	return w
 }
 
-// newStillWorld is one in which nothing runs yet.
-func newStillWorld(t *testing.T, prepare func(*source)) *world {
+// newStoppedFixture is newFixture without running goroutines.
+func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	t.Helper()
-	w := &world{source: newSource()}
+	w := &fixture{source: newSource()}
 	if prepare != nil {
 		prepare(w.source)
 	}
@@ -216,8 +215,8 @@ func newStillWorld(t *testing.T, prepare func(*source)) *world {
 	return w
 }
 
-// lastTold is the newest position that listeners were told.
-func (w *world) lastTold() rbac.Position {
+// lastNotified returns the newest position that listeners were notified of.
+func (w *fixture) lastNotified() rbac.Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.told[len(w.told)-1]

@@ -26,7 +26,7 @@ func TestHealthIsAllowedUntilPolicyIsLoaded(t *testing.T) {
 		c.attributes.User = anonymous
 		got, _, err := authz.NewHealth(func() bool { return c.synced }).Authorize(t.Context(), &c.attributes)
 		if err != nil || got != c.want {
-			t.Errorf("%s %s, loaded %t: decision %v, want %v, %v", c.attributes.Verb, c.attributes.Path, c.synced, got, c.want, err)
+			t.Errorf("%s %s, loaded %t: got %v, want %v, %v", c.attributes.Verb, c.attributes.Path, c.synced, got, c.want, err)
 		}
 	}
 }

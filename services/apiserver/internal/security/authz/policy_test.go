@@ -28,7 +28,7 @@ func bound(ns, name, role, user string) *rbacv1.RoleBinding {
 	}
 }
 
-func (w *world) may(t *testing.T, user, verb string) bool {
+func (w *fixture) may(t *testing.T, user, verb string) bool {
 	t.Helper()
 	d, _, err := w.Engine.Authorize(t.Context(), &authorizer.Attributes{
 		User: &authorizer.User{Name: user}, Verb: verb, Resource: true, Namespace: "a", ResourceName: "pods",
@@ -39,22 +39,22 @@ func (w *world) may(t *testing.T, user, verb string) bool {
 	return d == authorizer.Allow
 }
 
-func (w *world) catchUp(t *testing.T) {
+func (w *fixture) catchUp(t *testing.T) {
 	t.Helper()
 	if err := w.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestThePolicyFollowsTheCache(t *testing.T) {
-	w := newWorld(t, func(s *source) {
+func TestPolicyFollowsTheCache(t *testing.T) {
+	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
 	w.catchUp(t)
 	if !w.Synced() || w.Check(nil) != nil || !w.may(t, "alice", "get") || w.may(t, "alice", "list") || !w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
-		t.Fatal("the state at the start is not followed")
+		t.Fatal("the initial state has no effect")
 	}
 	w.source.put("clusterroles/reader", reader("reader", "get", "list"))
 	w.catchUp(t)
@@ -67,14 +67,14 @@ func TestThePolicyFollowsTheCache(t *testing.T) {
 	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
 		t.Error("a deletion has no effect")
 	}
-	if got, want := w.lastTold(), w.Engine.Snapshot().Position(); got != want || got[2] != at {
-		t.Errorf("listeners were told %s; the policy is at %s, the deletion at %d", got, want, at)
+	if got, want := w.lastNotified(), w.Engine.Snapshot().Position(); got != want || got[2] != at {
+		t.Errorf("got notification of %s, want %s, at least %d", got, want, at)
 	}
 }
 
-// TestEveryChangeCountsOnceItWasWaitedFor makes changes as fast as they come.
-func TestEveryChangeCountsOnceItWasWaitedFor(t *testing.T) {
-	w := newWorld(t, func(s *source) { s.put("clusterroles/reader", reader("reader", "get")) })
+// TestChangesApplyAfterTheBarrier changes the policy as fast as possible.
+func TestChangesApplyAfterTheBarrier(t *testing.T) {
+	w := newFixture(t, func(s *source) { s.put("clusterroles/reader", reader("reader", "get")) })
 	for i := range 200 {
 		key := fmt.Sprintf("rolebindings/a/b%d", i%5)
 		allowed := i%3 != 0
@@ -86,19 +86,19 @@ func TestEveryChangeCountsOnceItWasWaitedFor(t *testing.T) {
 		}
 		w.catchUp(t)
 		if w.may(t, "alice", "get") != allowed {
-			t.Fatalf("change %d: allowed is %v", i, !allowed)
+			t.Fatalf("change %d: got allowed %v", i, !allowed)
 		}
 	}
 }
 
-func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
-	w := newWorld(t, func(s *source) {
+func TestLostStreamReloadsThePolicy(t *testing.T) {
+	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
 	w.catchUp(t)
-	w.source.mu.Lock() // unseen by the stream
+	w.source.mu.Lock() // without an event
 	delete(w.source.state, "/registry/rolebindings/a/b")
 	delete(w.source.state, "/registry/pods/a/p")
 	w.source.revision++
@@ -107,20 +107,20 @@ func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
 	w.source.lose()
 	w.catchUp(t)
 	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.Pod, "a", "p") {
-		t.Error("what was deleted unseen is still there")
+		t.Error("an object that was deleted without an event is still effective")
 	}
-	if p := w.lastTold(); p[2] < lost {
-		t.Errorf("listeners know %s, although something was lost up to %d", p, lost)
+	if p := w.lastNotified(); p[2] < lost {
+		t.Errorf("got notification of %s although events up to %d were lost", p, lost)
 	}
 	w.source.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 	w.catchUp(t)
 	if !w.may(t, "alice", "get") {
-		t.Error("changes after that have no effect")
+		t.Error("later changes have no effect")
 	}
 }
 
-func TestWhatCannotBeReadGrantsNothing(t *testing.T) {
-	w := newWorld(t, func(s *source) {
+func TestCorruptObjectsGrantNothing(t *testing.T) {
+	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 	})
@@ -128,18 +128,18 @@ func TestWhatCannotBeReadGrantsNothing(t *testing.T) {
 	w.source.put("clusterroles/reader", "no object")
 	w.catchUp(t)
 	if w.may(t, "alice", "get") {
-		t.Error("the old state of what cannot be read still grants")
+		t.Error("a corrupt object still grants permissions")
 	}
 	if _, err := w.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
-		t.Error("it is still there")
+		t.Error("a deleted object still grants permissions")
 	}
 }
 
-// TestMoreThanComesAtOnce: what is there at the start counts, however much it is, once
-// the policy says that it has seen it.
-func TestMoreThanComesAtOnce(t *testing.T) {
+// TestManyInitialBindings: all initial objects are effective once the policy reports that it is
+// current.
+func TestManyInitialBindings(t *testing.T) {
 	const users = 3000
-	w := newWorld(t, func(s *source) {
+	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		for i := range users {
 			s.put(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
@@ -148,30 +148,30 @@ func TestMoreThanComesAtOnce(t *testing.T) {
 	w.catchUp(t)
 	for i := range users {
 		if !w.may(t, fmt.Sprintf("u%04d", i), "get") {
-			t.Fatalf("binding %d of %d is not followed", i, users)
+			t.Fatalf("binding %d of %d has no effect", i, users)
 		}
 	}
 }
 
-// TestBeforeThePolicyIsThere nobody is told that it is.
-func TestBeforeThePolicyIsThere(t *testing.T) {
-	w := newStillWorld(t, nil)
+// TestPolicyIsNotSyncedBeforeLoad: no waiter returns before the first load.
+func TestPolicyIsNotSyncedBeforeLoad(t *testing.T) {
+	w := newStoppedFixture(t, nil)
 	if w.Synced() || w.Check(nil) == nil {
-		t.Error("a policy that was never loaded says that it is")
+		t.Error("got synced before the first load")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if w.WaitFor(ctx, 1) == nil || w.MostRecent(ctx) == nil {
-		t.Error("nobody waits for a policy that is not loaded")
+		t.Error("the wait returned before the first load")
 	}
 	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("the end of waiting: %v", err)
+		t.Errorf("canceled wait: got %v", err)
 	}
 }
 
-// TestTheCacheStops: that is the cache's to tell.
-func TestTheCacheStops(t *testing.T) {
-	w := newStillWorld(t, nil)
+// TestWatchCacheStops: the policy reports the end of the watch cache.
+func TestWatchCacheStops(t *testing.T) {
+	w := newStoppedFixture(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stopped, done := make(chan error, 1), make(chan error, 1)
@@ -181,17 +181,17 @@ func TestTheCacheStops(t *testing.T) {
 	cancel()
 	<-stopped
 	if err := <-done; err != nil {
-		t.Errorf("while following: %v", err)
+		t.Errorf("while following: got %v", err)
 	}
 	if err := w.Run(t.Context()); err != nil {
-		t.Errorf("before following: %v", err)
+		t.Errorf("before following: got %v", err)
 	}
 }
 
-// TestThePolicyOfAStoreThatWentBack: the policy is that of the store again, and its
-// positions begin anew, so that decisions of before do not count as newer.
-func TestThePolicyOfAStoreThatWentBack(t *testing.T) {
-	w := newWorld(t, func(s *source) {
+// TestRestoredStore: after a restore of the store, the policy is that of the store, and positions
+// start again so that earlier decisions do not count as newer.
+func TestRestoredStore(t *testing.T) {
+	w := newFixture(t, func(s *source) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
@@ -205,24 +205,24 @@ func TestThePolicyOfAStoreThatWentBack(t *testing.T) {
 	w.source.put("pods/a/p", nil)
 	w.catchUp(t)
 	if w.may(t, "alice", "get") || !w.may(t, "mallory", "get") {
-		t.Fatal("the state before is not followed")
+		t.Fatal("the state before the restore has no effect")
 	}
-	before := w.lastTold()
+	before := w.lastNotified()
 	w.source.restore(revision, state)
-	for w.MostRecent(t.Context()) != nil || !w.Synced() { // it is loaded anew
+	for w.MostRecent(t.Context()) != nil || !w.Synced() { // until the reload
 		if t.Context().Err() != nil {
 			t.Fatal(t.Context().Err())
 		}
 	}
 	if !w.may(t, "alice", "get") || w.may(t, "mallory", "get") || !w.Graph.Belongs("n1", node.Pod, "a", "p") {
-		t.Error("the policy is not that of the store")
+		t.Error("got a policy other than that of the store")
 	}
-	if now := w.lastTold(); now.Covers(before) || now != w.Engine.Snapshot().Position() {
-		t.Errorf("told %s after %s", now, before)
+	if now := w.lastNotified(); now.Covers(before) || now != w.Engine.Snapshot().Position() {
+		t.Errorf("got notification of %s after %s", now, before)
 	}
 	w.source.put("rolebindings/a/b", nil)
 	w.catchUp(t)
 	if w.may(t, "alice", "get") {
-		t.Error("a change after it has no effect")
+		t.Error("a change after the restore has no effect")
 	}
 }

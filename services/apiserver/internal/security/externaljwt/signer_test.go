@@ -59,15 +59,15 @@ func TestSignRejectsHeadersThatKubernetesDoesNotIssue(t *testing.T) {
 			token, err := s.SignClaims(t.Context(), satoken.Request{IssuedAt: time.Now(), Lifetime: time.Hour}.Claims("https://issuer"))
 			switch {
 			case c.want == "" && (err != nil || strings.Count(token, ".") != 2):
-				t.Errorf("%q, %v", token, err)
+				t.Errorf("got %q, %v", token, err)
 			case c.want != "" && (err == nil || err.Error() != c.want):
-				t.Errorf("error %v, want %s", err, c.want)
+				t.Errorf("got error %v, want %s", err, c.want)
 			}
 		})
 	}
 }
 
-func TestKeysThatAreInvalidEndTheStart(t *testing.T) {
+func TestInvalidKeysFailStartup(t *testing.T) {
 	for _, c := range []struct {
 		change func(*externaljwttest.State)
 		want   string
@@ -84,7 +84,7 @@ func TestKeysThatAreInvalidEndTheStart(t *testing.T) {
 		server.Start()
 		_, _, err := connect(t, server)
 		if want := "while initially filling key cache: while fetching token verification keys: " + c.want; err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("error %v, want %s", err, want)
+			t.Errorf("got error %v, want %s", err, want)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := s.MaxLifetime(t.Context()); err != nil || d != 24*time.Hour {
-		t.Errorf("%v, %v", d, err)
+		t.Errorf("got %v, %v", d, err)
 	}
 	server.Change(func(s *externaljwttest.State) { s.MaxLifetime = 599 })
 	if _, err := s.MaxLifetime(t.Context()); err == nil || err.Error() != "max token life supported by external-jwt-signer (599s) is less than acceptable (min 600s)" {
@@ -105,8 +105,8 @@ func TestMaxLifetimeRejectsLessThanTenMinutes(t *testing.T) {
 	}
 }
 
-// TestKeysAreFetchedAgain when the signer asks for it, and for an unknown key id.
-func TestKeysAreFetchedAgain(t *testing.T) {
+// TestKeysAreRefreshed: keys are fetched after the refresh hint, and for an unknown key id.
+func TestKeysAreRefreshed(t *testing.T) {
 	server := externaljwttest.New(t)
 	server.Start()
 	s, metrics, err := connect(t, server)
@@ -116,17 +116,17 @@ func TestKeysAreFetchedAgain(t *testing.T) {
 	changes := make(chan struct{}, 10)
 	s.OnChange(func() { changes <- struct{}{} })
 	if s.Candidates(t.Context(), "kid-1"); server.Fetches() != 1 {
-		t.Errorf("%d fetches", server.Fetches())
+		t.Errorf("got %d fetches", server.Fetches())
 	}
 	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 0 || server.Fetches() != 2 {
-		t.Errorf("keys %v, %d fetches", keys, server.Fetches())
+		t.Errorf("got keys %v, %d fetches", keys, server.Fetches())
 	}
 	server.Change(func(s *externaljwttest.State) {
 		s.Keys = append(s.Keys, externaljwttest.Public(t, "kid-2", externaljwttest.NewKey(t), true))
 		s.Made, s.Refresh = time.Now(), 1
 	})
 	if keys := s.Candidates(t.Context(), "kid-2"); len(keys) != 1 || keys[0].ID != "kid-2" || !keys[0].Undiscoverable || len(s.Candidates(t.Context(), "")) != 2 {
-		t.Errorf("keys %v", keys)
+		t.Errorf("got keys %v", keys)
 	}
 	<-changes
 	ctx, stop := context.WithCancel(t.Context())
@@ -135,21 +135,21 @@ func TestKeysAreFetchedAgain(t *testing.T) {
 	server.Change(func(s *externaljwttest.State) { s.Keys, s.Made = s.Keys[:1], time.Now() })
 	<-changes
 	if len(s.Keys()) != 1 {
-		t.Errorf("keys %v", s.Keys())
+		t.Errorf("got keys %v", s.Keys())
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// A signer that is gone leaves the keys as they are, and signs nothing.
+	// If the signer stops, the keys stay as they are and signing fails.
 	server.Stop()
 	ctx, stop = context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer stop()
 	if _, err := s.SignClaims(ctx, satoken.Claims{}); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	if len(s.Candidates(ctx, "kid-1")) != 1 || len(s.Candidates(ctx, "other")) != 0 {
-		t.Error("the keys changed")
+		t.Error("got other keys")
 	}
 	seen := map[string]bool{}
 	families, err := metrics.Gather()
@@ -161,7 +161,7 @@ func TestKeysAreFetchedAgain(t *testing.T) {
 	}
 	for _, name := range []string{"fetch_keys_success_timestamp", "fetch_keys_data_timestamp", "fetch_keys_request_total", "sign_request_total", "request_duration_seconds"} {
 		if !seen["apiserver_externaljwt_"+name] {
-			t.Errorf("no metric %s", name)
+			t.Errorf("got no metric %s", name)
 		}
 	}
 }

@@ -75,7 +75,7 @@ function show(state) {
   const now = Date.parse(state.at) / 1000;
   rows("replicas", state.replicas.map((r) => [
     r.service, r.address, condition(r),
-    [r.publisher ? "publishes" : "", r.leader ? "leads" : ""].filter(Boolean).join(", "),
+    [r.publisher ? "publisher" : "", r.leader ? "leader" : ""].filter(Boolean).join(", "),
     r.source || "", behind(r), figure(r.watchers, count), figure(r.inFlight, count), figure(r.requestsPerSecond, rate),
     figure(r.deliveryP99Seconds, time), figure(r.cpus, (v) => v.toFixed(2)), figure(r.memoryBytes, bytes),
     figure(r.started, (v) => time(now - Date.parse(v) / 1000)),
@@ -83,11 +83,11 @@ function show(state) {
   rows("requests", state.requests.map((q) => [q.verb, [q.code, codeKind(q.code)], figure(q.perSecond, rate), figure(q.total, count)]), "none yet");
   rows("certificates", state.certificates.map((c) => {
     const left = Date.parse(c.ends) / 1000 - now;
-    return [c.service, c.use, [c.file.split("/").pop(), "file"], [left < 0 ? "ended" : time(left), "n " + (left < 0 ? "bad" : left < monthOfSeconds ? "warn" : "")]];
+    return [c.service, c.use, [c.file.split("/").pop(), "file"], [left < 0 ? "expired" : time(left), "n " + (left < 0 ? "bad" : left < monthOfSeconds ? "warn" : "")]];
   }), "none");
   rows("refusals", state.refusals.map((f) => [
     new Date(f.at).toLocaleTimeString("en-GB"), f.service + " " + f.address, f.what, f.why, figure(f.count, count),
-  ]), "nothing since this console looks");
+  ]), "none since the console started");
   figures(state);
   const ready = state.replicas.filter((r) => r.ready && !r.error).length;
   const well = ready === state.replicas.length && !state.missing;
@@ -103,12 +103,12 @@ function figures(state) {
   const slowest = Math.max(-1, ...servers.map((r) => known(r.deliveryP99Seconds) ? r.deliveryP99Seconds : -1));
   const publishers = servers.filter((r) => r.publisher).length;
   const all = [
-    [rate(sum(state.requests, (q) => q.perSecond)), "requests a second"],
+    [rate(sum(state.requests, (q) => q.perSecond)), "requests/s"],
     [count(sum(servers, (r) => r.watchers)), "watchers"],
-    [slowest < 0 ? "–" : time(slowest), "p99 of a delivery"],
-    [time(Math.max(0, ...servers.map((r) => r.lagSeconds))), "behind at most"],
-    [String(publishers), "publishes changes"],
-    [bytes(sum(state.replicas, (r) => r.memoryBytes)), "resident in all"],
+    [slowest < 0 ? "–" : time(slowest), "watch delivery p99"],
+    [time(Math.max(0, ...servers.map((r) => r.lagSeconds))), "max replication lag"],
+    [String(publishers), "publishers"],
+    [bytes(sum(state.replicas, (r) => r.memoryBytes)), "total memory (RSS)"],
   ];
   at("figures").replaceChildren(...all.map(([value, what]) => {
     const box = document.createElement("div");
@@ -122,8 +122,8 @@ function refused(code, message) {
   at("summary").className = "bad";
   at("summary").textContent = "";
   at("refusal").textContent = message;
-  at("door").hidden = code !== 401 && code !== 403;
-  if (at("door").hidden) at("summary").textContent = message;
+  at("login").hidden = code !== 401 && code !== 403;
+  if (at("login").hidden) at("summary").textContent = message;
   else document.querySelector("main").hidden = true;
 }
 
@@ -132,7 +132,7 @@ async function look() {
     const resp = await fetch("state", { headers: token ? { Authorization: "Bearer " + token } : {}, cache: "no-store" });
     const body = await resp.json();
     if (resp.ok) {
-      at("door").hidden = true;
+      at("login").hidden = true;
       show(body);
     } else {
       refused(resp.status, body.message);
@@ -144,7 +144,7 @@ async function look() {
 }
 
 addEventListener("DOMContentLoaded", () => {
-  at("door").addEventListener("submit", (e) => {
+  at("login").addEventListener("submit", (e) => {
     e.preventDefault();
     token = at("token").value.trim();
     at("token").value = "";

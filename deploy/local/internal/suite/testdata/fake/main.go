@@ -28,7 +28,7 @@ func main() {
 	}
 	fmt.Println("fake", name, "begins")
 	if mode == "die" {
-		fmt.Fprintln(os.Stderr, "fatal: no room at the inn")
+		fmt.Fprintln(os.Stderr, "fatal: cannot start")
 		os.Exit(3)
 	}
 	for _, path := range flags {

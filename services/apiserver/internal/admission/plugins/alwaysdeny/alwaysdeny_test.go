@@ -8,7 +8,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func TestEverythingIsRefused(t *testing.T) {
+func TestEveryRequestIsRejected(t *testing.T) {
 	const want = `pods "p" is forbidden: admission control is denying all modifications`
 	for _, op := range []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect} {
 		r := &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Name: "p"}

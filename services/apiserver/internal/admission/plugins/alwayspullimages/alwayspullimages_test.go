@@ -32,7 +32,7 @@ func request(op admission.Operation, sub string, o, old runtime.Object) *admissi
 	return &admission.Request{Operation: op, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Subresource: sub, Name: "a", Object: o, OldObject: old}
 }
 
-func TestImagesArePulled(t *testing.T) {
+func TestPullPolicyBecomesAlways(t *testing.T) {
 	for name, c := range map[string]struct {
 		op   admission.Operation
 		sub  string
@@ -57,19 +57,19 @@ func TestImagesArePulled(t *testing.T) {
 		}
 		for _, got := range []corev1.PullPolicy{p.Spec.InitContainers[0].ImagePullPolicy, p.Spec.Containers[0].ImagePullPolicy, p.Spec.EphemeralContainers[0].ImagePullPolicy} {
 			if got != want {
-				t.Errorf("%s: policy %s, want %s", name, got, want)
+				t.Errorf("%s: got policy %s, want %s", name, got, want)
 			}
 		}
 		if (refused != nil) != c.pull {
-			t.Errorf("%s, before it was changed: %v", name, refused)
+			t.Errorf("%s, validated before mutation: got %v", name, refused)
 		}
 		if err := (alwayspullimages.Plugin{}).Validate(t.Context(), r); err != nil {
-			t.Errorf("%s, after it was changed: %v", name, err)
+			t.Errorf("%s, validated after mutation: got %v", name, err)
 		}
 	}
 }
 
-func TestTheRefusalNamesTheField(t *testing.T) {
+func TestErrorNamesTheField(t *testing.T) {
 	p := pod("i", "c")
 	p.Spec.InitContainers[0].ImagePullPolicy = corev1.PullAlways
 	err := alwayspullimages.Plugin{}.Validate(t.Context(), request(admission.Create, "", p, nil))

@@ -39,7 +39,7 @@ func TestTopologyKeys(t *testing.T) {
 			Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Object: p,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// signers are the names on which approving is allowed; of "broken/one" nobody can say.
+// signers are the names of signers whose requests may be approved. The authorizer fails for
+// "broken/one".
 type signers []string
 
 func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
@@ -38,7 +39,7 @@ func of(signer string) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
 }
 
-func TestApproving(t *testing.T) {
+func TestApproval(t *testing.T) {
 	p := &certificateapproval.Plugin{Authorizer: signers{"a.b/one", "c.d/*"}}
 	for _, c := range []struct {
 		resource, sub string
@@ -62,7 +63,7 @@ func TestApproving(t *testing.T) {
 			Object: of("a.b/one"), OldObject: c.old, User: &request.User{Name: "u"},
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s of %v: %v", c.op, c.resource, c.sub, c.old, err)
+			t.Errorf("%s %s/%s of %v: got %v", c.op, c.resource, c.sub, c.old, err)
 		}
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// signers are the names on which signing is allowed; of "broken/one" nobody can say.
+// signers are the names of signers whose requests may be signed. The authorizer fails for
+// "broken/one".
 type signers []string
 
 func (s signers) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
@@ -72,7 +73,7 @@ func TestSigning(t *testing.T) {
 			Object: c.object, OldObject: c.old, User: &request.User{Name: "u"},
 		})
 		if (err != nil) != c.refused || err != nil && !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s/%s from %v to %v: %v", c.op, c.resource, c.sub, c.old, c.object, err)
+			t.Errorf("%s %s/%s from %v to %v: got %v", c.op, c.resource, c.sub, c.old, c.object, err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestSubjects(t *testing.T) {
 		resource, sub string
 		op            admission.Operation
 		object        runtime.Object
-		want          string // of the refusal; none
+		want          string // part of the error; empty when admitted
 	}{
 		{"certificatesigningrequests", "", admission.Create, of(client, "dev"), ""},
 		{"certificatesigningrequests", "", admission.Create, of(client, "dev", "system:masters"), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
@@ -56,7 +56,7 @@ func TestSubjects(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: c.resource}}, Subresource: c.sub, Object: c.object, Name: "r",
 		})
 		if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), c.want)) {
-			t.Errorf("%s %s/%s: %v, want %q", c.op, c.resource, c.sub, err, c.want)
+			t.Errorf("%s %s/%s: got %v, want %q", c.op, c.resource, c.sub, err, c.want)
 		}
 	}
 }

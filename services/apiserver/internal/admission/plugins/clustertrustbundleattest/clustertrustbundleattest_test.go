@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// attester may attest for one signer and for a domain.
+// attester permits attesting for one signer and for one domain.
 type attester struct{}
 
 func (attester) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
@@ -49,19 +49,19 @@ func TestAttest(t *testing.T) {
 		o, old   runtime.Object
 		refused  bool
 	}{
-		"without a signer":     {op: admission.Create, o: bundle("", "x")},
-		"by name":              {op: admission.Create, o: bundle("a.b/one", "x")},
-		"by domain":            {op: admission.Create, o: bundle("c.d/any", "x")},
-		"another name":         {op: admission.Create, o: bundle("a.b/two", "x"), refused: true},
-		"nobody can say":       {op: admission.Create, o: bundle("broken/one", "x"), refused: true},
-		"other content":        {op: admission.Update, o: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), refused: true},
-		"other owners":         {op: admission.Update, o: bundle("a.b/two", "x", "o"), old: bundle("a.b/two", "x")},
-		"owners on creation":   {op: admission.Create, o: bundle("a.b/two", "x", "o"), refused: true},
-		"deleted":              {op: admission.Delete, old: bundle("a.b/two", "x")},
-		"no bundle":            {op: admission.Create, o: &corev1.Pod{}, refused: true},
-		"of another resource":  {op: admission.Create, resource: "others", o: bundle("a.b/two", "x")},
-		"updated by who may":   {op: admission.Update, o: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
-		"only the domain part": {op: admission.Create, o: bundle("c.dd/any", "x"), refused: true},
+		"without a signer":       {op: admission.Create, o: bundle("", "x")},
+		"by name":                {op: admission.Create, o: bundle("a.b/one", "x")},
+		"by domain":              {op: admission.Create, o: bundle("c.d/any", "x")},
+		"another name":           {op: admission.Create, o: bundle("a.b/two", "x"), refused: true},
+		"authorizer fails":       {op: admission.Create, o: bundle("broken/one", "x"), refused: true},
+		"other content":          {op: admission.Update, o: bundle("a.b/two", "y"), old: bundle("a.b/two", "x"), refused: true},
+		"other owners":           {op: admission.Update, o: bundle("a.b/two", "x", "o"), old: bundle("a.b/two", "x")},
+		"owners on creation":     {op: admission.Create, o: bundle("a.b/two", "x", "o"), refused: true},
+		"deleted":                {op: admission.Delete, old: bundle("a.b/two", "x")},
+		"no bundle":              {op: admission.Create, o: &corev1.Pod{}, refused: true},
+		"of another resource":    {op: admission.Create, resource: "others", o: bundle("a.b/two", "x")},
+		"update with permission": {op: admission.Update, o: bundle("a.b/one", "y"), old: bundle("a.b/one", "x")},
+		"only the domain part":   {op: admission.Create, o: bundle("c.dd/any", "x"), refused: true},
 	} {
 		if c.resource == "" {
 			c.resource = "clustertrustbundles"
@@ -76,7 +76,7 @@ func TestAttest(t *testing.T) {
 	}
 }
 
-func TestTheRefusalNamesTheSigner(t *testing.T) {
+func TestErrorNamesTheSigner(t *testing.T) {
 	err := (&clustertrustbundleattest.Plugin{Authorizer: attester{}}).Validate(t.Context(), &admission.Request{
 		Operation: admission.Create, Resource: &registry.Kind{Names: registry.Names{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}},
 		Name: "ex.test:s:a", Object: bundle("ex.test/s", "x"), User: &request.User{Name: "u"},

@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces: one has the label, one says no, one has none, and of the others nobody knows.
+// namespaces has one namespace with the label, one with the value false and one without. Others are
+// unknown.
 type namespaces struct{}
 
 func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
@@ -98,26 +99,26 @@ func TestAdminAccess(t *testing.T) {
 		o, old                runtime.Object
 		field, message        string
 	}{
-		"allowed":                              {namespace: "admins", op: admission.Create, o: claim(&yes)},
-		"without a label":                      {namespace: "users", op: admission.Create, o: claim(nil, &no, &yes), field: "spec.devices.requests[2].adminAccess", message: "Forbidden: " + needs},
-		"a label of another value":             {namespace: "false", op: admission.Create, o: claim(&yes, &yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"nobody knows the namespace":           {namespace: "lost", op: admission.Create, o: claim(&yes), field: "spec.devices.requests[0].adminAccess", message: unknown},
-		"not asked for":                        {namespace: "lost", op: admission.Create, o: claim(nil, &no)},
-		"the newest version":                   {namespace: "users", op: admission.Create, o: claimBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"the newest version, not asked for":    {namespace: "users", op: admission.Create, o: claimBeta2(nil)},
-		"a template":                           {namespace: "users", op: admission.Create, o: template(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"a template of the newest version":     {namespace: "users", op: admission.Create, o: templateBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
-		"changed: it was looked at before":     {namespace: "users", op: admission.Update, o: claim(&yes), old: claim(&yes)},
-		"a class has no requests":              {namespace: "users", op: admission.Create, o: &resourcev1beta1.DeviceClass{}},
-		"another group":                        {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
-		"allocated":                            {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
-		"allocated without a label":            {namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes), field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs},
-		"allocated, nobody knows":              {namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no), field: "status.allocation.devices.results[0].adminAccess", message: unknown},
-		"allocated in the newest version":      {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess", message: "Forbidden: " + needs},
-		"what was granted stays":               {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
-		"what was granted stays in the newest": {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: allocatedBeta2(&no, &yes)},
-		"a status without allocation":          {namespace: "users", sub: "status", op: admission.Update, o: claimBeta2(&yes), old: claimBeta2(&yes)},
-		"deleted":                              {namespace: "users", op: admission.Delete, old: claim(&yes)},
+		"allowed":                   {namespace: "admins", op: admission.Create, o: claim(&yes)},
+		"without a label":           {namespace: "users", op: admission.Create, o: claim(nil, &no, &yes), field: "spec.devices.requests[2].adminAccess", message: "Forbidden: " + needs},
+		"a label of another value":  {namespace: "false", op: admission.Create, o: claim(&yes, &yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
+		"unknown namespace":         {namespace: "lost", op: admission.Create, o: claim(&yes), field: "spec.devices.requests[0].adminAccess", message: unknown},
+		"no admin access requested": {namespace: "lost", op: admission.Create, o: claim(nil, &no)},
+		"the newest version":        {namespace: "users", op: admission.Create, o: claimBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
+		"the newest version, no admin access requested": {namespace: "users", op: admission.Create, o: claimBeta2(nil)},
+		"a template":                         {namespace: "users", op: admission.Create, o: template(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
+		"a template of the newest version":   {namespace: "users", op: admission.Create, o: templateBeta2(&yes), field: "spec.devices.requests[0].adminAccess", message: "Forbidden: " + needs},
+		"changed: it was looked at before":   {namespace: "users", op: admission.Update, o: claim(&yes), old: claim(&yes)},
+		"a class has no requests":            {namespace: "users", op: admission.Create, o: &resourcev1beta1.DeviceClass{}},
+		"another group":                      {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
+		"allocated":                          {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
+		"allocated without a label":          {namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes), field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs},
+		"allocated, nobody knows":            {namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no), field: "status.allocation.devices.results[0].adminAccess", message: unknown},
+		"allocated in the newest version":    {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess", message: "Forbidden: " + needs},
+		"unchanged allocation":               {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
+		"unchanged allocation in the newest": {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: allocatedBeta2(&no, &yes)},
+		"a status without allocation":        {namespace: "users", sub: "status", op: admission.Update, o: claimBeta2(&yes), old: claimBeta2(&yes)},
+		"deleted":                            {namespace: "users", op: admission.Delete, old: claim(&yes)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &registry.Kind{Names: registry.Names{Group: resourcev1beta1.GroupName, Version: "v1beta1", Resource: "resourceclaims", Kind: "ResourceClaim"}}
@@ -129,17 +130,17 @@ func TestAdminAccess(t *testing.T) {
 			})
 			if c.message == "" {
 				if err != nil {
-					t.Errorf("refused: %v", err)
+					t.Errorf("got %v, want no error", err)
 				}
 				return
 			}
 			var st apierrors.APIStatus
 			if !errors.As(err, &st) || !apierrors.IsInvalid(err) {
-				t.Fatalf("the answer is %v", err)
+				t.Fatalf("got %v", err)
 			}
 			causes := st.Status().Details.Causes
 			if len(causes) != 1 || causes[0].Field != c.field || causes[0].Message != c.message {
-				t.Errorf("causes are %+v, want %s: %s", causes, c.field, c.message)
+				t.Errorf("got causes %+v, want %s: %s", causes, c.field, c.message)
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func TestLimits(t *testing.T) {
 				{namespace: "off", object: "Pod", op: admission.Update, want: "[limit reached on type Namespace for key off, limit reached on type SourceAndObject for key chPodoffp1]"},
 			},
 		},
-		"what a while allows": {
+		"refill after a while": {
 			"[{type: Server, qps: 2, burst: 1}]",
 			[]event{{}, {want: "limit reached on type Server for key "}, {after: 500 * time.Millisecond}, {want: "limit reached on type Server for key "}, {after: time.Hour}, {want: "limit reached on type Server for key "}},
 		},
@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 			"[{type: User, qps: 1, burst: 1}]",
 			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}},
 		},
-		"the longest unused is forgotten": {
+		"the least recently used is evicted": {
 			"[{type: User, qps: 1, burst: 1, cacheSize: 2}]",
 			[]event{{user: "a"}, {user: "b"}, {user: "a", want: "limit reached on type User for key a"}, {user: "c"}, {user: "a", want: "limit reached on type User for key a"}, {user: "b"}},
 		},
@@ -89,14 +89,14 @@ func TestLimits(t *testing.T) {
 					want = "Too many requests: " + e.want
 				}
 				if err == nil && want != "" || err != nil && (err.Error() != want || !apierrors.IsTooManyRequests(err)) {
-					t.Errorf("%d: %v, want %q", i, err, want)
+					t.Errorf("%d: got %v, want %q", i, err, want)
 				}
 			}
 		})
 	}
 }
 
-func TestConfigurationsThatAreWrong(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"none":          {"", "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},
 		"no limits":     {head, "limits: Invalid value: []eventratelimit.Limit(nil): must not be empty"},

@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-func asks(names ...corev1.ResourceName) corev1.Container {
+func container(names ...corev1.ResourceName) corev1.Container {
 	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
 	for _, n := range names {
 		c.Resources.Requests[n] = resource.MustParse("1")
@@ -32,14 +32,14 @@ func TestTolerations(t *testing.T) {
 		sub  string
 		want []corev1.Toleration
 	}{
-		"native":      {spec: corev1.PodSpec{Containers: []corev1.Container{asks("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
-		"extended":    {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
-		"by name":     {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, InitContainers: []corev1.Container{asks("a.com/x", "ex.com/gpu")}}, want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu}},
-		"there":       {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}}, want: []corev1.Toleration{gpu}},
-		"for a while": {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}}, op: admission.Update, want: []corev1.Toleration{gpu}},
-		"another one": {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}}, want: []corev1.Toleration{other, gpu}},
-		"status":      {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}}, sub: "status"},
-		"deleted":     {spec: corev1.PodSpec{Containers: []corev1.Container{asks("ex.com/gpu")}}, op: admission.Delete},
+		"native":      {spec: corev1.PodSpec{Containers: []corev1.Container{container("cpu", "hugepages-2Mi", "x.kubernetes.io/a", "requests.a/b")}}},
+		"extended":    {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu", "cpu")}}, want: []corev1.Toleration{gpu}},
+		"by name":     {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, InitContainers: []corev1.Container{container("a.com/x", "ex.com/gpu")}}, want: []corev1.Toleration{{Key: "a.com/x", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}, gpu}},
+		"there":       {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{gpu}}, want: []corev1.Toleration{gpu}},
+		"for a while": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{timed}}, op: admission.Update, want: []corev1.Toleration{gpu}},
+		"another one": {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}, Tolerations: []corev1.Toleration{other}}, want: []corev1.Toleration{other, gpu}},
+		"status":      {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, sub: "status"},
+		"deleted":     {spec: corev1.PodSpec{Containers: []corev1.Container{container("ex.com/gpu")}}, op: admission.Delete},
 	} {
 		if c.op == "" {
 			c.op = admission.Create
@@ -51,7 +51,7 @@ func TestTolerations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(p.Spec.Tolerations), fmt.Sprint(c.want); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }

@@ -28,23 +28,23 @@ import (
 	requests "binnacle/services/apiserver/internal/request"
 )
 
-// backend answers with what it is given, and keeps what it was asked.
+// backend is a webhook with a fixed response that records the reviews it gets.
 type backend struct {
-	mu     sync.Mutex
-	code   int
-	answer string
-	asked  []string
-	told   func() // of a question
-	at     string // where it is
-	length int    // of an answer that does not come whole; 0 for one that does
+	mu       sync.Mutex
+	code     int
+	answer   string
+	asked    []string
+	onReview func() // called for each review
+	url      string // URL
+	length   int    // Content-Length of a truncated response; 0 for a complete one
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.told != nil {
-		b.told()
+	if b.onReview != nil {
+		b.onReview()
 	}
 	b.asked = append(b.asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
 	if b.length > 0 {
@@ -54,19 +54,19 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, b.answer)
 }
 
-func (b *backend) answers(code int, answer string) {
+func (b *backend) respond(code int, answer string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.code, b.answer, b.asked = code, answer, nil
 }
 
-func (b *backend) questions() []string {
+func (b *backend) reviews() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.asked
 }
 
-// clock is a time that passes when somebody waits.
+// clock is a fake clock. Waiting advances it.
 type clock struct {
 	now    time.Time
 	pauses []time.Duration
@@ -88,7 +88,7 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 	b := &backend{}
 	s := httptest.NewTLSServer(b)
 	t.Cleanup(s.Close)
-	b.at = s.URL + "/image"
+	b.url = s.URL + "/image"
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL + "/image", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
@@ -122,7 +122,7 @@ func pod(annotations map[string]string, images ...string) *corev1.Pod {
 	return p
 }
 
-func TestTheQuestion(t *testing.T) {
+func TestReviewContent(t *testing.T) {
 	whole := pod(map[string]string{"x.image-policy.k8s.io/ticket": "break-glass", "other": "y"}, "i:1", "j:2")
 	whole.Spec.InitContainers = []corev1.Container{{Image: "k"}}
 	whole.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Image: "dbg"}}}
@@ -139,7 +139,7 @@ func TestTheQuestion(t *testing.T) {
 		"deleted":              {admission.Delete, "", ""},
 	} {
 		p, b, _ := start(t, "allowTTL: -1")
-		b.answers(200, `{"status":{"allowed":true}}`)
+		b.respond(200, `{"status":{"allowed":true}}`)
 		if err := p.Validate(t.Context(), request(whole, c.op, c.sub)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -147,8 +147,8 @@ func TestTheQuestion(t *testing.T) {
 		if c.want != "" {
 			want = []string{head + c.want + `],"annotations":{"x.image-policy.k8s.io/ticket":"break-glass"},"namespace":"off"},"status":{"allowed":false}}`}
 		}
-		if got := b.questions(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: asked %s", name, got)
+		if got := b.reviews(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got review %s", name, got)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestAnswers(t *testing.T) {
 			c.config = "retryBackoff: 100"
 		}
 		p, b, clock := start(t, c.config)
-		b.answers(c.code, c.answer)
+		b.respond(c.code, c.answer)
 		b.length = c.length
 		r := request(pod(nil, "i"), admission.Create, "")
 		err := p.Validate(t.Context(), r)
@@ -198,35 +198,35 @@ func TestAnswers(t *testing.T) {
 		if c.want != "" {
 			want = `pods "a" is forbidden: ` + c.want
 		}
-		if got := strings.ReplaceAll(fmt.Sprint(err), b.at, "URL"); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+		if got := strings.ReplaceAll(fmt.Sprint(err), b.url, "URL"); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
-		if got := len(b.questions()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
-			t.Errorf("%s: asked %d times, waited %v", name, got, clock.pauses)
+		if got := len(b.reviews()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
+			t.Errorf("%s: got %d reviews, waited %v", name, got, clock.pauses)
 		}
 		if got, want := fmt.Sprint(r.Annotations()), fmt.Sprint(c.audit); got != want {
-			t.Errorf("%s: audit %s, want %s", name, got, want)
+			t.Errorf("%s: got audit annotations %s, want %s", name, got, want)
 		}
 		if got := r.Object.(*corev1.Pod).Annotations["alpha.image-policy.k8s.io/failed-open"]; (got == "true") != c.open {
-			t.Errorf("%s: annotation %q", name, got)
+			t.Errorf("%s: got annotation %q", name, got)
 		}
 	}
 }
 
-func TestAnswersAreKept(t *testing.T) {
+func TestResponsesAreCached(t *testing.T) {
 	p, b, clock := start(t, "allowTTL: 10, denyTTL: 20, retryBackoff: -1")
 	ask := func(image string, allowed bool, asked int) {
 		t.Helper()
 		err := p.Validate(t.Context(), request(pod(nil, image), admission.Create, ""))
-		if (err == nil) != allowed || len(b.questions()) != asked {
-			t.Errorf("%s: %v, asked %d times", image, err, len(b.questions()))
+		if (err == nil) != allowed || len(b.reviews()) != asked {
+			t.Errorf("%s: got %v, %d reviews", image, err, len(b.reviews()))
 		}
 	}
-	b.answers(200, `{"status":{"allowed":true}}`)
+	b.respond(200, `{"status":{"allowed":true}}`)
 	ask("i", true, 1)
 	ask("i", true, 1)
 	ask("j", true, 2)
-	b.answers(200, `{"status":{"allowed":false}}`)
+	b.respond(200, `{"status":{"allowed":false}}`)
 	ask("k", false, 1)
 	clock.now = clock.now.Add(9 * time.Second)
 	ask("i", true, 1)
@@ -234,47 +234,48 @@ func TestAnswersAreKept(t *testing.T) {
 	ask("i", false, 2)
 	ask("k", false, 2)
 	clock.now = clock.now.Add(10 * time.Second)
-	b.answers(500, "broken")
+	b.respond(500, "broken")
 	ask("k", false, 1)
-	ask("k", false, 2) // what could not be asked is not kept
+	ask("k", false, 2) // errors are not cached
 }
 
-func TestAClientThatGoesIsNotLetThrough(t *testing.T) {
+func TestCanceledRequestsAreRejected(t *testing.T) {
 	p, b, _ := start(t, "defaultAllow: true")
-	b.answers(200, `{"status":{"allowed":true}}`)
+	b.respond(200, `{"status":{"allowed":true}}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
-		t.Error("it passed")
+		t.Error("got no error for a canceled request")
 	}
 }
 
-// TestOthersWorkMeanwhile, as long as the service is waited for.
-func TestOthersWorkMeanwhile(t *testing.T) {
+// TestRequestIsSuspendedDuringReview: the request does not hold its seats while it waits for the
+// webhook.
+func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	p, b, _ := start(t, "defaultAllow: false")
-	b.answers(200, `{"status":{"allowed":true}}`)
+	b.respond(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
-	b.told = func() { asked.Store(away.Load()) }
+	b.onReview = func() { asked.Store(away.Load()) }
 	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
 	requests.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}
 	if asked.Load() != 1 || away.Load() != 0 {
-		t.Errorf("it is aside %d times while the service is asked, %d times afterwards", asked.Load(), away.Load())
+		t.Errorf("suspended %d times during the review, %d times after it", asked.Load(), away.Load())
 	}
 }
 
 func TestConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none":                       {"", "no config specified"},
-		"bad times":                  {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
-		"so long that it turns over": {"imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}", "valid value is between 1s and 30m0s, got 1.290448384s"},
-		"too long":                   {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
-		"less than none":             {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
-		"no kubeconfig":              {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
-		"unknown field":              {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
-		"not even a table":           {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
+		"none":           {"", "no config specified"},
+		"bad times":      {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
+		"overflow":       {"imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}", "valid value is between 1s and 30m0s, got 1.290448384s"},
+		"too long":       {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
+		"less than none": {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
+		"no kubeconfig":  {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
+		"unknown field":  {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
+		"not a map":      {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
 	} {
 		var data []byte
 		if c.file != "" {
@@ -287,12 +288,13 @@ func TestConfigurations(t *testing.T) {
 	got, err := imagepolicy.Load([]byte("imagePolicy: {kubeConfigFile: x}"))
 	text, _ := json.Marshal(got)
 	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
-		t.Errorf("%s, %v", text, err)
+		t.Errorf("got %s, %v", text, err)
 	}
 }
 
-// TestWhoIsAskedAbout: pods and their ephemeral containers; of updates it is told beforehand.
-func TestWhoIsAskedAbout(t *testing.T) {
+// TestReviewedRequests: pods and their ephemeral containers are reviewed. Outside reports updates
+// in advance.
+func TestReviewedRequests(t *testing.T) {
 	p, b, _ := start(t, "allowTTL: -1")
 	for _, c := range []struct {
 		resource, sub string
@@ -308,25 +310,25 @@ func TestWhoIsAskedAbout(t *testing.T) {
 			t.Errorf("%s of %s/%s: %t", c.op, c.resource, c.sub, got)
 		}
 	}
-	b.answers(200, `{"status":{"allowed":false}}`)
+	b.respond(200, `{"status":{"allowed":false}}`)
 	other := request(pod(nil, "i"), admission.Create, "")
 	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
-	if err := p.Validate(t.Context(), other); err != nil || len(b.questions()) != 0 {
-		t.Errorf("another resource: %v, asked %d times", err, len(b.questions()))
+	if err := p.Validate(t.Context(), other); err != nil || len(b.reviews()) != 0 {
+		t.Errorf("another resource: got %v, %d reviews", err, len(b.reviews()))
 	}
 	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
-		t.Error("a service that is nowhere is taken")
+		t.Error("got no error for a missing kubeconfig")
 	}
 }
 
-// TestNobodyWaitsLonger than there is time: what is told then is what the service said.
-func TestNobodyWaitsLonger(t *testing.T) {
+// TestDeadlineEndsRetries: when the request's time ends, the last error of the webhook is returned.
+func TestDeadlineEndsRetries(t *testing.T) {
 	p, b, clock := start(t, "retryBackoff: 100")
 	ctx, cancel := context.WithCancel(t.Context())
 	clock.paused = cancel
-	b.answers(500, "broken")
+	b.respond(500, "broken")
 	err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
-	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.questions()) != 1 {
-		t.Errorf("%v, asked %d times", err, len(b.questions()))
+	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.reviews()) != 1 {
+		t.Errorf("got %v, %d reviews", err, len(b.reviews()))
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// many are so many resources, whose names have so many bytes.
+// many returns n resources with names of the given length.
 func many(prefix string, n, name int) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for i := range n {
@@ -27,17 +27,17 @@ func many(prefix string, n, name int) corev1.ResourceList {
 	return l
 }
 
-// weighed is the context of a request that may work on what is large, or may not, and notes
-// what it weighs.
-func weighed(t *testing.T, may bool) (ctx context.Context, most *int) {
+// charging returns the context of a request whose large work is permitted or not, and the largest
+// cost it was charged.
+func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
 	most = new(int)
 	ctx = requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { *most = max(*most, n); return may })
 	return ctx, most
 }
 
-// TestDefaultsAreWeighed before they are added, and what a pod is held against before it is.
-func TestDefaultsAreWeighed(t *testing.T) {
+// TestLargeDefaultsAreCharged: the size of defaults and limits is charged before they are applied.
+func TestLargeDefaultsAreCharged(t *testing.T) {
 	defaults := func(lists ...corev1.ResourceList) (all ranges) {
 		for _, l := range lists {
 			all = append(all, item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Default, i.DefaultRequest = l, l })...)
@@ -50,7 +50,7 @@ func TestDefaultsAreWeighed(t *testing.T) {
 		ranges     ranges
 		containers int
 		large      bool
-		refused    string // beside for being large
+		refused    string // besides throttling
 		code       int32
 	}{
 		"few":        {ranges: defaults(few), containers: 20},
@@ -62,7 +62,7 @@ func TestDefaultsAreWeighed(t *testing.T) {
 			ranges: defaults(many("a.b", 5000, 0)), containers: 100, large: true,
 			refused: `Pod "p" is invalid: metadata.annotations: Too long: may not be more than 262144 bytes`, code: 422,
 		},
-		"told by others": {ranges: defaults(many("a.b", 1000, 300), few), containers: 1, large: true},
+		"several ranges": {ranges: defaults(many("a.b", 1000, 300), few), containers: 1, large: true},
 		"in all": {
 			ranges: defaults(many("a.b", 2000, 300), many("a.c", 2000, 300), many("a.d", 2000, 300), few), containers: 1, large: true,
 			refused: "limit ranges add more to the pod than can be stored", code: 413,
@@ -72,7 +72,7 @@ func TestDefaultsAreWeighed(t *testing.T) {
 			for _, may := range []bool{true, false} {
 				p := pod(nil, nil)
 				p.Spec.Containers = slices.Repeat(p.Spec.Containers, c.containers)
-				ctx, most := weighed(t, may)
+				ctx, most := charging(t, may)
 				plugin, r := &limitranger.Plugin{Ranges: c.ranges}, podRequest(admission.Create, "", p, nil)
 				r.Kind.Kind = "Pod"
 				err := plugin.Admit(ctx, r)
@@ -84,18 +84,18 @@ func TestDefaultsAreWeighed(t *testing.T) {
 				status, _ := err.(apierrors.APIStatus)
 				switch {
 				case c.large != (*most >= request.LargeBody):
-					t.Errorf("%d bytes are weighed", *most)
+					t.Errorf("got cost %d", *most)
 				case c.large && !may:
 					if !apierrors.IsTooManyRequests(err) {
-						t.Errorf("what may not begin is answered %v", err)
+						t.Errorf("throttled: got %v", err)
 					}
 				case c.refused == "" && err != nil:
 					t.Error(err)
 				case c.refused != "" && (status == nil || status.Status().Code != c.code || !strings.Contains(err.Error(), c.refused)):
-					t.Errorf("it is answered %v", err)
+					t.Errorf("got %v", err)
 				}
 				if size := p.Size(); c.refused != "" && size > 4<<20 || c.large && !may && size > 3<<10 {
-					t.Errorf("the pod has %d bytes", size)
+					t.Errorf("got a pod of %d bytes", size)
 				}
 			}
 		})

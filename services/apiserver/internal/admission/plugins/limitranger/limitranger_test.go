@@ -92,13 +92,13 @@ func TestLimits(t *testing.T) {
 				want = `pods "p" is forbidden: ` + want
 			}
 			if got != want {
-				t.Errorf("%q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-func TestWhatIsLimited(t *testing.T) {
+func TestLimitedRequests(t *testing.T) {
 	p := &limitranger.Plugin{Ranges: item(corev1.LimitTypeContainer, func(i *corev1.LimitRangeItem) { i.Max = list("cpu", "1") })}
 	now := metav1.Now()
 	going := pod(nil, nil)
@@ -115,7 +115,7 @@ func TestWhatIsLimited(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.Validate(t.Context(), c.r); (err != nil) != c.refused {
-				t.Errorf("error %v, want one: %t", err, c.refused)
+				t.Errorf("got error %v, want error: %t", err, c.refused)
 			}
 		})
 	}

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces knows "there"; "taken" is made by somebody else, "broken" cannot be
-// made and nobody knows of "unknown".
-type namespaces struct{ made []string }
+// namespaces has "there". Creating "taken" conflicts, creating "broken" fails, and looking up
+// "unknown" fails.
+type namespaces struct{ created []string }
 
 func (n *namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 	if name == "unknown" {
@@ -25,7 +25,7 @@ func (n *namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 }
 
 func (n *namespaces) Create(_ context.Context, name string) error {
-	n.made = append(n.made, name)
+	n.created = append(n.created, name)
 	switch name {
 	case "taken":
 		return apierrors.NewAlreadyExists(corev1.Resource("namespaces"), name)
@@ -35,19 +35,19 @@ func (n *namespaces) Create(_ context.Context, name string) error {
 	return nil
 }
 
-func TestNamespacesAreMade(t *testing.T) {
+func TestNamespacesAreCreated(t *testing.T) {
 	for name, c := range map[string]struct {
 		op        admission.Operation
 		resource  string
 		namespace string
 		dryRun    bool
-		made      bool
+		created   bool
 		want      string
 	}{
 		"there":                  {namespace: "there"},
-		"not there":              {namespace: "new", made: true},
-		"by somebody else":       {namespace: "taken", made: true},
-		"not possible":           {namespace: "broken", made: true, want: `configmaps "c" is forbidden: it breaks`},
+		"not there":              {namespace: "new", created: true},
+		"by another client":      {namespace: "taken", created: true},
+		"not possible":           {namespace: "broken", created: true, want: `configmaps "c" is forbidden: it breaks`},
 		"nobody knows":           {namespace: "unknown", want: `configmaps "c" is forbidden: no answer`},
 		"dry run":                {namespace: "new", dryRun: true},
 		"update":                 {namespace: "new", op: admission.Update},
@@ -65,10 +65,10 @@ func TestNamespacesAreMade(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c", DryRun: c.dryRun,
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
-		if (len(n.made) == 1 && n.made[0] == c.namespace) != c.made {
-			t.Errorf("%s: made %v", name, n.made)
+		if (len(n.created) == 1 && n.created[0] == c.namespace) != c.created {
+			t.Errorf("%s: created %v", name, n.created)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (namespaces) Phase(_ context.Context, name string) (bool, bool, error) {
 	return name == "there", false, nil
 }
 
-func TestNamespacesHaveToExist(t *testing.T) {
+func TestNamespaceMustExist(t *testing.T) {
 	for name, c := range map[string]struct {
 		op                  admission.Operation
 		resource, namespace string
@@ -41,7 +41,7 @@ func TestNamespacesHaveToExist(t *testing.T) {
 			Operation: c.op, Resource: &registry.Kind{Names: registry.Names{Resource: c.resource}}, Namespace: c.namespace, Name: "c",
 		})
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }

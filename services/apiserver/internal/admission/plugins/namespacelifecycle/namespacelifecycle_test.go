@@ -13,16 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// failing are namespaces that cannot be looked at.
+// failing is a source of namespaces whose lookups fail.
 type failing struct{ err error }
 
 func (f failing) Phase(context.Context, string) (exists, terminating bool, err error) {
 	return false, false, f.err
 }
 
-// TestNamespaceThatCannotBeLookedAt: the end of the request's own time is no error of
-// the server.
-func TestNamespaceThatCannotBeLookedAt(t *testing.T) {
+// TestNamespaceLookupErrors: an expired request is not reported as an internal error.
+func TestNamespaceLookupErrors(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want func(error) bool
@@ -34,7 +33,7 @@ func TestNamespaceThatCannotBeLookedAt(t *testing.T) {
 		p := &namespacelifecycle.Plugin{Namespaces: failing{tc.err}}
 		a := &admission.Request{Operation: admission.Create, Namespace: "a", Resource: &registry.Kind{}}
 		if err := p.Admit(t.Context(), a); !tc.want(err) {
-			t.Errorf("%v is answered with %v", tc.err, err)
+			t.Errorf("%v: got %v", tc.err, err)
 		}
 	}
 }

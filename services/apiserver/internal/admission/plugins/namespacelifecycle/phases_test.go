@@ -13,44 +13,44 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// phases are namespaces by their names: "there", "ending"; others do not exist.
-type phases struct{ asked int }
+// phases has the namespaces "there" and "ending".
+type phases struct{ lookups int }
 
 func (p *phases) Phase(_ context.Context, name string) (exists, terminating bool, err error) {
-	p.asked++
+	p.lookups++
 	return name == "there" || name == "ending", name == "ending", nil
 }
 
-// TestPhases: what is written into a namespace needs one, and what is new one that does not end.
+// TestPhases: writes require that the namespace exists. Creates require that it is not terminating.
 func TestPhases(t *testing.T) {
 	const none, ending, immortal = "404 not found", "403 because it is being terminated", "403 this namespace may not be deleted"
 	for name, c := range map[string]struct {
 		group, resource string
 		op              admission.Operation
 		namespace, name string
-		want            string // code and a part of the text
-		unasked         bool
+		want            string // code and part of the message
+		noLookup        bool
 	}{
-		"new":                             {op: admission.Create, namespace: "there"},
-		"new where there is none":         {op: admission.Create, namespace: "gone", want: none},
-		"new where it ends":               {op: admission.Create, namespace: "ending", want: ending},
-		"changed":                         {op: admission.Update, namespace: "there"},
-		"changed where there is none":     {op: admission.Update, namespace: "gone", want: none},
-		"changed where it ends":           {op: admission.Update, namespace: "ending"},
-		"connected where it ends":         {op: admission.Connect, namespace: "ending"},
-		"deleted where there is none":     {op: admission.Delete, namespace: "gone", unasked: true},
-		"deleted where it ends":           {op: admission.Delete, namespace: "ending", unasked: true},
-		"in no namespace":                 {op: admission.Create, unasked: true},
-		"a review":                        {group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create, namespace: "gone", unasked: true},
-		"a namespace":                     {resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", unasked: true},
-		"a namespace of another group":    {group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: none},
-		"a namespace is deleted":          {resource: "namespaces", op: admission.Delete, name: "there", unasked: true},
-		"default is deleted":              {resource: "namespaces", op: admission.Delete, name: "default", want: immortal, unasked: true},
-		"kube-system is deleted":          {resource: "namespaces", op: admission.Delete, name: "kube-system", want: immortal, unasked: true},
-		"kube-public is deleted":          {resource: "namespaces", op: admission.Delete, name: "kube-public", want: immortal, unasked: true},
-		"default is changed":              {resource: "namespaces", op: admission.Update, name: "default", unasked: true},
-		"what is called so is deleted":    {op: admission.Delete, namespace: "there", name: "default", unasked: true},
-		"one of another group, called so": {group: "x.y", resource: "namespaces", op: admission.Delete, name: "default", unasked: true},
+		"new":                                               {op: admission.Create, namespace: "there"},
+		"create in a missing namespace":                     {op: admission.Create, namespace: "gone", want: none},
+		"create in a terminating namespace":                 {op: admission.Create, namespace: "ending", want: ending},
+		"changed":                                           {op: admission.Update, namespace: "there"},
+		"update in a missing namespace":                     {op: admission.Update, namespace: "gone", want: none},
+		"update in a terminating namespace":                 {op: admission.Update, namespace: "ending"},
+		"connect in a terminating namespace":                {op: admission.Connect, namespace: "ending"},
+		"delete in a missing namespace":                     {op: admission.Delete, namespace: "gone", noLookup: true},
+		"delete in a terminating namespace":                 {op: admission.Delete, namespace: "ending", noLookup: true},
+		"cluster-scoped":                                    {op: admission.Create, noLookup: true},
+		"a review":                                          {group: "authorization.k8s.io", resource: "localsubjectaccessreviews", op: admission.Create, namespace: "gone", noLookup: true},
+		"a namespace":                                       {resource: "namespaces", op: admission.Create, namespace: "gone", name: "gone", noLookup: true},
+		"a namespace of another group":                      {group: "x.y", resource: "namespaces", op: admission.Create, namespace: "gone", want: none},
+		"delete of a namespace":                             {resource: "namespaces", op: admission.Delete, name: "there", noLookup: true},
+		"delete of default":                                 {resource: "namespaces", op: admission.Delete, name: "default", want: immortal, noLookup: true},
+		"kube-system is deleted":                            {resource: "namespaces", op: admission.Delete, name: "kube-system", want: immortal, noLookup: true},
+		"kube-public is deleted":                            {resource: "namespaces", op: admission.Delete, name: "kube-public", want: immortal, noLookup: true},
+		"update of default":                                 {resource: "namespaces", op: admission.Update, name: "default", noLookup: true},
+		"delete of another object named default":            {op: admission.Delete, namespace: "there", name: "default", noLookup: true},
+		"delete of another group's namespace named default": {group: "x.y", resource: "namespaces", op: admission.Delete, name: "default", noLookup: true},
 	} {
 		n := &phases{}
 		if c.resource == "" {
@@ -62,11 +62,11 @@ func TestPhases(t *testing.T) {
 		code, text, _ := strings.Cut(c.want, " ")
 		good := err == nil && c.want == "" || err != nil && c.want != "" && strings.Contains(err.Error(), text) &&
 			(code == "404" && apierrors.IsNotFound(err) || code == "403" && apierrors.IsForbidden(err))
-		if !good || n.asked == 0 != c.unasked {
-			t.Errorf("%s: %v, looked %d times; want %q", name, err, n.asked, c.want)
+		if !good || n.lookups == 0 != c.noLookup {
+			t.Errorf("%s: got %v after %d lookups, want %q", name, err, n.lookups, c.want)
 		}
 		if told := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); told != (c.want == ending) {
-			t.Errorf("%s: that it ends is told: %t", name, told)
+			t.Errorf("%s: got NamespaceTerminating cause: %t", name, told)
 		}
 	}
 }

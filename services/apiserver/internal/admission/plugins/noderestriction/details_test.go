@@ -19,13 +19,13 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// tryAll has a node try each.
+// tryAll sends each write as a node.
 func tryAll(t *testing.T, p *noderestriction.Plugin, node string, writes []write) {
 	t.Helper()
 	for _, w := range writes {
 		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:" + node, Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && !strings.Contains(err.Error(), w.want) {
-			t.Errorf("%s %s %s: %v\nwant %s", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %s: got %v\nwant %s", w.op, w.resource, w.name, err, w.want)
 		}
 	}
 }
@@ -36,8 +36,8 @@ func labelled(key, value string) *corev1.Node {
 	return n
 }
 
-// TestEachPartOfARefusal: what alone is enough to be refused, and what is not.
-func TestEachPartOfARefusal(t *testing.T) {
+// TestEachRule: each rule rejects on its own.
+func TestEachRule(t *testing.T) {
 	const create, update, remove = admission.Create, admission.Update, admission.Delete
 	const requests = "certificatesigningrequests.certificates.k8s.io"
 	configured := aNode()
@@ -86,8 +86,8 @@ func TestEachPartOfARefusal(t *testing.T) {
 	})
 }
 
-// volumes are objects with a pod that has the volumes of a test, and a chain of
-// claims, volumes and drivers that breaks where the name of the claim says.
+// volumes adds the volumes of a test to the pod, and chains of claims, volumes and drivers that
+// break where the name of the claim says.
 type volumes struct {
 	objects
 	of []corev1.Volume
@@ -139,8 +139,8 @@ func (faulty) Authorize(context.Context, *authorizer.Attributes) (authorizer.Dec
 	return authorizer.NoOpinion, "", errors.New("no answer")
 }
 
-// TestAudiencesOfVolumes: those that a pod mounts, by whatever way; a volume that
-// cannot be followed grants nothing and hides nothing.
+// TestAudiencesOfVolumes: a node may request the audiences of all volumes that a pod mounts. A
+// volume that cannot be resolved grants nothing, and does not affect others.
 func TestAudiencesOfVolumes(t *testing.T) {
 	claimed := func(name string) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
@@ -158,20 +158,20 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		want       string
 		authorizer authorizer.Authorizer
 	}{
-		"projected":                     {of: []corev1.Volume{projected}, audience: "vault"},
-		"projected, another":            {of: []corev1.Volume{projected}, audience: "other", want: unknown},
-		"of an ephemeral claim":         {of: []corev1.Volume{ephemeral(&corev1.PersistentVolumeClaimTemplate{})}, audience: "audience-of-driver-of-mine-v"},
-		"of an ephemeral of nothing":    {of: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: unknown},
-		"of a claim":                    {of: []corev1.Volume{claimed("c")}, audience: "audience-of-driver-of-c"},
-		"of a volume without a driver":  {of: []corev1.Volume{claimed("plain")}, audience: "a", want: unknown},
-		"of a claim that is broken":     {of: []corev1.Volume{claimed("broken")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of a volume that is lost":      {of: []corev1.Volume{claimed("lost")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of a driver that is not there": {of: []corev1.Volume{claimed("driverless")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
-		"of what was no driver once":    {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, audience: "audience-of-ebs.csi.aws.com"},
-		"of a claim to such a volume":   {of: []corev1.Volume{claimed("older")}, audience: "audience-of-cinder.csi.openstack.org"},
-		"of what has no driver yet":     {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}}, audience: "a", want: unknown},
-		"after one that is broken":      {of: []corev1.Volume{claimed("broken"), projected}, audience: "vault"},
-		"nobody can say":                {audience: "a", authorizer: faulty{}, want: "error authorizing system:node:n1 to request tokens for this audience: no answer"},
+		"projected":                           {of: []corev1.Volume{projected}, audience: "vault"},
+		"projected, another":                  {of: []corev1.Volume{projected}, audience: "other", want: unknown},
+		"of an ephemeral claim":               {of: []corev1.Volume{ephemeral(&corev1.PersistentVolumeClaimTemplate{})}, audience: "audience-of-driver-of-mine-v"},
+		"of an ephemeral of nothing":          {of: []corev1.Volume{ephemeral(nil)}, audience: "audience-of-driver-of-mine-v", want: unknown},
+		"of a claim":                          {of: []corev1.Volume{claimed("c")}, audience: "audience-of-driver-of-c"},
+		"of a volume without a driver":        {of: []corev1.Volume{claimed("plain")}, audience: "a", want: unknown},
+		"of a broken claim":                   {of: []corev1.Volume{claimed("broken")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
+		"of a missing volume":                 {of: []corev1.Volume{claimed("lost")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
+		"of a missing driver":                 {of: []corev1.Volume{claimed("driverless")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
+		"of an in-tree volume":                {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, audience: "audience-of-ebs.csi.aws.com"},
+		"of a claim to an in-tree volume":     {of: []corev1.Volume{claimed("older")}, audience: "audience-of-cinder.csi.openstack.org"},
+		"of an in-tree volume without driver": {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}}, audience: "a", want: unknown},
+		"after a broken claim":                {of: []corev1.Volume{claimed("broken"), projected}, audience: "vault"},
+		"authorizer fails":                    {audience: "a", authorizer: faulty{}, want: "error authorizing system:node:n1 to request tokens for this audience: no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			z := c.authorizer

@@ -33,7 +33,7 @@ import (
 
 var errBroken = errors.New("the cache is not loaded")
 
-// objects are what is there: pods of nodes n1 and n2, and a chain of volumes.
+// objects has pods of the nodes n1 and n2, and a chain of volumes.
 type objects struct{}
 
 func (objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
@@ -76,7 +76,7 @@ func (objects) Driver(_ context.Context, name string) (*storagev1.CSIDriver, err
 	return &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "audience-of-" + name}}}}, nil
 }
 
-// audiences are allowed to all nodes by a role.
+// audiences permits some audiences to all nodes.
 type audiences struct{}
 
 func (audiences) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -88,7 +88,7 @@ func (audiences) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 
 func ptr[T any](v T) *T { return &v }
 
-// pod is a proper mirror pod, changed.
+// pod returns a valid mirror pod with changes.
 func pod(changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -152,14 +152,14 @@ func certificate(t *testing.T, signer, name string) *certificatesv1.CertificateS
 	}}
 }
 
-// write is what the node n1 tries.
+// write is a request of node n1.
 type write struct {
 	op           admission.Operation
 	resource     string // resource[/subresource][.group]
 	name         string
 	object, old  runtime.Object
-	want         string // of the refusal; none
-	notForbidden bool   // the refusal is of another kind
+	want         string // part of the error; empty when admitted
+	notForbidden bool   // the error is not 403
 }
 
 func (w *write) attributes(user *request.User) *admission.Request {
@@ -175,7 +175,7 @@ func (w *write) attributes(user *request.User) *admission.Request {
 	}
 }
 
-func TestWhatNodesWrite(t *testing.T) {
+func TestWritesOfNodes(t *testing.T) {
 	const create, update, remove = admission.Create, admission.Update, admission.Delete
 	taint := aNode()
 	taint.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
@@ -292,16 +292,16 @@ func TestWhatNodesWrite(t *testing.T) {
 	} {
 		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))
 		if (err == nil) != (w.want == "") || err != nil && (!strings.Contains(err.Error(), w.want) || apierrors.IsForbidden(err) == w.notForbidden) {
-			t.Errorf("%s %s %q: %v\nwant %q", w.op, w.resource, w.name, err, w.want)
+			t.Errorf("%s %s %q: got %v\nwant %q", w.op, w.resource, w.name, err, w.want)
 		}
-		// Others are not concerned, and a node without a name may nothing.
+		// Other users are not restricted. A node without a name is rejected.
 		for _, u := range []*request.User{{Name: "system:node:n1"}, {Name: "n1", Groups: []string{"system:nodes"}}, nil} {
 			if err := p.Admit(t.Context(), w.attributes(u)); err != nil {
 				t.Errorf("%s %s by %v: %v", w.op, w.resource, u, err)
 			}
 		}
 		if err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:", Groups: []string{"system:nodes"}})); !apierrors.IsForbidden(err) {
-			t.Errorf("%s %s by nobody: %v", w.op, w.resource, err)
+			t.Errorf("%s %s by a node without a name: got %v", w.op, w.resource, err)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestNewNodesAreTainted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(n.Spec.Taints, c.want) {
-			t.Errorf("%s %q of %v: %v, want %v", c.op, c.sub, c.taint, n.Spec.Taints, c.want)
+			t.Errorf("%s %q of %v: got %v, want %v", c.op, c.sub, c.taint, n.Spec.Taints, c.want)
 		}
 	}
 	for _, other := range []runtime.Object{nil, &corev1.Pod{}} {

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
-// may are the rights of the user, as verb:group/resource/subresource:namespace/name.
+// may lists the rights of the user as verb:group/resource/subresource:namespace/name.
 type may []string
 
 func (m may) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
@@ -38,7 +38,7 @@ func kindOf(gvk schema.GroupVersionKind) *registry.Kind {
 	return nil
 }
 
-// owned names its owners as apiVersion Kind uid and whether they are held back.
+// owned returns an object with owners.
 func owned(refs ...metav1.OwnerReference) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{OwnerReferences: refs}}
 }
@@ -81,8 +81,8 @@ func TestOwners(t *testing.T) {
 		"given an owner":                  {o: owned(free), old: owned(), want: notMine},
 		"given an owner, may":             {rights: may{remove}, o: owned(free), old: owned()},
 		"freed":                           {o: owned(), old: owned(free), want: notMine},
-		"begins to hold":                  {rights: may{remove}, o: owned(held), old: owned(free), want: notOwner},
-		"begins to hold, may":             {rights: may{remove, finalize}, o: owned(held), old: owned(free)},
+		"begins to block":                 {rights: may{remove}, o: owned(held), old: owned(free), want: notOwner},
+		"begins to block, may":            {rights: may{remove, finalize}, o: owned(held), old: owned(free)},
 		"held before":                     {rights: may{remove}, o: owned(held, ref("v1", "Node", "o", false)), old: owned(held)},
 		"through a sub-resource":          {rights: may{remove}, o: owned(free), old: owned(), sub: "status", want: notMine},
 		"of a pod itself":                 {o: owned(free), old: owned(), pods: true, want: `pods "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`},
@@ -102,13 +102,13 @@ func TestOwners(t *testing.T) {
 		}
 		err := (&ownerreferences.Plugin{Authorizer: c.rights, KindOf: kindOf}).Validate(t.Context(), r)
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 }
 
-// TestOwnersOfNothing: deletions ask for nothing here, and what has no metadata has no owners.
-func TestOwnersOfNothing(t *testing.T) {
+// TestRequestsWithoutOwners: deletes and objects without metadata need no permission.
+func TestRequestsWithoutOwners(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps"}}
 	for _, r := range []*admission.Request{
 		{Operation: admission.Delete, OldObject: owned(ref("v1", "Node", "n", true))},

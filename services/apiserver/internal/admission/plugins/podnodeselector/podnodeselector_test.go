@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespaces have what comes of the name as their annotation.
+// namespaces maps a name to the annotation of the namespace.
 type namespaces map[string]string
 
 func (n namespaces) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -79,18 +79,18 @@ func TestSelectors(t *testing.T) {
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.namespace, Object: pod}
 		err = p.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %v, want %q", name, err, c.err)
+			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if again := p.Validate(t.Context(), r); fmt.Sprint(again) != fmt.Sprint(err) {
-			t.Errorf("%s: then %v, now %v", name, err, again)
+			t.Errorf("%s: validated %v, again %v", name, err, again)
 		}
 		if got, want := fmt.Sprint(pod.Spec.NodeSelector), fmt.Sprint(c.want); c.err == "" && got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }
 
-func TestConfigurationsThatAreWrong(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field": {"podNodeSelectorPluginConfigs: {}", `strict decoding error: unknown field "podNodeSelectorPluginConfigs"`},
 		"twice":         {`{"podNodeSelectorPluginConfig":{"a":"b=c","a":"d=e"}}`, `strict decoding error: duplicate field "podNodeSelectorPluginConfig.a"`},

@@ -19,15 +19,15 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// pods are those of a namespace, and how often they were decoded.
+// pods are the pods of a namespace. They count how often they are decoded.
 type pods struct {
-	size             int // of each
+	size             int // of each pod
 	all              []*corev1.Pod
 	outlined, judged int
 	listed           int
 	whenListed       func()
 	unreadable       error
-	// unlisted and unseen are why pods are not listed, and not outlined.
+	// unlisted is the error of listing the pods, unseen that of outlining them.
 	unlisted, unseen error
 }
 
@@ -73,7 +73,7 @@ func (p *pods) add(privileged bool) {
 	p.all = append(p.all, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", len(p.all))}, Spec: corev1.PodSpec{HostNetwork: privileged}})
 }
 
-// relabel changes the standard of the namespace, and returns what is warned of.
+// relabel changes the standard of the namespace and returns the warnings.
 func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh func(int) bool) ([]string, error) {
 	t.Helper()
 	plugin, err := New(nil, p, NewMetrics(prometheus.NewRegistry()))
@@ -98,27 +98,27 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 
 func free(int) bool { return true }
 
-func TestStricterNamespace(t *testing.T) {
+func TestStricterStandardWarns(t *testing.T) {
 	p := &pods{}
 	p.add(false)
 	p.add(true)
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 	if p.outlined != 2 || p.judged != 2 {
-		t.Errorf("%d outlines, %d judged", p.outlined, p.judged)
+		t.Errorf("got %d outlined, %d evaluated", p.outlined, p.judged)
 	}
 	for _, change := range [][2]string{{"baseline", "baseline"}, {"restricted", "baseline"}, {"baseline", "privileged"}} {
 		p.outlined, p.judged = 0, 0
 		if got, err := relabel(t.Context(), t, p, change[0], change[1], free); err != nil || len(got) != 0 || p.outlined+p.judged != 0 {
-			t.Errorf("%s: %q, %v, %d outlines, %d judged", change, got, err, p.outlined, p.judged)
+			t.Errorf("%s: got %q, %v, %d outlined, %d evaluated", change, got, err, p.outlined, p.judged)
 		}
 	}
 }
 
-// TestManyPods: no more are decoded than are judged, and it is told that there are more.
+// TestManyPods: only the evaluated pods are decoded, and a warning says that there are more.
 func TestManyPods(t *testing.T) {
 	p := &pods{}
 	for range 3100 {
@@ -126,10 +126,10 @@ func TestManyPods(t *testing.T) {
 	}
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 	if p.judged == 0 || p.judged > 3000 {
-		t.Errorf("%d are judged", p.judged)
+		t.Errorf("got %d evaluated", p.judged)
 	}
 }
 
@@ -139,29 +139,29 @@ func TestLargePods(t *testing.T) {
 	p.add(true)
 	weighed := 0
 	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil || weighed != request.LargeBody || p.judged != 2 {
-		t.Errorf("%v, %d weighed, %d judged", err, weighed, p.judged)
+		t.Errorf("got %v, cost %d, %d evaluated", err, weighed, p.judged)
 	}
 	p.outlined, p.judged = 0, 0
 	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(int) bool { return false }); !apierrors.IsTooManyRequests(err) || p.outlined != 0 {
-		t.Errorf("without a turn: %v, %d outlines", err, p.outlined)
+		t.Errorf("throttled: got %v, %d outlined", err, p.outlined)
 	}
 }
 
-// TestPodsOfWhoLeft: nothing is decoded for a request that has ended.
-func TestPodsOfWhoLeft(t *testing.T) {
+// TestCanceledRequestsDecodeNoPods: nothing is decoded for a request that has ended.
+func TestCanceledRequestsDecodeNoPods(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &pods{whenListed: cancel}
 	p.add(true)
 	if _, err := relabel(ctx, t, p, "privileged", "baseline", free); err != nil || p.outlined+p.judged != 0 {
-		t.Errorf("%v, %d outlines, %d judged", err, p.outlined, p.judged)
+		t.Errorf("got %v, %d outlined, %d evaluated", err, p.outlined, p.judged)
 	}
 }
 
-func TestPodsThatCannotBeRead(t *testing.T) {
+func TestCorruptPods(t *testing.T) {
 	p := &pods{unreadable: context.DeadlineExceeded}
 	p.add(false)
 	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 	if err != nil || len(got) != 2 || got[1] != `299 - "p0000: it cannot be read"` {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v", got, err)
 	}
 }

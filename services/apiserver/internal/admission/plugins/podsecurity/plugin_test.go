@@ -23,16 +23,16 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// namespace is the one that there is, or why it cannot be looked up.
+// namespace is the only namespace, or the error of its lookup.
 type namespace struct {
 	pods
-	labels map[string]string
-	err    error
-	looked int
+	labels  map[string]string
+	err     error
+	lookups int
 }
 
 func (n *namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
-	n.looked++
+	n.lookups++
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: n.labels}}, n.err
 }
 
@@ -40,7 +40,7 @@ const config = "apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSe
 
 func host(is bool) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: is}} }
 
-// image is a pod that runs one in its only container.
+// image sets the image of the only container.
 func image(p *corev1.Pod, name string) *corev1.Pod {
 	p.Spec.Containers = []corev1.Container{{Name: "c", Image: name}}
 	return p
@@ -58,7 +58,8 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s %s, %v", s.Code, s.Reason, s.Message, s.Details != nil)
 }
 
-// TestStandards: what is enforced refuses, what is warned of is told, of those that are asked about.
+// TestStandards: a violation of the enforced standard is rejected. Violations of the other
+// standards cause warnings and annotations.
 func TestStandards(t *testing.T) {
 	const refused = `403 Forbidden pods "x" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), true`
 	baseline := map[string]string{api.EnforceLevelLabel: "baseline"}
@@ -74,21 +75,21 @@ func TestStandards(t *testing.T) {
 		o, old   runtime.Object
 		user     *authorizer.User
 		want     string
-		looked   int
-		told     int // warnings and annotations
+		lookups  int
+		messages int // warnings and annotations
 	}{
-		"a good pod":          {labels: baseline, o: host(false), looked: 1, told: 1},
-		"a bad one":           {labels: baseline, o: host(true), looked: 1, told: 1, want: refused},
-		"where all may":       {o: host(true), looked: 1, told: 1},
-		"an update of a bad":  {labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"), looked: 1, told: 1, want: refused},
-		"deleted":             {labels: baseline, op: admission.Delete, old: host(true)},
-		"its status":          {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
-		"nobody knows":        {labels: baseline, broken: errors.New("no answer"), o: host(false), looked: 1, want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`},
-		"what makes bad pods": {labels: strict, resource: "deployments", o: template, looked: 1, told: 2},
-		"what makes none":     {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
-		"who may do all":      {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "ada"}, o: host(true), told: 1},
-		"somebody else":       {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "bob"}, o: host(true), looked: 1, told: 1, want: refused},
-		"where it is said so": {config: config + "defaults: {enforce: baseline}", o: host(true), looked: 1, told: 1, want: refused},
+		"compliant pod":                {labels: baseline, o: host(false), lookups: 1, messages: 1},
+		"violating pod":                {labels: baseline, o: host(true), lookups: 1, messages: 1, want: refused},
+		"privileged namespace":         {o: host(true), lookups: 1, messages: 1},
+		"update of a violating pod":    {labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"), lookups: 1, messages: 1, want: refused},
+		"deleted":                      {labels: baseline, op: admission.Delete, old: host(true)},
+		"its status":                   {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
+		"nobody knows":                 {labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1, want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`},
+		"template with violations":     {labels: strict, resource: "deployments", o: template, lookups: 1, messages: 2},
+		"resource without pods":        {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
+		"exempt user":                  {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "ada"}, o: host(true), messages: 1},
+		"somebody else":                {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: refused},
+		"default of the configuration": {config: config + "defaults: {enforce: baseline}", o: host(true), lookups: 1, messages: 1, want: refused},
 	} {
 		n := &namespace{labels: c.labels, err: c.broken}
 		p, err := New([]byte(c.config), n, NewMetrics(prometheus.NewRegistry()))
@@ -112,50 +113,50 @@ func TestStandards(t *testing.T) {
 		ctx, warnings := request.WithWarnings(t.Context())
 		got := status(p.Validate(ctx, r))
 		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" || c.want != "" && !strings.HasSuffix(got, ", true") {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
-		if told := len(warnings.Headers()) + len(r.Annotations()); n.looked != c.looked || told < min(c.told, 1) || c.told == 0 && c.broken == nil && told > 0 || c.told == 2 && len(warnings.Headers()) == 0 {
-			t.Errorf("%s: looked at the namespace %d times, told %q, %v", name, n.looked, warnings.Headers(), r.Annotations())
+		if messages := len(warnings.Headers()) + len(r.Annotations()); n.lookups != c.lookups || messages < min(c.messages, 1) || c.messages == 0 && c.broken == nil && messages > 0 || c.messages == 2 && len(warnings.Headers()) == 0 {
+			t.Errorf("%s: got %d lookups of the namespace, warnings %q, annotations %v", name, n.lookups, warnings.Headers(), r.Annotations())
 		}
 	}
 }
 
-// TestConfigurationsThatCannotBeRead are no defaults.
-func TestConfigurationsThatCannotBeRead(t *testing.T) {
+// TestInvalidConfigurations: an invalid configuration is rejected.
+func TestInvalidConfigurations(t *testing.T) {
 	for _, text := range []string{"kind: Pod", config + "bogus: 1", config + "defaults: {enforce: odd}", config + "exemptions: {namespaces: [\"\"]}"} {
 		p, err := New([]byte(text), &pods{}, NewMetrics(prometheus.NewRegistry()))
 		if err == nil {
 			err = p.ValidateInitialization()
 		}
 		if err == nil {
-			t.Errorf("%s is taken", text)
+			t.Errorf("%s: got no error", text)
 		}
 	}
 }
 
-// TestPodsThatCannotBeListed: it is told that a stricter standard was not checked.
-func TestPodsThatCannotBeListed(t *testing.T) {
+// TestPodsCannotBeListed: a warning says that the pods were not checked.
+func TestPodsCannotBeListed(t *testing.T) {
 	for name, p := range map[string]*pods{"listed": {unlisted: errors.New("no answer")}, "outlined": {unseen: errors.New("damaged")}} {
 		p.add(true)
 		got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
 		if err != nil || len(got) != 1 || !strings.Contains(got[0], "failed to list pods") {
-			t.Errorf("%s: %q, %v", name, got, err)
+			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 	}
 }
 
-// TestWhatIsNotWeighed: small pods, and those of a namespace whose standard stays as it is.
-func TestWhatIsNotWeighed(t *testing.T) {
+// TestUncheckedWorkIsFree: neither small pods nor an unchanged standard are charged.
+func TestUncheckedWorkIsFree(t *testing.T) {
 	never := func(int) bool { return false }
 	small := &pods{size: 10}
 	small.add(false)
 	if _, err := relabel(t.Context(), t, small, "privileged", "baseline", never); err != nil || small.listed != 1 {
-		t.Errorf("small: %v, listed %d times", err, small.listed)
+		t.Errorf("small: got %v, %d lists", err, small.listed)
 	}
 	large := &pods{size: request.LargeBody}
 	large.add(false)
 	if _, err := relabel(t.Context(), t, large, "baseline", "baseline", never); err != nil || large.listed != 0 {
-		t.Errorf("unchanged: %v, listed %d times", err, large.listed)
+		t.Errorf("unchanged: got %v, %d lists", err, large.listed)
 	}
 	p, err := New(nil, large, NewMetrics(prometheus.NewRegistry()))
 	if err == nil {
@@ -176,13 +177,13 @@ func TestWhatIsNotWeighed(t *testing.T) {
 			Object: labeled("v1.30"), OldObject: labeled("v1.29"),
 		})
 		if apierrors.IsTooManyRequests(err) != weighed {
-			t.Errorf("%q of another version: %v", sub, err)
+			t.Errorf("%q of another version: got %v", sub, err)
 		}
 	}
 }
 
-// TestEvaluationsAreCounted under few versions: the newest that is known, and all behind it as one.
-func TestEvaluationsAreCounted(t *testing.T) {
+// TestEvaluationMetrics: versions above the newest known one share a label.
+func TestEvaluationMetrics(t *testing.T) {
 	registered := prometheus.NewRegistry()
 	m := NewMetrics(registered)
 	level := func(l api.Level, v api.Version) api.LevelVersion { return api.LevelVersion{Level: l, Version: v} }
@@ -200,7 +201,7 @@ func TestEvaluationsAreCounted(t *testing.T) {
 	var got []string
 	for _, s := range families[0].GetMetric() {
 		if s.GetCounter().GetValue() == 0 {
-			continue // a series from the start
+			continue // exists from the start
 		}
 		for _, l := range s.GetLabel() {
 			if l.GetName() == "policy_version" {
@@ -209,6 +210,6 @@ func TestEvaluationsAreCounted(t *testing.T) {
 		}
 	}
 	if want := "[future latest v1.20 v1.33 latest]"; fmt.Sprint(got) != want {
-		t.Errorf("%v, want %s", got, want)
+		t.Errorf("got %v, want %s", got, want)
 	}
 }

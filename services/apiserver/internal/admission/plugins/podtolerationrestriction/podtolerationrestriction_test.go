@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// namespace has the annotations of its default and its list.
+// namespace has the annotations defaultTolerations and tolerationsWhitelist.
 type namespace map[string]string
 
 func (n namespace) GetNamespace(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -88,14 +88,14 @@ func TestTolerations(t *testing.T) {
 		r := &admission.Request{Operation: c.op, Subresource: c.sub, Resource: &registry.Kind{Names: registry.Names{Resource: "pods"}}, Namespace: c.in, Name: "a", Object: pod}
 		err = p.Admit(t.Context(), r)
 		if err == nil && c.err != "" || err != nil && err.Error() != c.err {
-			t.Errorf("%s: %v, want %q", name, err, c.err)
+			t.Errorf("%s: got %v, want %q", name, err, c.err)
 		}
 		if err != nil && strings.HasPrefix(err.Error(), message) {
 			if again := p.Validate(t.Context(), r); again == nil || again.Error() != c.err {
 				t.Errorf("%s: then %v", name, again)
 			}
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code != 500 || st.Status().Reason != "" {
-				t.Errorf("%s: %#v", name, err)
+				t.Errorf("%s: got %#v", name, err)
 			}
 		}
 		var keys []string
@@ -103,12 +103,12 @@ func TestTolerations(t *testing.T) {
 			keys = append(keys, pod.Spec.Tolerations[i].Key)
 		}
 		if got := strings.Join(keys, " "); c.err == "" && got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func TestConfigurationsThatAreWrong(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
 		"unknown field":  {head + "defaults: []", `strict decoding error: unknown field "defaults"`},
 		"no tolerations": {head + `default: [{key: "a b", operator: Odd}]`, `invalid config: [podtolerationrestriction.default[0].key: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') podtolerationrestriction.default[0].operator: Unsupported value: "Odd": supported values: "Equal", "Exists"]`},

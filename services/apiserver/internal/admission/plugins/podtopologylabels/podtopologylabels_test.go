@@ -70,7 +70,7 @@ func TestLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(m.GetLabels()), fmt.Sprint(c.want); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
+			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}
 }

@@ -29,8 +29,8 @@ func ref(kind, name string) rbacv1.RoleRef {
 
 func to(user string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: "User", Name: user}} }
 
-// policy: alice reads pods in a, bob may bind reader and escalate roles in a,
-// carl may do everything.
+// policy returns rules: alice reads pods in a, bob may bind reader and escalate roles in a, carl
+// may do everything.
 func policy() *rbac.Engine {
 	e := rbac.New()
 	all := rule("*", "*", "*")
@@ -76,7 +76,7 @@ func TestEscalation(t *testing.T) {
 	clusterBinding := func(r rbacv1.RoleRef) *rbacv1.ClusterRoleBinding {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: named("", "new"), RoleRef: r, Subjects: to("eve")}
 	}
-	applied := &rbacv1.Role{} // told by its address, and not there yet
+	applied := &rbacv1.Role{} // empty, as for an apply that creates
 	reads, creates := rule("", "pods", "get"), rule("", "pods", "create")
 	const ok = ""
 	for _, c := range []struct {
@@ -84,28 +84,28 @@ func TestEscalation(t *testing.T) {
 		obj, old   registry.Object
 		want       string
 	}{
-		{"a role within what is held", "alice", role(reads), nil, ok},
-		{"a role beyond it", "alice", role(reads, creates), nil, "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}"},
-		{"what is held in a namespace, for the cluster", "alice", clusterRole(false, reads), nil, "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{"role within the own permissions", "alice", role(reads), nil, ok},
+		{"role beyond the own permissions", "alice", role(reads, creates), nil, "roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"create\"]}"},
+		{"cluster role with permissions of a namespace", "alice", clusterRole(false, reads), nil, "clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
 		{"with escalate", "bob", role(reads), nil, ok},
 		{"with escalate for roles alone", "bob", clusterRole(false, reads), nil, "is attempting to grant"},
 		{"everything", "carl", clusterRole(true, reads), nil, ok},
-		{"aggregation that never was", "alice", clusterRole(false), clusterRole(false, reads), ok},
+		{"removed rules", "alice", clusterRole(false), clusterRole(false, reads), ok},
 		{"with escalate for a role by its name", "dan", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), ok},
-		{"which a new one does not have yet", "dan", role(creates), nil, "is attempting to grant"},
-		{"but has in the address of an apply", "dan", role(creates), applied, ok},
-		{"an object that became another", "alice", role(creates), clusterRole(false, creates), "is attempting to grant"},
+		{"create with escalate for a role by its name", "dan", role(creates), nil, "is attempting to grant"},
+		{"create by apply with escalate for a role by its name", "dan", role(creates), applied, ok},
+		{"old object of another kind", "alice", role(creates), clusterRole(false, creates), "is attempting to grant"},
 		{"aggregation", "alice", clusterRole(true), nil, "must have cluster-admin privileges to use the aggregationRule"},
 		{"aggregation that was there", "alice", clusterRole(false), clusterRole(true), "must have cluster-admin privileges to use the aggregationRule"},
-		{"an update that grants nothing new still is looked at", "alice", role(creates), role(reads, creates), "is attempting to grant"},
+		{"an update that grants nothing new", "alice", role(creates), role(reads, creates), "is attempting to grant"},
 		{"finalizers alone", "alice", func() registry.Object { r := role(creates); r.Finalizers = []string{"x/y"}; return r }(), role(creates), ok},
-		{"labels are more than that", "alice", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), "is attempting to grant"},
-		{"a binding to what is held", "alice", binding(ref("ClusterRole", "reader")), nil, ok},
-		{"for the cluster", "alice", clusterBinding(ref("ClusterRole", "reader")), nil, "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
-		{"a binding beyond it", "alice", binding(ref("Role", "writer")), nil, "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{"changed labels", "alice", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), "is attempting to grant"},
+		{"binding within the own permissions", "alice", binding(ref("ClusterRole", "reader")), nil, ok},
+		{"cluster binding", "alice", clusterBinding(ref("ClusterRole", "reader")), nil, "clusterrolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
+		{"binding beyond the own permissions", "alice", binding(ref("Role", "writer")), nil, "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
 		{"with bind", "bob", binding(ref("ClusterRole", "reader")), nil, ok},
 		{"with bind for another role", "bob", binding(ref("ClusterRole", "all")), nil, "is attempting to grant"},
-		{"a role that is not there", "alice", binding(ref("Role", "none")), nil, `rolebindings.rbac.authorization.k8s.io "none" not found`},
+		{"missing role", "alice", binding(ref("Role", "none")), nil, `rolebindings.rbac.authorization.k8s.io "none" not found`},
 		{"masters", "root", clusterBinding(ref("ClusterRole", "none")), nil, ok},
 	} {
 		kind := rbac.KindOf(c.obj)
@@ -130,13 +130,13 @@ func TestEscalation(t *testing.T) {
 		}
 		err := p.Validate(requestinfo.With(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}
 	}
 }
 
-func TestOthersAreNotLookedAt(t *testing.T) {
-	p := &rbacescalation.Plugin{} // would panic if it looked
+func TestOtherRequestsAreSkipped(t *testing.T) {
+	p := &rbacescalation.Plugin{} // would panic if it were used
 	for _, a := range []*admission.Request{
 		{Operation: admission.Create, Subresource: "status", Resource: &registry.Kind{
 			Names: registry.Names{
@@ -163,22 +163,22 @@ func TestOthersAreNotLookedAt(t *testing.T) {
 			Group: rbacv1.GroupName,
 		},
 	}}); err == nil {
-		t.Error("nobody may")
+		t.Error("got no error without a user")
 	}
 }
 
-// nobody may anything by the authorizer: what is held is the policy's alone.
-type nobody struct{}
+// denyAll is an authorizer that denies every request.
+type denyAll struct{}
 
-func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+func (denyAll) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
 	return authorizer.NoOpinion, "", nil
 }
 
-// TestWhoMayAggregate: whoever holds everything, without a word of the authorizer. The
-// refusal names what the request does, when the object has no name yet.
-func TestWhoMayAggregate(t *testing.T) {
+// TestAggregationRequiresClusterAdmin: a user with all permissions may aggregate, without a call of
+// the authorizer. The error names the operation if the object has no name yet.
+func TestAggregationRequiresClusterAdmin(t *testing.T) {
 	e := policy()
-	p := &rbacescalation.Plugin{Policy: e, Authorizer: nobody{}}
+	p := &rbacescalation.Plugin{Policy: e, Authorizer: denyAll{}}
 	for user, want := range map[string]string{"carl": "", "alice": `clusterroles.rbac.authorization.k8s.io "generated" is forbidden`} {
 		err := p.Validate(t.Context(), &admission.Request{
 			Operation: admission.Create, Name: "generated", Object: &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{}}, User: &request.User{Name: user},

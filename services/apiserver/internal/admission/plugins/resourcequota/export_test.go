@@ -1,6 +1,6 @@
 package resourcequota
 
-// Waiting is how many jobs wait in a lane.
+// Waiting returns the number of waiting jobs of a namespace.
 func (p *Plugin) Waiting(namespace string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -10,7 +10,7 @@ func (p *Plugin) Waiting(namespace string) int {
 	return 0
 }
 
-// Working tells whether a lane is worked.
+// Working reports whether a worker runs for the namespace.
 func (p *Plugin) Working(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,13 +23,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// store keeps quotas of one namespace. What In shows may be behind.
+// store holds the quotas of one namespace. seen may return older versions.
 type store struct {
 	mu      sync.Mutex
 	quotas  map[string]*corev1.ResourceQuota
 	shown   []*corev1.ResourceQuota
 	changes int
-	unseen  error // of looking at them
+	unseen  error // error of reading the quotas
 	// before, if set, runs before each change.
 	before func()
 }
@@ -69,7 +69,7 @@ func (s *store) Change(_ context.Context, _, name string, change func(*corev1.Re
 	if q == nil {
 		return 0, apierrors.NewNotFound(schema.GroupResource{Resource: "resourcequotas"}, name)
 	}
-	change(q.DeepCopy()) // an attempt that somebody else was quicker than
+	change(q.DeepCopy()) // an attempt that fails with a conflict
 	next := q.DeepCopy()
 	change(next)
 	s.changes++
@@ -90,7 +90,7 @@ func (s *store) used(t *testing.T, name string) string {
 	return show(s.quotas[name].Status.Used)
 }
 
-// show writes amounts as list reads them.
+// show formats quantities as list parses them.
 func show(l corev1.ResourceList) string {
 	var parts []string
 	for name, q := range l {
@@ -102,7 +102,7 @@ func show(l corev1.ResourceList) string {
 	return strings.Join(parts, ",")
 }
 
-// list reads "a=1,b=2".
+// list parses "a=1,b=2".
 func list(text string) corev1.ResourceList {
 	l := corev1.ResourceList{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -113,7 +113,7 @@ func list(text string) corev1.ResourceList {
 	return l
 }
 
-// quota limits hard, of which used is used.
+// quota returns a quota with limits and usage.
 func quota(name, hard, used string, scopes ...corev1.ScopedResourceSelectorRequirement) *corev1.ResourceQuota {
 	q := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: "u", ResourceVersion: "1"},
@@ -173,7 +173,7 @@ func pod(change func(*corev1.Pod), requests, limits string) *corev1.Pod {
 
 func configMap() runtime.Object { return &corev1.ConfigMap{} }
 
-// claimed asks and keeps.
+// claimed claims and keeps the charge, and returns the error message.
 func claimed(t *testing.T, p *resourcequota.Plugin, r *admission.Request) string {
 	t.Helper()
 	c, err := p.Claim(t.Context(), r)
@@ -186,7 +186,7 @@ func claimed(t *testing.T, p *resourcequota.Plugin, r *admission.Request) string
 	return ""
 }
 
-func TestLimitsHold(t *testing.T) {
+func TestLimits(t *testing.T) {
 	service := func(kind corev1.ServiceType, ports int) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: make([]corev1.ServicePort, ports)}}
 	}
@@ -201,38 +201,38 @@ func TestLimitsHold(t *testing.T) {
 	for name, c := range map[string]struct {
 		hard, used string
 		request    *admission.Request
-		want       string // the refusal
-		after      string // what is used then
+		want       string // message of the rejection
+		after      string // usage after the request
 	}{
 		"a count":                    {"count/configmaps=2", "count/configmaps=1", create("", "configmaps", configMap()), "", "count/configmaps=2"},
 		"a count under its old name": {"configmaps=2", "configmaps=1", create("", "configmaps", configMap()), "", "configmaps=2"},
 		"a count of custom resources": {"count/widgets.example.com=1", "count/widgets.example.com=1", create("example.com", "widgets", configMap()),
 			`widgets.example.com "o" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`, "count/widgets.example.com=1"},
 		"updates are not counted": {"count/configmaps=1", "count/configmaps=1", update("configmaps", "", configMap(), configMap()), "", "count/configmaps=1"},
-		"usage is not known": {"count/configmaps=1", "", create("", "configmaps", configMap()),
+		"usage unknown": {"count/configmaps=1", "", create("", "configmaps", configMap()),
 			`configmaps "o" is forbidden: status unknown for quota: q, resources: count/configmaps`, ""},
-		"a pod that does not say": {"requests.cpu=1,limits.memory=1Gi", "requests.cpu=0,limits.memory=0", create("", "pods", pod(nil, "", "")),
+		"pod without requests": {"requests.cpu=1,limits.memory=1Gi", "requests.cpu=0,limits.memory=0", create("", "pods", pod(nil, "", "")),
 			`pods "o" is forbidden: failed quota: q: must specify limits.memory for: c; requests.cpu for: c`, "limits.memory=0,requests.cpu=0"},
 		"a pod": {"pods=1,cpu=1,requests.memory=1Gi,limits.cpu=2,requests.ephemeral-storage=1Gi", "pods=0,cpu=0,requests.memory=0,limits.cpu=0,requests.ephemeral-storage=0",
 			create("", "pods", pod(nil, "cpu=600m,memory=1Mi,ephemeral-storage=2Mi", "cpu=1")), "", "cpu=600m,limits.cpu=1,pods=1,requests.ephemeral-storage=2Mi,requests.memory=1Mi"},
-		"only what is exceeded is told": {"pods=2,requests.cpu=1,limits.memory=1Gi", "pods=1,requests.cpu=600m,limits.memory=512Mi", create("", "pods", pod(nil, "cpu=600m", "memory=2Gi")),
+		"only exceeded resources are named": {"pods=2,requests.cpu=1,limits.memory=1Gi", "pods=1,requests.cpu=600m,limits.memory=512Mi", create("", "pods", pod(nil, "cpu=600m", "memory=2Gi")),
 			`pods "o" is forbidden: exceeded quota: q, requested: limits.memory=2Gi,requests.cpu=600m, used: limits.memory=512Mi,requests.cpu=600m, limited: limits.memory=1Gi,requests.cpu=1`,
 			"limits.memory=512Mi,pods=1,requests.cpu=600m"},
 		"extended resources and huge pages": {"requests.example.com/gpu=3,hugepages-2Mi=4Mi,requests.hugepages-2Mi=4Mi", "requests.example.com/gpu=0,hugepages-2Mi=0,requests.hugepages-2Mi=0",
 			create("", "pods", pod(nil, "example.com/gpu=2,hugepages-2Mi=4Mi", "example.com/gpu=2,hugepages-2Mi=4Mi")), "", "hugepages-2Mi=4Mi,requests.example.com/gpu=2,requests.hugepages-2Mi=4Mi"},
-		"a pod that is over is a pod, no more": {"pods=1,count/pods=1", "pods=0,count/pods=0", create("", "pods", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "", "")), "", "count/pods=1,pods=0"},
-		"a pod is resized":                     {"requests.cpu=1", "requests.cpu=500m", update("pods", "resize", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=800m"},
-		"a pod is changed":                     {"requests.cpu=1", "requests.cpu=500m", update("pods", "", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=500m"},
+		"a finished pod counts only as an object": {"pods=1,count/pods=1", "pods=0,count/pods=0", create("", "pods", pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, "", "")), "", "count/pods=1,pods=0"},
+		"a pod is resized":                        {"requests.cpu=1", "requests.cpu=500m", update("pods", "resize", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=800m"},
+		"a pod is changed":                        {"requests.cpu=1", "requests.cpu=500m", update("pods", "", pod(nil, "cpu=800m", ""), pod(nil, "cpu=500m", "")), "", "requests.cpu=500m"},
 		"a load balancer": {"services.loadbalancers=0,services=1", "services.loadbalancers=0,services=0", create("", "services", service(corev1.ServiceTypeLoadBalancer, 1)),
 			`services "o" is forbidden: exceeded quota: q, requested: services.loadbalancers=1, used: services.loadbalancers=0, limited: services.loadbalancers=0`, "services.loadbalancers=0,services=0"},
-		"node ports":                           {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeNodePort, 2)), "", "services.nodeports=2"},
-		"node ports of a load balancer":        {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeLoadBalancer, 3)), "", "services.nodeports=3"},
-		"node ports that are not given":        {"services.nodeports=3", "services.nodeports=0", create("", "services", without), "", "services.nodeports=1"},
-		"a service becomes a load balancer":    {"services.loadbalancers=1,services=1", "services.loadbalancers=0,services=1", update("services", "", service(corev1.ServiceTypeLoadBalancer, 1), service(corev1.ServiceTypeClusterIP, 1)), "", "services.loadbalancers=1,services=1"},
-		"a service gives up its load balancer": {"services.loadbalancers=1", "services.loadbalancers=1", update("services", "", service(corev1.ServiceTypeClusterIP, 1), service(corev1.ServiceTypeLoadBalancer, 1)), "", "services.loadbalancers=1"},
-		"storage, and that of a class":         {"requests.storage=5Gi,gold.storageclass.storage.k8s.io/requests.storage=2Gi,gold.storageclass.storage.k8s.io/persistentvolumeclaims=2", "requests.storage=1Gi,gold.storageclass.storage.k8s.io/requests.storage=0,gold.storageclass.storage.k8s.io/persistentvolumeclaims=0", create("", "persistentvolumeclaims", claim("2Gi")), "", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=2Gi,requests.storage=3Gi"},
-		"a claim grows":                        {"requests.storage=5Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")), "", "requests.storage=3Gi"},
-		"a claim was given more than is left":  {"requests.storage=2Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "status", grown, claim("1Gi")), "", "requests.storage=5Gi"},
+		"node ports":                              {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeNodePort, 2)), "", "services.nodeports=2"},
+		"node ports of a load balancer":           {"services.nodeports=3", "services.nodeports=0", create("", "services", service(corev1.ServiceTypeLoadBalancer, 3)), "", "services.nodeports=3"},
+		"no node ports allocated":                 {"services.nodeports=3", "services.nodeports=0", create("", "services", without), "", "services.nodeports=1"},
+		"a service becomes a load balancer":       {"services.loadbalancers=1,services=1", "services.loadbalancers=0,services=1", update("services", "", service(corev1.ServiceTypeLoadBalancer, 1), service(corev1.ServiceTypeClusterIP, 1)), "", "services.loadbalancers=1,services=1"},
+		"a service gives up its load balancer":    {"services.loadbalancers=1", "services.loadbalancers=1", update("services", "", service(corev1.ServiceTypeClusterIP, 1), service(corev1.ServiceTypeLoadBalancer, 1)), "", "services.loadbalancers=1"},
+		"storage, and that of a class":            {"requests.storage=5Gi,gold.storageclass.storage.k8s.io/requests.storage=2Gi,gold.storageclass.storage.k8s.io/persistentvolumeclaims=2", "requests.storage=1Gi,gold.storageclass.storage.k8s.io/requests.storage=0,gold.storageclass.storage.k8s.io/persistentvolumeclaims=0", create("", "persistentvolumeclaims", claim("2Gi")), "", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=2Gi,requests.storage=3Gi"},
+		"a claim grows":                           {"requests.storage=5Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")), "", "requests.storage=3Gi"},
+		"a claim was granted more than requested": {"requests.storage=2Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "status", grown, claim("1Gi")), "", "requests.storage=5Gi"},
 		"sub-resources of others are no object": {"count/serviceaccounts=0", "count/serviceaccounts=0", func() *admission.Request {
 			r := create("", "serviceaccounts", configMap())
 			r.Subresource = "token"
@@ -243,7 +243,7 @@ func TestLimitsHold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := of(quota("q", c.hard, c.used))
 			if got := claimed(t, plugin(t, s, ""), c.request); got != c.want {
-				t.Errorf("refused: %q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if got := s.used(t, "q"); got != show(list(c.after)) {
 				t.Errorf("used %s, want %s", got, c.after)
@@ -285,13 +285,13 @@ func TestScopesSelectPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := of(quota("q", "pods=0", "pods=0", c.scope))
 			if refused := claimed(t, plugin(t, s, ""), create("", "pods", c.pod)) != ""; refused != c.in {
-				t.Errorf("refused: %t", refused)
+				t.Errorf("got rejection: %t", refused)
 			}
 		})
 	}
 }
 
-func TestWhatIsLimitedNeedsAQuota(t *testing.T) {
+func TestLimitedResourcesNeedAQuota(t *testing.T) {
 	critical := pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "critical" }, "", "")
 	byClass := "limitedResources: [{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: In, values: [critical]}]}]"
 	inClass := corev1.ScopedResourceSelectorRequirement{ScopeName: "PriorityClass", Operator: "In", Values: []string{"critical"}}
@@ -317,7 +317,7 @@ func TestWhatIsLimitedNeedsAQuota(t *testing.T) {
 				s = of(c.quota)
 			}
 			if got := claimed(t, plugin(t, s, c.configuration), c.request); got != c.want {
-				t.Errorf("refused: %q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -335,7 +335,7 @@ func TestConfigurationIsStrict(t *testing.T) {
 	}
 }
 
-func TestDryRunsAreJudgedAndNotCharged(t *testing.T) {
+func TestDryRunsAreNotCharged(t *testing.T) {
 	s := of(quota("q", "count/configmaps=1", "count/configmaps=0"))
 	p := plugin(t, s, "")
 	r := create("", "configmaps", configMap())
@@ -352,11 +352,11 @@ func TestDryRunsAreJudgedAndNotCharged(t *testing.T) {
 		t.Fatal(got)
 	}
 	if got := claimed(t, p, r); !strings.Contains(got, "exceeded quota: q") {
-		t.Errorf("refused: %q", got)
+		t.Errorf("got %q", got)
 	}
 }
 
-func TestWhatIsNotWrittenIsGivenBack(t *testing.T) {
+func TestFailedWritesAreReleased(t *testing.T) {
 	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=5", "configmaps=1"))
 	p := plugin(t, s, "")
 	c, err := p.Claim(t.Context(), create("", "configmaps", configMap()))
@@ -372,16 +372,16 @@ func TestWhatIsNotWrittenIsGivenBack(t *testing.T) {
 	}
 }
 
-// When one quota refuses, those that were charged before are given back.
+// TestAllQuotasOrNone: if one quota rejects, earlier charges of other quotas are released.
 func TestAllQuotasOrNone(t *testing.T) {
 	s := of(quota("a", "count/configmaps=5", "count/configmaps=1"), quota("b", "configmaps=1", "configmaps=1"))
 	p := plugin(t, s, "")
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("refused: %q", got)
+		t.Fatalf("got %q", got)
 	}
-	// What is given back is in the lane before what comes now.
+	// The release is queued before the next charge.
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "exceeded quota: b") {
-		t.Fatalf("refused: %q", got)
+		t.Fatalf("got %q", got)
 	}
 	deadline := time.Now().Add(10 * time.Second)
 	for s.used(t, "a") != "count/configmaps=1" {
@@ -392,8 +392,9 @@ func TestAllQuotasOrNone(t *testing.T) {
 	}
 }
 
-// A controller that counts after the charge did not count what was never written.
-func TestWhatWasCountedSinceIsNotGivenBack(t *testing.T) {
+// TestRecountAfterChargeIsNotReleased: if a controller recounted after the charge, the object that
+// was not written is not part of its count.
+func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 	owned := func(at time.Time, fields string) metav1.ManagedFieldsEntry {
 		stamp := metav1.NewTime(at)
 		return metav1.ManagedFieldsEntry{Manager: "controller", Operation: "Update", Subresource: "status", Time: &stamp, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
@@ -403,10 +404,10 @@ func TestWhatWasCountedSinceIsNotGivenBack(t *testing.T) {
 		after metav1.ManagedFieldsEntry
 		used  string
 	}{
-		"somebody else was charged":      {owned(at, `{"f:status":{"f:hard":{"f:count/configmaps":{}}}}`), "count/configmaps=2"},
-		"counted later":                  {owned(at.Add(time.Second), `{"f:status":{"f:hard":{}}}`), "count/configmaps=3"},
-		"counted within the second":      {owned(at, `{"f:status":{"f:used":{"f:count/configmaps":{}}}}`), "count/configmaps=3"},
-		"ownership that nobody can read": {owned(at, `{`), "count/configmaps=3"},
+		"another request was charged": {owned(at, `{"f:status":{"f:hard":{"f:count/configmaps":{}}}}`), "count/configmaps=2"},
+		"counted later":               {owned(at.Add(time.Second), `{"f:status":{"f:hard":{}}}`), "count/configmaps=3"},
+		"counted within the second":   {owned(at, `{"f:status":{"f:used":{"f:count/configmaps":{}}}}`), "count/configmaps=3"},
+		"unreadable ownership":        {owned(at, `{`), "count/configmaps=3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := quota("q", "count/configmaps=5", "count/configmaps=2")
@@ -416,7 +417,7 @@ func TestWhatWasCountedSinceIsNotGivenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.mu.Lock() // somebody writes
+			s.mu.Lock() // another writer holds the store
 			next := s.quotas["q"].DeepCopy()
 			next.ManagedFields = []metav1.ManagedFieldsEntry{c.after}
 			s.put(next)
@@ -429,29 +430,30 @@ func TestWhatWasCountedSinceIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// A refusal counts only if the quota in the store refuses, and a limit holds that
-// the cache does not know yet.
-func TestTheStoreDecides(t *testing.T) {
+// TestStoreDecides: a rejection is confirmed against the store, and a limit holds although the
+// cache is stale.
+func TestStoreDecides(t *testing.T) {
 	s := of(quota("q", "count/configmaps=3", "count/configmaps=1"))
 	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
 	p := plugin(t, s, "")
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("refused: %q", got)
+		t.Errorf("got %q", got)
 	}
 	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("refused: %q", got)
+		t.Errorf("got %q", got)
 	}
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
-		t.Errorf("refused: %q", got)
+		t.Errorf("got %q", got)
 	}
 	s.shown = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
-		t.Errorf("refused by a quota that is gone: %q", got)
+		t.Errorf("deleted quota: got %q", got)
 	}
 }
 
-// Requests that wait for the one before them are charged together, each by itself.
+// TestWaitingRequestsAreChargedTogether: requests that wait for an earlier one are charged in one
+// write, each by its own amount.
 func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -486,9 +488,9 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 		}
 	}
 	if used := s.used(t, "q"); taken != 20 || used != "count/configmaps=20" {
-		t.Errorf("%d were taken, used %s", taken, used)
+		t.Errorf("got %d charged, usage %s", taken, used)
 	}
 	if s.changes != 2 {
-		t.Errorf("%d changes of the quota", s.changes)
+		t.Errorf("got %d writes of the quota", s.changes)
 	}
 }

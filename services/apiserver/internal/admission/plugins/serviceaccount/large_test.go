@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// account is the only one that there is.
+// account is the only service account.
 type account struct{ secrets int }
 
 func (a account) ServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
@@ -25,8 +25,9 @@ func (a account) ServiceAccount(context.Context, string, string) (*corev1.Servic
 	return out, nil
 }
 
-// TestPullSecretsAreWeighed before a pod gets them.
-func TestPullSecretsAreWeighed(t *testing.T) {
+// TestPullSecretsAreCharged: the size of image pull secrets is charged before they are added to a
+// pod.
+func TestPullSecretsAreCharged(t *testing.T) {
 	for _, n := range []int{0, 10, 30_000} {
 		for _, may := range []bool{true, false} {
 			most, large := 0, n > 1000
@@ -39,7 +40,7 @@ func TestPullSecretsAreWeighed(t *testing.T) {
 				want = 0
 			}
 			if apierrors.IsTooManyRequests(err) != refused || err != nil && !refused || len(pod.Spec.ImagePullSecrets) != want || large != (most >= request.LargeBody) {
-				t.Errorf("%d secrets, may begin: %t: %d bytes are weighed, the pod has %d, %v", n, may, most, len(pod.Spec.ImagePullSecrets), err)
+				t.Errorf("%d secrets, permitted %t: got cost %d, %d secrets in the pod, %v", n, may, most, len(pod.Spec.ImagePullSecrets), err)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// accounts of the namespace ns, as JSON by their names.
+// accounts maps names to the service accounts of namespace ns, as JSON.
 var accounts = map[string]string{
 	"default": `{"metadata":{"name":"default"},"imagePullSecrets":[{"name":"p1"},{"name":"p2"}]}`,
 	"silent":  `{"metadata":{"name":"silent"},"automountServiceAccountToken":false}`,
@@ -27,9 +27,9 @@ var accounts = map[string]string{
 	"vague": `{"metadata":{"name":"vague","annotations":{"kubernetes.io/enforce-mountable-secrets":"yes"}}}`,
 }
 
-type world struct{ t *testing.T }
+type fixture struct{ t *testing.T }
 
-func (w world) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+func (w fixture) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if name == "unknowable" {
 		return nil, errors.New("the cache is not ready")
 	}
@@ -52,10 +52,10 @@ func read[T any](t *testing.T, raw string) *T {
 }
 
 func plugin(t *testing.T) *serviceaccount.Plugin {
-	return &serviceaccount.Plugin{Accounts: world{t}}
+	return &serviceaccount.Plugin{Accounts: fixture{t}}
 }
 
-// of is a request for a pod of the namespace ns.
+// of returns a request for a pod of namespace ns.
 func of(op admission.Operation, sub string, object runtime.Object) *admission.Request {
 	return &admission.Request{
 		Operation: op, Subresource: sub, Namespace: "ns", Name: "p", Object: object,
@@ -108,7 +108,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// tokenVolume is the name that was made up for the volume of a pod.
+// tokenVolume returns the generated name of the token volume of a pod.
 func tokenVolume(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if strings.HasPrefix(v.Name, "kube-api-access-") && len(v.Name) == len("kube-api-access-")+5 && v.Projected != nil {
@@ -127,7 +127,7 @@ func shown(t *testing.T, spec corev1.PodSpec) string {
 	return string(raw)
 }
 
-func TestWhatIsLeftAlone(t *testing.T) {
+func TestUnaffectedRequests(t *testing.T) {
 	another := of(admission.Create, "", &corev1.Pod{})
 	another.Resource = &registry.Kind{Names: registry.Names{Group: "metrics.k8s.io", Resource: "pods"}}
 	for name, r := range map[string]*admission.Request{
@@ -144,16 +144,16 @@ func TestWhatIsLeftAlone(t *testing.T) {
 			t.Errorf("%s, validated: %v", name, err)
 		}
 		if err := plugin(t).Admit(t.Context(), r); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v", name, err)
 		}
 		if pod, ok := r.Object.(*corev1.Pod); ok && (pod.Spec.ServiceAccountName == "default" || pod.Spec.DeprecatedServiceAccount != "") {
-			t.Errorf("%s was changed: %+v", name, pod.Spec)
+			t.Errorf("%s: got changed pod %+v", name, pod.Spec)
 		}
 	}
-	// Ephemeral containers are limited when they are stored, and change nothing else.
+	// Ephemeral containers are restricted when they are stored, and change nothing else.
 	pod := &corev1.Pod{Spec: *read[corev1.PodSpec](t, `{"ephemeralContainers":[{"name":"e"}]}`)}
 	if err := plugin(t).Admit(t.Context(), of(admission.Update, "ephemeralcontainers", pod)); err != nil || pod.Spec.ServiceAccountName != "" {
-		t.Errorf("ephemeral containers: %v, %+v", err, pod.Spec)
+		t.Errorf("ephemeral containers: got %v, %+v", err, pod.Spec)
 	}
 }
 
@@ -161,8 +161,8 @@ func TestRefusals(t *testing.T) {
 	const ephemeral = "ephemeralcontainers"
 	secret := func(kind string) string { return `volume with secret.secretName="` + kind + `"` }
 	for name, c := range map[string]struct{ sub, pod, want string }{
-		"an account that is not there":  {"", `{"serviceAccountName":"absent"}`, `error looking up service account ns/absent: serviceaccount "absent" not found`},
-		"an account nobody can look up": {"", `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
+		"missing account": {"", `{"serviceAccountName":"absent"}`, `error looking up service account ns/absent: serviceaccount "absent" not found`},
+		"failing lookup":  {"", `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
 
 		"a listed secret":   {"", `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s2"}},{"name":"w"}]}`, ""},
 		"another secret":    {"", `{"serviceAccountName":"strict","volumes":[{"name":"v","secret":{"secretName":"s1"}},{"name":"w","secret":{"secretName":"x"}}]}`, secret("x") + " is not allowed because service account strict does not reference that secret"},
@@ -202,7 +202,7 @@ func TestRefusals(t *testing.T) {
 		}
 		check(t, name, plugin(t).Validate(t.Context(), of(op, c.sub, pod())), c.want)
 	}
-	// Whoever comes after may have taken the name away again.
+	// A later plugin may have removed the name of the account.
 	check(t, "no account", plugin(t).Validate(t.Context(), of(admission.Create, "", &corev1.Pod{})), "no service account specified for pod ns/")
 	whole := read[corev1.PodSpec](t, `{"serviceAccountName":"strict","volumes":[{"name":"w","secret":{"secretName":"x"}}]}`)
 	check(t, "more than was added", plugin(t).Validate(t.Context(), of(admission.Create, ephemeral, &corev1.Pod{Spec: *whole})), secret("x"))
@@ -217,7 +217,7 @@ func check(t *testing.T, name string, err error, want string) {
 	case want == "" && err != nil:
 		t.Errorf("%s: %v", name, err)
 	case want != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `pods "p" is forbidden: `+want)):
-		t.Errorf("%s: %v; want %s", name, err, want)
+		t.Errorf("%s: got %v; want %s", name, err, want)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestMirrorPods(t *testing.T) {
 		check(t, name, plugin(t).Admit(t.Context(), of(admission.Create, "", pod)), c.want)
 		check(t, name+", validated", plugin(t).Validate(t.Context(), of(admission.Create, "", pod)), c.want)
 		if got, want := shown(t, pod.Spec), shown(t, before.Spec); got != want {
-			t.Errorf("%s was changed: %s, was %s", name, got, want)
+			t.Errorf("%s: got changed pod %s, want %s", name, got, want)
 		}
 	}
 }

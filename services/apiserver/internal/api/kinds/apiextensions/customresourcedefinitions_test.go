@@ -19,20 +19,20 @@ func TestStoredForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reflect.TypeOf(stored) != reflect.TypeOf(k.Stored.New()) {
-		t.Errorf("stored as %T", stored)
+		t.Errorf("got stored type %T", stored)
 	}
 	back, err := k.Stored.From(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(back, registry.Object(d)) {
-		t.Errorf("read back %v", back)
+		t.Errorf("got %v after decoding", back)
 	}
 	if _, err := k.Stored.To(stored); err == nil {
-		t.Error("an object of another type has no stored form")
+		t.Error("another type: got no error of the encoding")
 	}
 	if _, err := k.Stored.From(d); err == nil {
-		t.Error("an object of another type is no stored form")
+		t.Error("another type: got no error of the decoding")
 	}
 }
 
@@ -48,31 +48,31 @@ func TestDefinition(t *testing.T) {
 	k.Default(d)
 	k.Create.Prepare(d)
 	if n := d.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
-		t.Errorf("names %+v", n)
+		t.Errorf("got names %+v", n)
 	}
 	if p := d.Spec.Conversion.Webhook.ClientConfig.Service.Port; p == nil || *p != 443 {
-		t.Errorf("port %v", p)
+		t.Errorf("got port %v", p)
 	}
 	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("stored versions %v", d.Status.StoredVersions)
+		t.Errorf("got stored versions %v", d.Status.StoredVersions)
 	}
 
-	// The storage version moves: the old one stays on record.
+	// When the storage version changes, the old one stays in storedVersions.
 	next := d.DeepCopy()
 	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
 	next.Status.StoredVersions = nil
 	k.Update.Prepare(next, d)
 	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
-		t.Errorf("stored versions %v", next.Status.StoredVersions)
+		t.Errorf("got stored versions %v", next.Status.StoredVersions)
 	}
 	if !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
-		t.Errorf("the live object changed: %v", d.Status.StoredVersions)
+		t.Errorf("the live object was modified: got %v", d.Status.StoredVersions)
 	}
 
 	bare := &v1.CustomResourceDefinition{}
 	k.Default(bare)
 	if bare.Spec.Conversion == nil || bare.Spec.Conversion.Strategy != v1.NoneConverter {
-		t.Errorf("conversion %v", bare.Spec.Conversion)
+		t.Errorf("got conversion %v", bare.Spec.Conversion)
 	}
 	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds(registry.Settings{})); err != nil {
 		t.Error(err)

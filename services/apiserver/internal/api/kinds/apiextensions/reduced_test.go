@@ -14,12 +14,12 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// errorsOf a schema, as check finds them.
+// errorsOf returns the errors that check finds in a schema.
 func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	path := field.NewPath("spec")
 	r := &schemaRules{checker: &checker{cel: rules.NewCompiler()}, structural: true}
 	var errs field.ErrorList
-	if structural.Unsupported(s) != nil { // which of several is told is left to chance
+	if structural.Unsupported(s) != nil { // with several unsupported fields, the reported one is random
 		all = append(all, "unsupported")
 	} else {
 		errs = r.shape(path, s)
@@ -32,7 +32,7 @@ func errorsOf(s *v1.JSONSchemaProps) (all []string) {
 	return all
 }
 
-// odd gives a schema something that rules of definitions look at.
+// odd adds something to a schema that the rules of definitions check.
 func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
 	text := func(of ...string) *string { return ptr.To(of[r.IntN(len(of))]) }
 	one := v1.JSONSchemaProps{Type: *text("", "string", "object")}
@@ -72,7 +72,7 @@ func odd(r *rand.Rand, s *v1.JSONSchemaProps) {
 	}
 }
 
-// randomly is a schema that is seldom odd.
+// randomly returns a schema that is rarely odd.
 func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	s := v1.JSONSchemaProps{Type: []string{"string", "integer", "number", "boolean", "array", "object", "object", "object"}[r.IntN(8)], MaxLength: ptr.To[int64](9)}
 	if depth == 0 {
@@ -94,7 +94,7 @@ func randomly(r *rand.Rand, depth int) v1.JSONSchemaProps {
 	return s
 }
 
-// What is wrong with a schema is wrong with what is left of it when what is plain is gone.
+// TestReducedSchemasHaveTheSameErrors: removing plain parts of a schema does not change its errors.
 func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261123, 2))
 	wrong, right, less := 0, 0, 0
@@ -121,6 +121,6 @@ func TestReducedSchemasHaveTheSameErrors(t *testing.T) {
 		}
 	}
 	if wrong < 1_000 || right < 1_000 || less < 1_000 {
-		t.Errorf("%d schemas with errors, %d without, %d reduced", wrong, right, less)
+		t.Errorf("got %d schemas with errors, %d without, %d reduced", wrong, right, less)
 	}
 }

@@ -17,21 +17,21 @@ func TestAPIService(t *testing.T) {
 	k.Default(local)
 	k.Create.Prepare(local)
 	if s, a := cells(local); s != "Local" || a != "True" {
-		t.Errorf("local: %v, %v", s, a)
+		t.Errorf("local: got %v, %v", s, a)
 	}
 	remote := k.New().(*v1.APIService)
 	remote.Spec.Service = &v1.ServiceReference{Namespace: "n", Name: "s"}
 	k.Default(remote)
 	if *remote.Spec.Service.Port != 443 {
-		t.Errorf("port %d", *remote.Spec.Service.Port)
+		t.Errorf("got port %d", *remote.Spec.Service.Port)
 	}
 	k.Create.Prepare(remote)
 	if s, a := cells(remote); s != "n/s" || a != "Unknown" {
-		t.Errorf("remote: %v, %v", s, a)
+		t.Errorf("remote: got %v, %v", s, a)
 	}
 	remote.Status.Conditions = []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionFalse, Reason: "MissingEndpoints"}}
 	if _, a := cells(remote); a != "False (MissingEndpoints)" {
-		t.Errorf("remote: %v", a)
+		t.Errorf("remote: got %v", a)
 	}
 	if _, err := registry.NewCatalog([]registry.Group{{Name: v1.GroupName, Versions: []string{"v1"}}}, Kinds()); err != nil {
 		t.Error(err)

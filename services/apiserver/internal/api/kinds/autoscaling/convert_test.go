@@ -51,19 +51,18 @@ func toV1(t testing.TB, h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1
 	return o.(*autoscalingv1.HorizontalPodAutoscaler)
 }
 
-// filler makes autoscalers whose metrics are what validation lets through, as
-// far as conversions depend on it.
+// filler generates autoscalers whose metrics are valid as far as conversions depend on it.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(14).Funcs(
 		func(q *resource.Quantity, c randfill.Continue) {
 			*q = *resource.NewMilliQuantity(c.Int63n(1_000_000)+1, resource.DecimalSI)
-			_ = q.String() // as one that was decoded
+			_ = q.String() // caches the text, as decoding does
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0).Rfc3339Copy() },
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
 		func(m *autoscalingv2.MetricSpec, c randfill.Continue) { fillMetric(m, c) },
 		func(m *autoscalingv2.MetricStatus, c randfill.Continue) { fillStatus(m, c) },
-		// What says nothing is not kept.
+		// An empty behavior is not preserved.
 		func(b *autoscalingv2.HorizontalPodAutoscalerBehavior, c randfill.Continue) {
 			c.FillNoCustom(b)
 			if b.ScaleUp == nil && b.ScaleDown == nil {
@@ -79,7 +78,7 @@ func quantity(c randfill.Continue) *resource.Quantity {
 	return q
 }
 
-// value is a target in one of two types.
+// value returns a target of one of two types.
 func value(c randfill.Continue) autoscalingv2.MetricTarget {
 	if c.Bool() {
 		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity(c)}
@@ -146,7 +145,7 @@ func fillStatus(m *autoscalingv2.MetricStatus, c randfill.Continue) {
 	}
 }
 
-// A client of v1 that writes back what it read loses nothing of v2.
+// TestV2ThroughV1: a v1 client that writes back what it read loses nothing of v2.
 func TestV2ThroughV1(t *testing.T) {
 	metrics := map[autoscalingv2.MetricSourceType]bool{}
 	for seed := int64(0); seed < 400; seed++ {
@@ -154,7 +153,7 @@ func TestV2ThroughV1(t *testing.T) {
 		filler(seed).Fill(in)
 		in.TypeMeta = metav1.TypeMeta{}
 		if len(in.Spec.Metrics) == 0 {
-			continue // defaulting does not leave it so
+			continue // defaulting sets it
 		}
 		in.Spec.MinReplicas = new(int32)
 		served(t, "v2").Default(in)
@@ -164,18 +163,18 @@ func TestV2ThroughV1(t *testing.T) {
 		before := in.DeepCopy()
 		out := toV2(t, overTheWire(t, toV1(t, in)))
 		if !equality.Semantic.DeepEqual(before, in) {
-			t.Fatalf("seed %d: the conversion changed its source", seed)
+			t.Fatalf("seed %d: the conversion modified its source", seed)
 		}
 		if want := percentLast(in); !equality.Semantic.DeepEqual(out, want) {
-			t.Fatalf("seed %d:\n%s\nbecame\n%s", seed, text(t, want), text(t, out))
+			t.Fatalf("seed %d: got\n%[3]s\nwant\n%[2]s", seed, text(t, want), text(t, out))
 		}
 	}
 	if len(metrics) != 5 {
-		t.Errorf("only these metrics came up: %v", metrics)
+		t.Errorf("got only metrics %v", metrics)
 	}
 }
 
-// overTheWire is what a client sends back that keeps what it does not know.
+// overTheWire encodes and decodes an object as a client does that keeps unknown fields.
 func overTheWire(t testing.TB, h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv1.HorizontalPodAutoscaler {
 	t.Helper()
 	out := &autoscalingv1.HorizontalPodAutoscaler{}
@@ -194,8 +193,7 @@ func text(t testing.TB, o any) string {
 	return string(b)
 }
 
-// percentLast puts the first CPU utilization last, where it is after it had a
-// field of its own.
+// percentLast moves the first CPU utilization to the end, which is its position after a conversion.
 func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
 	out := h.DeepCopy()
 	for i, m := range out.Spec.Metrics {
@@ -207,7 +205,7 @@ func percentLast(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.Horizo
 	return out
 }
 
-// An object of v1 that has no annotations of the conversion stays as it is.
+// TestV1ThroughV2: a v1 object without annotations of the conversion does not change.
 func TestV1ThroughV2(t *testing.T) {
 	for seed := int64(0); seed < 200; seed++ {
 		in := &autoscalingv1.HorizontalPodAutoscaler{}
@@ -216,9 +214,9 @@ func TestV1ThroughV2(t *testing.T) {
 		if in.Spec.TargetCPUUtilizationPercentage == nil {
 			in.Spec.TargetCPUUtilizationPercentage = new(int32)
 		}
-		in.Status.CurrentCPUUtilizationPercentage = nil // tested below: it takes an annotation along
+		in.Status.CurrentCPUUtilizationPercentage = nil // tested by TestStatus, as it adds an annotation
 		if out := toV1(t, toV2(t, in)); !equality.Semantic.DeepEqual(out, in) {
-			t.Fatalf("seed %d:\n%s\nbecame\n%s", seed, text(t, in), text(t, out))
+			t.Fatalf("seed %d: got\n%[3]s\nwant\n%[2]s", seed, text(t, in), text(t, out))
 		}
 	}
 }
@@ -229,12 +227,12 @@ func TestForms(t *testing.T) {
 		annotations  map[string]string
 	}{
 		{
-			name: "a percentage has its field",
+			name: "a percentage becomes a field",
 			v2:   `{maxReplicas: 3, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
 			v1:   `{maxReplicas: 3, targetCPUUtilizationPercentage: 55}`,
 		},
 		{
-			name: "other metrics go to an annotation",
+			name: "other metrics become an annotation",
 			v2: `{maxReplicas: 3, minReplicas: 2, scaleTargetRef: {kind: A, name: b, apiVersion: c/v1}, metrics: [
 				{type: Resource, resource: {name: memory, target: {type: AverageValue, averageValue: 1Gi}}},
 				{type: Object, object: {metric: {name: m}, describedObject: {kind: K, name: web}, target: {type: AverageValue, averageValue: "5"}}},
@@ -244,7 +242,7 @@ func TestForms(t *testing.T) {
 				`{"type":"Object","object":{"target":{"kind":"K","name":"web"},"metricName":"m","targetValue":"0","averageValue":"5"}}]`},
 		},
 		{
-			name: "so does the behavior, with Go's names",
+			name: "the behavior becomes an annotation with Go field names",
 			v2: `{maxReplicas: 3, behavior: {scaleUp: {stabilizationWindowSeconds: 0, selectPolicy: Max, policies: [{type: Pods, value: 1, periodSeconds: 15}]}, scaleDown: {stabilizationWindowSeconds: 60, selectPolicy: Min, policies: [{type: Pods, value: 4, periodSeconds: 15}]}},
 				metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
 			v1: `{maxReplicas: 3, targetCPUUtilizationPercentage: 55}`,
@@ -271,7 +269,7 @@ func TestForms(t *testing.T) {
 				t.Errorf("annotations are\n%v, want\n%v", got.Annotations, annotations)
 			}
 			if back := toV2(t, got); !equality.Semantic.DeepEqual(back, stored) {
-				t.Errorf("v2 comes back as\n%s", text(t, back))
+				t.Errorf("back in v2: got\n%s", text(t, back))
 			}
 		})
 	}
@@ -284,7 +282,7 @@ func parse(t *testing.T, text string, into any) {
 	}
 }
 
-// Without a metric, v1 means 80% of CPU.
+// TestDefaultMetric: v1 without a metric means 80% of CPU.
 func TestDefaultMetric(t *testing.T) {
 	for name, annotations := range map[string]map[string]string{
 		"none":   nil,
@@ -296,7 +294,7 @@ func TestDefaultMetric(t *testing.T) {
 			var want []autoscalingv2.MetricSpec
 			parse(t, `[{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 80}}}]`, &want)
 			if !equality.Semantic.DeepEqual(got.Spec.Metrics, want) || got.Spec.Behavior != nil || len(got.Annotations) != 0 || len(got.Status.CurrentMetrics) != 0 {
-				t.Errorf("v2 is\n%s", text(t, got))
+				t.Errorf("got v2\n%s", text(t, got))
 			}
 		})
 	}
@@ -309,7 +307,7 @@ func TestStatus(t *testing.T) {
 		conditions: [{type: AbleToScale, status: "True", reason: R, lastTransitionTime: null}]}`, &stored.Status)
 	got := toV1(t, stored)
 	if n := got.Status.CurrentCPUUtilizationPercentage; n == nil || *n != 33 {
-		t.Errorf("status is %s", text(t, got.Status))
+		t.Errorf("got status %s", text(t, got.Status))
 	}
 	want := map[string]string{
 		prefix + "current-metrics": `[{"type":"Resource","resource":{"name":"cpu","currentAverageUtilization":33,"currentAverageValue":"12m"}}]`,
@@ -319,16 +317,15 @@ func TestStatus(t *testing.T) {
 		t.Errorf("annotations are\n%v, want\n%v", got.Annotations, want)
 	}
 
-	// A client that knows only the field still tells something.
+	// The field alone is converted too.
 	percent := int32(44)
 	back := toV2(t, &autoscalingv1.HorizontalPodAutoscaler{Status: autoscalingv1.HorizontalPodAutoscalerStatus{CurrentCPUUtilizationPercentage: &percent}})
 	if m := back.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 44 {
-		t.Errorf("status is %s", text(t, back.Status))
+		t.Errorf("got status %s", text(t, back.Status))
 	}
 }
 
-// Whatever a client writes into the annotations, the conversion gets through
-// it, and what comes out is stable.
+// FuzzAnnotations: any annotations can be converted, and the result is stable.
 func FuzzAnnotations(f *testing.F) {
 	f.Add(`[{"type":"Object","object":{"metricName":"m"}}]`, `{"ScaleUp":{}}`, `[{"type":"Pods","pods":{}}]`, `[{"type":"x"}]`)
 	f.Add(`[{}]`, `{"scaleup":{"Policies":[{}]}}`, `[{"external":{}}]`, `null`)
@@ -346,7 +343,7 @@ func FuzzAnnotations(f *testing.F) {
 			}
 		}
 		if twice := toV1(t, toV2(t, once)); text(t, twice) != text(t, once) {
-			t.Errorf("%s\nbecame\n%s", text(t, once), text(t, twice))
+			t.Errorf("got\n%[2]s\nwant\n%[1]s", text(t, once), text(t, twice))
 		}
 	})
 }

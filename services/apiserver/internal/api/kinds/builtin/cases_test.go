@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// Cases with input and wanted output side by side.
+// cases contains inputs with their expected outputs.
 //
 //go:embed testdata/*.yaml
 var cases embed.FS
@@ -45,7 +45,7 @@ func named(all *registry.Catalog) map[string]*registry.Kind {
 	return out
 }
 
-// decode makes an object of a kind, strictly.
+// decode decodes an object of a kind strictly.
 func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Object {
 	t.Helper()
 	text, err := yaml.Marshal(value)
@@ -59,7 +59,7 @@ func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Objec
 	return o.(registry.Object)
 }
 
-// shown is a cell as cases write it: numbers as they come out of YAML.
+// cellText returns a cell in the form of the cases: numbers have the types of YAML.
 func cellText(cell any) any {
 	switch v := cell.(type) {
 	case registry.Age:
@@ -136,8 +136,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-// check takes an object through what happens to it at its creation, or at an
-// update of old.
+// check creates an object, or updates old, and returns the errors.
 func check(k *registry.Kind, obj, old registry.Object) []string {
 	var errs field.ErrorList
 	if old == nil {

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// readKindCases returns the case files by their names.
+// readKindCases returns the case files by name.
 func readKindCases(t *testing.T) map[string]*kindCase {
 	t.Helper()
 	files, err := kindCases.ReadDir("testdata/kinds")
@@ -40,14 +40,14 @@ func readKindCases(t *testing.T) map[string]*kindCase {
 	return out
 }
 
-// without are the kinds that nothing is wrong with beyond their metadata, as new
-// objects or as changed ones, and why.
+// without lists the kinds whose new or changed objects have no rules beyond metadata, with the
+// reason.
 var without = map[string]string{
 	"changes ServiceAccount": "it has no rules",
 }
 
-// Every kind has a file with what is refused of new objects and of changed ones; so has
-// every version that is of a Go type of its own.
+// TestEveryKindHasCases: every kind, and every version with a Go type of its own, has a file with
+// rejected new objects and rejected changes.
 func TestEveryKindHasCases(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -75,7 +75,7 @@ func TestEveryKindHasCases(t *testing.T) {
 	used := map[string]bool{}
 	lacks := func(what string, k *registry.Kind) {
 		if without[what+" "+k.Kind] == "" {
-			t.Errorf("%s has no %s", nameOf(k), what)
+			t.Errorf("%s: got no %s", nameOf(k), what)
 		}
 		used[what+" "+k.Kind] = true
 	}
@@ -84,7 +84,7 @@ func TestEveryKindHasCases(t *testing.T) {
 			continue
 		}
 		if !has[form{k.GVK().GroupKind(), reflect.TypeOf(k.New())}] {
-			t.Errorf("%s has no file of its own in testdata/kinds", nameOf(k))
+			t.Errorf("%s: got no file in testdata/kinds", nameOf(k))
 		}
 		if broken[k.GroupKind()] == 0 {
 			lacks("broken", k)
@@ -95,17 +95,17 @@ func TestEveryKindHasCases(t *testing.T) {
 	}
 	for what := range without {
 		if !used[what] {
-			t.Errorf("without %s stands on the list in vain", what)
+			t.Errorf("%s is listed in without, but has cases", what)
 		}
 	}
 }
 
-// fixed are the messages of what must not change.
+// fixed matches messages about immutable fields.
 var fixed = regexp.MustCompile(`immutable|may not change|not be changed|not be modified|updates may not|once set|may not be (removed|added)|cannot be decremented`)
 
-// placeOf an error that says that something must not change: its field, whatever the
-// element of a list, and the sort of the error; empty for other errors.
-func placeOf(err string) string {
+// placeOf returns the field of an error about immutability, without indices, and the type of the
+// error. It returns "" for other errors.
+func fieldOf(err string) string {
 	if !fixed.MatchString(err) {
 		return ""
 	}
@@ -116,9 +116,8 @@ func placeOf(err string) string {
 
 var element = regexp.MustCompile(`\[[^\]]*\]`)
 
-// Whatever must not change of the objects in the case files is among their cases: each
-// field of each object is changed at random, and what is refused for that has to be
-// refused in a case as well.
+// TestEveryFixedFieldHasACase changes each field of each object in the case files at random. Every
+// field that turns out to be immutable must have a case.
 func TestEveryFixedFieldHasACase(t *testing.T) {
 	tried, found := map[schema.GroupKind]map[string]bool{}, map[schema.GroupKind]map[string]string{}
 	for _, c := range readKindCases(t) {
@@ -131,7 +130,7 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 		states := []registry.Object{created}
 		for _, b := range append(slices.Clone(c.Broken), c.Changes...) {
 			for _, err := range b.Errors {
-				tried[kind][placeOf(err)] = true
+				tried[kind][fieldOf(err)] = true
 			}
 			if len(b.Live) > 0 {
 				states = append(states, decode(t, k, with(t, plain(t, created), b.Live)))
@@ -143,7 +142,7 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 					obj := old.DeepCopyObject().(registry.Object)
 					fillAt(reflect.ValueOf(obj).Elem(), index, filler(seed, 0.2).NumElements(1, 1).MaxDepth(5))
 					for _, err := range changeOf(k, obj, old.DeepCopyObject().(registry.Object), "") {
-						if place := placeOf(err); place != "" {
+						if place := fieldOf(err); place != "" {
 							found[kind][place] = fmt.Sprintf("%s of %s", path, c.Kind)
 						}
 					}
@@ -160,9 +159,8 @@ func TestEveryFixedFieldHasACase(t *testing.T) {
 	}
 }
 
-// eachField calls visit with the fields of a struct below it, with the first elements
-// of lists, by way of what is set; index is the way there. Metadata and status are
-// left out.
+// eachField calls visit for the fields of a struct and below, with the first elements of lists.
+// index is the path to the field. Metadata and status are skipped.
 func eachField(v reflect.Value, path string, depth int, visit func(path string, index []int)) {
 	var walk func(v reflect.Value, path string, index []int, depth int)
 	walk = func(v reflect.Value, path string, index []int, depth int) {
@@ -196,7 +194,7 @@ func eachField(v reflect.Value, path string, depth int, visit func(path string, 
 	walk(v, path, nil, depth)
 }
 
-// fillAt fills what stands at a way of eachField at random.
+// fillAt fills the field at an index of eachField with a random value.
 func fillAt(v reflect.Value, index []int, f *randfill.Filler) {
 	for _, i := range index {
 		for v.Kind() == reflect.Pointer {

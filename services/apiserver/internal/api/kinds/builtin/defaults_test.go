@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// text is an object as clients see it.
+// text returns an object as clients see it.
 func text(t *testing.T, o any) string {
 	t.Helper()
 	data, err := json.MarshalIndent(o, "", " ")
@@ -38,18 +38,18 @@ func TestDefaults(t *testing.T) {
 			obj, want := decode(t, k, c.Object), decode(t, k, c.Want)
 			k.Default(obj)
 			if got, want := text(t, obj), text(t, want); got != want {
-				t.Fatalf("the object is\n%s\nwant\n%s", got, want)
+				t.Fatalf("got\n%s\nwant\n%s", got, want)
 			}
 			again := decode(t, k, c.Want)
 			k.Default(again)
 			if !equality.Semantic.DeepEqual(again, want) {
-				t.Errorf("defaulting twice changes it to\n%s", text(t, again))
+				t.Errorf("defaulting twice: got\n%s", text(t, again))
 			}
 		})
 	}
 }
 
-// A job marks its pods by its uid, and selects them by that.
+// TestJobCreate: a job labels and selects its pods by its uid.
 func TestJobCreate(t *testing.T) {
 	k := byName(t)["batch/v1/jobs"]
 	yes := true
@@ -74,7 +74,7 @@ func TestJobCreate(t *testing.T) {
 		{name: "no labels", wantLabels: marks, wantPods: marks, wantSelector: uid},
 		{name: "labels of the pods", pods: map[string]string{"app": "x"}, wantLabels: with("app", "x"), wantPods: with("app", "x"), wantSelector: uid},
 		{name: "labels of both", labels: map[string]string{"app": "x"}, pods: map[string]string{"app": "x"}, wantLabels: map[string]string{"app": "x"}, wantPods: with("app", "x"), wantSelector: uid},
-		{name: "marks of the client stay", labels: map[string]string{"a": "b"}, pods: map[string]string{"controller-uid": "other"}, wantLabels: map[string]string{"a": "b"}, wantPods: with("controller-uid", "other"), wantSelector: uid},
+		{name: "labels of the client are kept", labels: map[string]string{"a": "b"}, pods: map[string]string{"controller-uid": "other"}, wantLabels: map[string]string{"a": "b"}, wantPods: with("controller-uid", "other"), wantSelector: uid},
 		{name: "by hand", labels: map[string]string{"a": "b"}, pods: map[string]string{"app": "x"}, manual: &yes, selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
 			wantLabels: map[string]string{"a": "b"}, wantPods: map[string]string{"app": "x"}, wantSelector: map[string]string{"app": "x"}},
 	}
@@ -87,13 +87,13 @@ func TestJobCreate(t *testing.T) {
 			k.Default(j)
 			k.Create.Prepare(j)
 			if !maps.Equal(j.Labels, tt.wantLabels) {
-				t.Errorf("labels are %v, want %v", j.Labels, tt.wantLabels)
+				t.Errorf("got labels %v, want %v", j.Labels, tt.wantLabels)
 			}
 			if !maps.Equal(j.Spec.Template.Labels, tt.wantPods) {
-				t.Errorf("the pods' labels are %v, want %v", j.Spec.Template.Labels, tt.wantPods)
+				t.Errorf("got pods' labels %v, want %v", j.Spec.Template.Labels, tt.wantPods)
 			}
 			if !maps.Equal(j.Spec.Selector.MatchLabels, tt.wantSelector) {
-				t.Errorf("the selector is %v, want %v", j.Spec.Selector.MatchLabels, tt.wantSelector)
+				t.Errorf("got selector %v, want %v", j.Spec.Selector.MatchLabels, tt.wantSelector)
 			}
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestDeprecationWarnings lists every built-in kind whose requests return a
-// warning, and the release that removes it.
+// TestDeprecationWarnings lists every built-in kind with a deprecation warning, and the release
+// that removes it.
 func TestDeprecationWarnings(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestGatesOfEmulatedVersionDropFields switches gates off that 1.31 can switch
-// off and 1.33 cannot.
+// TestGatesOfEmulatedVersionDropFields disables gates that can be disabled in 1.31, but not in
+// 1.33.
 func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 	g := features.New()
 	g.Emulate(31)
@@ -36,28 +36,28 @@ func TestGatesOfEmulatedVersionDropFields(t *testing.T) {
 			old, changed := decode(t, k, service), decode(t, k, withMode)
 			k.Default(old)
 			if errs := changeOf(k, changed, old, "status"); len(errs) > 0 {
-				t.Errorf("the status is invalid: %q", errs)
+				t.Errorf("status: got errors %q", errs)
 			}
 			if kept := strings.Contains(mustYAML(t, plain(t, changed)), "ipMode"); kept != (name == "on") {
-				t.Errorf("ipMode is kept: %t", kept)
+				t.Errorf("got ipMode kept: %t", kept)
 			}
 			used := decode(t, k, withMode)
 			if changeOf(k, used, decode(t, k, withMode), "status"); !strings.Contains(mustYAML(t, plain(t, used)), "ipMode: Proxy") {
-				t.Error("ipMode is dropped although the old status has it")
+				t.Error("ipMode was dropped although the old status has it")
 			}
 
 			k = kinds["apiextensions.k8s.io/v1/customresourcedefinitions"]
 			created, errs := createOf(k, decode(t, k, definition))
 			if len(errs) > 0 {
-				t.Fatalf("the definition is invalid: %q", errs)
+				t.Fatalf("definition: got errors %q", errs)
 			}
 			for _, field := range []string{"selectableFields", "optionalOldSelf"} {
 				if kept := strings.Contains(mustYAML(t, plain(t, created)), field); kept != (name == "on") {
-					t.Errorf("%s is kept on create: %t", field, kept)
+					t.Errorf("%s: got kept on create: %t", field, kept)
 				}
 				updated := decode(t, k, definition)
 				if changeOf(k, updated, decode(t, k, definition), ""); !strings.Contains(mustYAML(t, plain(t, updated)), field) {
-					t.Errorf("%s is dropped although the old definition has it", field)
+					t.Errorf("%s was dropped although the old definition has it", field)
 				}
 			}
 		})

@@ -11,7 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestEmulatedVersions: what came later than a version is served only where that is wanted.
+// TestEmulatedVersions: resources that are newer than the emulated version are served only on
+// request.
 func TestEmulatedVersions(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -58,7 +59,7 @@ func TestEmulatedVersions(t *testing.T) {
 			serves, err := c.e.Serves(all, config, func(*registry.Kind) bool { return true })
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {
-					t.Errorf("error %v, want %s", err, c.err)
+					t.Errorf("got error %v, want %s", err, c.err)
 				}
 				return
 			}
@@ -74,13 +75,13 @@ func TestEmulatedVersions(t *testing.T) {
 			}
 			for _, r := range []string{always, beta, stable, oldest, older, claims, reviews, flows} {
 				if slices.Contains(got, r) != slices.Contains(c.want, r) {
-					t.Errorf("%s: served %v, want %v", r, slices.Contains(got, r), slices.Contains(c.want, r))
+					t.Errorf("%s: got served %v, want %v", r, slices.Contains(got, r), slices.Contains(c.want, r))
 				}
 			}
 		})
 	}
 	none := func(k *registry.Kind) bool { return k.Resource != "ipaddresses" }
 	if serves, err := (builtin.Emulation{Minor: 32, Forward: true}).Serves(all, builtin.RuntimeConfig{"networking.k8s.io/v1beta1": "true"}, none); err != nil || serves(all.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"})) {
-		t.Errorf("a kind whose gate is closed is served, or %v", err)
+		t.Errorf("got a kind with a disabled gate, or error %v", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// The facts in testdata are what a Kubernetes 1.33 server tells of its kinds.
+// facts are recorded from a Kubernetes 1.33 server.
 //
 //go:embed testdata/*.json
 var facts embed.FS
@@ -42,7 +42,7 @@ func catalog(t testing.TB) *registry.Catalog {
 	return c
 }
 
-// nameOf a kind in the facts: "v1/pods", "apps/v1/deployments".
+// nameOf returns the name of a kind in the facts, such as "v1/pods" or "apps/v1/deployments".
 func nameOf(k *registry.Kind) string { return k.GroupVersion().String() + "/" + k.Resource }
 
 type resourceFact struct {
@@ -78,7 +78,7 @@ func TestResources(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
 	kinds := catalog(t).Kinds()
 	if len(kinds) != len(want) {
-		t.Errorf("%d kinds, want %d", len(kinds), len(want))
+		t.Errorf("got %d kinds, want %d", len(kinds), len(want))
 	}
 	for i := range min(len(kinds), len(want)) {
 		if got := factOf(kinds[i]); !reflect.DeepEqual(got, want[i]) {
@@ -117,7 +117,7 @@ func TestPriorities(t *testing.T) {
 		got := priority{want.Group, want.Version, groups[want.Group],
 			builtin.VersionPriority(schema.GroupVersion{Group: want.Group, Version: want.Version})}
 		if got != want {
-			t.Errorf("priority is %+v, want %+v", got, want)
+			t.Errorf("got priority %+v, want %+v", got, want)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestPriorities(t *testing.T) {
 func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
-	// This one has no description on purpose.
+	// This column has no description in Kubernetes.
 	bare := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
 	seen := 0
 	for _, k := range catalog(t).Kinds() {
@@ -146,22 +146,22 @@ func TestColumns(t *testing.T) {
 				continue
 			}
 			if c.Cell == nil || (c.Description == "") != bare[nameOf(k)+"/"+c.Name] {
-				t.Errorf("%s: column %s has cell %t, description %q", nameOf(k), c.Name, c.Cell != nil, c.Description)
+				t.Errorf("%s: column %s: got cell %t, description %q", nameOf(k), c.Name, c.Cell != nil, c.Description)
 			}
 			if all := described[nameOf(k)]; all != nil && c.Description != all[c.Name] {
-				t.Errorf("%s: column %s is described as\n%q, want\n%q", nameOf(k), c.Name, c.Description, all[c.Name])
+				t.Errorf("%s: column %s: got description\n%q, want\n%q", nameOf(k), c.Name, c.Description, all[c.Name])
 			}
 		}
 		if !reflect.DeepEqual(got, want[nameOf(k)]) {
-			t.Errorf("%s has columns\n%v, want\n%v", nameOf(k), got, want[nameOf(k)])
+			t.Errorf("%s: got columns\n%v, want\n%v", nameOf(k), got, want[nameOf(k)])
 		}
 	}
 	if seen != len(want) {
-		t.Errorf("%d kinds have columns, want %d", seen, len(want))
+		t.Errorf("got %d kinds with columns, want %d", seen, len(want))
 	}
 }
 
-// Where objects stand in the store is shared with every server that reads it.
+// TestStored: keys and stored versions are shared with every server that uses the store.
 func TestStored(t *testing.T) {
 	prefixes := map[string]string{
 		"v1/nodes":                  "minions",
@@ -182,7 +182,7 @@ func TestStored(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if k.Virtual {
 			if k.Stored.Prefix != "" || k.Stored.New != nil {
-				t.Errorf("%s is virtual and stored", nameOf(k))
+				t.Errorf("%s: got both virtual and stored", nameOf(k))
 			}
 			continue
 		}
@@ -191,7 +191,7 @@ func TestStored(t *testing.T) {
 			want = k.Resource
 		}
 		if k.Stored.Prefix != want {
-			t.Errorf("%s is stored in %q, want %q", nameOf(k), k.Stored.Prefix, want)
+			t.Errorf("%s: got prefix %q, want %q", nameOf(k), k.Stored.Prefix, want)
 		}
 		form, converts := forms[nameOf(k)]
 		if !converts {
@@ -201,18 +201,18 @@ func TestStored(t *testing.T) {
 			form = "networking.k8s.io/v1beta1, Kind=" + k.Kind
 		}
 		if got := k.StoredGVK().String(); got != form {
-			t.Errorf("%s is stored as %s, want %s", nameOf(k), got, form)
+			t.Errorf("%s: got stored version %s, want %s", nameOf(k), got, form)
 		}
 		if (k.Stored.New != nil) != converts || (k.Stored.To != nil) != converts || (k.Stored.From != nil) != converts {
-			t.Errorf("%s: conversions are there in part", nameOf(k))
+			t.Errorf("%s: got incomplete conversions", nameOf(k))
 		}
 		if k.Stored.Expires != (k.Resource == "events") {
-			t.Errorf("%s: expires is %t", nameOf(k), k.Stored.Expires)
+			t.Errorf("%s: got expires %t", nameOf(k), k.Stored.Expires)
 		}
 	}
 }
 
-// Each New makes the Go type that the scheme has for the declared name.
+// TestGoTypes: each New returns the Go type that the scheme has for the declared name.
 func TestGoTypes(t *testing.T) {
 	scheme := builtin.Scheme()
 	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
@@ -223,7 +223,7 @@ func TestGoTypes(t *testing.T) {
 			return
 		}
 		if reflect.TypeOf(o) != reflect.TypeOf(want) {
-			t.Errorf("%s makes a %T, want a %T", what, o, want)
+			t.Errorf("%s: got %T, want %T", what, o, want)
 		}
 	}
 	for _, k := range catalog(t).Kinds() {
@@ -234,7 +234,7 @@ func TestGoTypes(t *testing.T) {
 		if k.NewList != nil {
 			check(nameOf(k)+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
 		} else if k.HasVerb("list") {
-			t.Errorf("%s can be listed but has no list", nameOf(k))
+			t.Errorf("%s: got no list type of a listable kind", nameOf(k))
 		}
 		for _, s := range k.Subresources {
 			gvk := s.GVK
@@ -244,14 +244,13 @@ func TestGoTypes(t *testing.T) {
 			if s.New != nil {
 				check(nameOf(k)+"/"+s.Name, gvk, s.New())
 			} else if gvk.Kind != k.Kind {
-				t.Errorf("%s/%s has no Go type for %s", nameOf(k), s.Name, gvk)
+				t.Errorf("%s/%s: got no Go type for %s", nameOf(k), s.Name, gvk)
 			}
 		}
 	}
 }
 
-// The scheme knows what requests and answers of every group version are made
-// of.
+// TestSchemeKnowsOptions: the scheme contains the option and response types of every group version.
 func TestSchemeKnowsOptions(t *testing.T) {
 	scheme := builtin.Scheme()
 	for _, g := range catalog(t).Groups() {
@@ -259,7 +258,7 @@ func TestSchemeKnowsOptions(t *testing.T) {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			for _, kind := range []string{"WatchEvent", "ListOptions", "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions"} {
 				if !scheme.Recognizes(gv.WithKind(kind)) {
-					t.Errorf("%s has no %s", gv, kind)
+					t.Errorf("%s: got no %s", gv, kind)
 				}
 			}
 		}
@@ -275,12 +274,12 @@ func TestSchemeKnowsOptions(t *testing.T) {
 	} {
 		parsed, _ := schema.ParseKindArg(gvk)
 		if parsed == nil || !scheme.Recognizes(*parsed) {
-			t.Errorf("%s is not known", gvk)
+			t.Errorf("%s: got an unknown type", gvk)
 		}
 	}
 }
 
-// Catalog gives fresh values: a caller may change what it got.
+// TestKindsAreFresh: Catalog returns new values, which a caller may change.
 func TestKindsAreFresh(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		k.Resource, k.Shown.Columns = "changed", nil
@@ -296,7 +295,7 @@ func TestKindsAreFresh(t *testing.T) {
 	}
 	text, _ := json.Marshal(mapOf(catalog(t).Kinds(), factOf))
 	if strings.Contains(string(text), "changed") {
-		t.Errorf("a change shows in the next catalog: %s", text)
+		t.Errorf("got a change in the next catalog: %s", text)
 	}
 }
 
@@ -308,11 +307,11 @@ func mapOf[A, B any](in []A, f func(A) B) []B {
 	return out
 }
 
-// Sub-resources stand in the order of their names.
+// TestSubresourceOrder: subresources are ordered by name.
 func TestSubresourceOrder(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("%s: sub-resources are not in order", nameOf(k))
+			t.Errorf("%s: got unordered subresources", nameOf(k))
 		}
 	}
 }

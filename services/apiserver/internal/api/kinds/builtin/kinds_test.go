@@ -21,40 +21,40 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
-// A file per kind: a minimal object, what it becomes, and what is wrong with it
-// once something is set in it.
+// kindCases contains a file per kind: a minimal object, its created form, and the errors of invalid
+// changes.
 //
 //go:embed testdata/kinds/*.yaml
 var kindCases embed.FS
 
 type kindCase struct {
 	Kind string `json:"kind"`
-	// Gates are feature gates, as flags have them.
+	// Gates are feature gates in the form of the flag.
 	Gates   string         `json:"gates"`
 	Minimal map[string]any `json:"minimal"`
-	// Created is the minimal object after its creation.
+	// Created is the minimal object after creation.
 	Created map[string]any `json:"created"`
-	// Broken are objects to be created, Changes are changes of the created one.
+	// Broken are invalid objects, Changes are invalid changes of the created object.
 	Broken  []broken `json:"broken"`
 	Changes []broken `json:"changes"`
-	// Warned are objects to be created with warnings.
+	// Warned are objects whose creation causes warnings.
 	Warned []broken `json:"warned"`
 }
 
 type broken struct {
-	// Set has values by their paths, such as spec.ports[0].name; null removes
-	// one. Live is set in the stored object, and in the changed one as well.
+	// Set contains values by their paths, such as spec.ports[0].name. null removes a value. Live is
+	// set in both the stored and the changed object.
 	Set  map[string]any `json:"set"`
 	Live map[string]any `json:"live"`
-	// Long has how many bytes a text gets, Many how many keys a map gets.
+	// Long maps paths to lengths of generated texts, Many to numbers of generated map keys.
 	Long map[string]int `json:"long"`
 	Many map[string]int `json:"many"`
-	// Sub is the sub-resource through which the change comes.
+	// Sub is the subresource of the change.
 	Sub      string   `json:"sub"`
 	Errors   []string `json:"errors"`
 	Warnings []string `json:"warnings"`
-	// Becomes has values of the object after the change, by their paths; null where
-	// there is none.
+	// Becomes contains values of the object after the change by their paths. null means that there
+	// is none.
 	Becomes map[string]any `json:"becomes"`
 }
 
@@ -68,7 +68,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// kindsWith are the kinds of a server with feature gates.
+// kindsWith returns the kinds of a server with feature gates.
 func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 	t.Helper()
 	if gates == "" {
@@ -88,7 +88,7 @@ func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
 func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	created, errs := createOf(k, decode(t, k, c.Minimal))
 	if len(errs) > 0 {
-		t.Fatalf("the minimal object is refused: %q", errs)
+		t.Fatalf("minimal object: got errors %q", errs)
 	}
 	got := plain(t, created)
 	delete(got["metadata"].(map[string]any), "uid")
@@ -96,13 +96,13 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 		delete(s, "lastPhaseTransitionTime")
 	}
 	if !reflect.DeepEqual(got, plain(t, decode(t, k, c.Created))) {
-		t.Errorf("created is\n%s", mustYAML(t, got))
+		t.Errorf("got created object\n%s", mustYAML(t, got))
 	}
 	for i, b := range c.Broken {
 		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
 			_, got := createOf(k, decode(t, k, b.made(t, c.Minimal)))
 			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
-				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
 		})
 	}
@@ -112,11 +112,11 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 			changed := decode(t, k, b.made(t, live))
 			got := changeOf(k, changed, decode(t, k, live), b.Sub)
 			if !reflect.DeepEqual(got, b.Errors) {
-				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+				t.Errorf("%s\ngot errors\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
 			for path, want := range b.Becomes {
 				if got := at(plain(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
-					t.Errorf("%s\n%s is %v, want %v", mustYAML(t, b.Set), path, got, want)
+					t.Errorf("%s\n%s: got %v, want %v", mustYAML(t, b.Set), path, got, want)
 				}
 			}
 		})
@@ -130,13 +130,13 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 			}
 			obj, errs := createOf(k, obj)
 			if got = append(got, k.Create.Warnings(obj)...); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
-				t.Errorf("%s\nwarnings are\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
+				t.Errorf("%s\ngot warnings\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
 			}
 		})
 	}
 }
 
-// made is a copy of an object with what a case sets in it.
+// made returns a copy of an object with the values of a case.
 func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
 	set := map[string]any{}
 	maps.Copy(set, b.Set)
@@ -153,7 +153,7 @@ func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
 	return with(t, obj, set)
 }
 
-// createOf takes an object through its creation.
+// createOf creates an object.
 func createOf(k *registry.Kind, obj registry.Object) (registry.Object, []string) {
 	if k.Default != nil {
 		k.Default(obj)
@@ -172,7 +172,7 @@ func createOf(k *registry.Kind, obj registry.Object) (registry.Object, []string)
 	return obj, textsOf(errs)
 }
 
-// changeOf takes an object through a change.
+// changeOf updates an object.
 func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
 	if k.Default != nil {
 		k.Default(obj)
@@ -193,12 +193,11 @@ func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
 	return textsOf(errs)
 }
 
-// difference is what follows the first line of some messages, a listing whose
-// form is not fixed, the examples that the messages about formats end with, and
-// values with addresses in memory.
+// difference matches the variable parts of messages: lines after the first, the examples of format
+// errors, and values with memory addresses.
 var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
 
-// long is a text that a case made.
+// long matches a text generated for a case.
 var long = regexp.MustCompile(`x{100,}`)
 
 func textsOf(errs field.ErrorList) (out []string) {
@@ -208,7 +207,7 @@ func textsOf(errs field.ErrorList) (out []string) {
 	return out
 }
 
-// plain is an object as JSON has it, without its type.
+// plain returns an object as JSON values, without its type.
 func plain(t *testing.T, obj registry.Object) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -233,7 +232,7 @@ func mustYAML(t *testing.T, v any) string {
 	return string(text)
 }
 
-// with is a copy of an object in which values have been set.
+// with returns a copy of an object with values set.
 func with(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -252,7 +251,7 @@ func with(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
 
 var step = regexp.MustCompile(`[^.\[\]]+|\[([^\]]+)\]`)
 
-// steps of a path: names, and what stands in brackets.
+// steps splits a path into names and indices.
 func steps(path string) (out []string) {
 	for _, m := range step.FindAllStringSubmatch(path, -1) {
 		if m[1] != "" {
@@ -264,7 +263,7 @@ func steps(path string) (out []string) {
 	return out
 }
 
-// at is what stands at a path; nil where there is nothing.
+// at returns the value at a path, or nil.
 func at(in any, path []string) any {
 	for _, p := range path {
 		switch v := in.(type) {

@@ -21,8 +21,7 @@ func metaOf(generation int64, labels, annotations map[string]string) metav1.Obje
 	return metav1.ObjectMeta{Name: "x", Generation: generation, Labels: labels, Annotations: annotations}
 }
 
-// Some metadata raises the generation, which the server otherwise does for the
-// rest of the object.
+// TestGenerationOfMetadata: for some kinds, changes of metadata increase the generation.
 func TestGenerationOfMetadata(t *testing.T) {
 	a, b := map[string]string{"k": "a"}, map[string]string{"k": "b"}
 	tests := []struct {
@@ -40,19 +39,19 @@ func TestGenerationOfMetadata(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			kinds[tt.kind].Update.Prepare(tt.obj, tt.old)
 			if got := tt.obj.GetGeneration(); got != tt.want {
-				t.Errorf("generation is %d, want %d", got, tt.want)
+				t.Errorf("got generation %d, want %d", got, tt.want)
 			}
 		})
 	}
 
 	slice := kinds["discovery.k8s.io/v1/endpointslices"].Parts.SpecChanged
 	if !slice(&discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, b, a)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}) {
-		t.Error("the labels of an endpoint slice do not raise its generation")
+		t.Error("labels of an endpoint slice: got the same generation")
 	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metaOf(7, nil, nil)}
 	kinds["scheduling.k8s.io/v1/priorityclasses"].Create.Prepare(class)
 	if class.Generation != 1 {
-		t.Errorf("a priority class begins with generation %d", class.Generation)
+		t.Errorf("priority class: got initial generation %d", class.Generation)
 	}
 }
 
@@ -68,10 +67,10 @@ func TestEndpointSliceTopology(t *testing.T) {
 	same := slice("a")
 	k.Update.Prepare(same, slice("a"))
 	if created.Endpoints[0].DeprecatedTopology != nil || changed.Endpoints[0].DeprecatedTopology != nil {
-		t.Error("the topology is kept in what is new")
+		t.Error("new endpoint: the topology was kept")
 	}
 	if same.Endpoints[0].DeprecatedTopology == nil {
-		t.Error("the topology is dropped from what is not")
+		t.Error("existing endpoint: the topology was dropped")
 	}
 }
 
@@ -86,16 +85,16 @@ func TestScale(t *testing.T) {
 	for name, obj := range objects {
 		s := kinds[name].Subresource("scale")
 		if s == nil {
-			t.Fatalf("%s has no scale", name)
+			t.Fatalf("%s: got no scale", name)
 		}
 		if _, ok := s.New().(*autoscalingv1.Scale); !ok {
-			t.Errorf("%s is scaled by a %T", name, s.New())
+			t.Errorf("%s: got scale type %T", name, s.New())
 		}
 		if n := s.Scale.Replicas(obj); n != 1 {
-			t.Errorf("%s wants %d replicas, want 1 unless said otherwise", name, n)
+			t.Errorf("%s: got %d desired replicas, want 1 by default", name, n)
 		}
 		if n, text := s.Scale.Status(obj); n != 3 || text != "app=x" {
-			t.Errorf("%s has %d replicas of %q", name, n, text)
+			t.Errorf("%s: got %d replicas, selector %q", name, n, text)
 		}
 	}
 }
@@ -110,13 +109,13 @@ func TestStatusViews(t *testing.T) {
 	d, liveD := &appsv1.Deployment{ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"})}, &appsv1.Deployment{ObjectMeta: metaOf(9, labels, nil)}
 	view("apps/v1/deployments")(d, liveD)
 	if d.Labels["k"] != "live" || d.Annotations["a"] != "sent" {
-		t.Errorf("a deployment's metadata is %+v", d.ObjectMeta)
+		t.Errorf("deployment: got metadata %+v", d.ObjectMeta)
 	}
 
 	va, liveVA := &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, labels, nil)}
 	view("storage.k8s.io/v1/volumeattachments")(va, liveVA)
 	if va.Labels["k"] != "live" || va.Annotations != nil {
-		t.Errorf("a volume attachment's metadata is %+v", va.ObjectMeta)
+		t.Errorf("volume attachment: got metadata %+v", va.ObjectMeta)
 	}
 
 	fs, liveFS := &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, labels, nil)}
@@ -126,7 +125,7 @@ func TestStatusViews(t *testing.T) {
 	want := metaOf(1, labels, nil)
 	want.ManagedFields = fs.ManagedFields
 	if !equality.Semantic.DeepEqual(fs.ObjectMeta, want) || fs.ManagedFields[0].Manager != "sent" {
-		t.Errorf("a flow schema's metadata is %+v", fs.ObjectMeta)
+		t.Errorf("flow schema: got metadata %+v", fs.ObjectMeta)
 	}
 }
 
@@ -146,11 +145,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 			Extra: map[string]certificatesv1.ExtraValue{"fake": {"x"}}, SignerName: "s"}}
 		k.Create.Prepare(r)
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
-			t.Errorf("the client's word stands: %+v", r.Spec)
+			t.Errorf("got the requester of the client: %+v", r.Spec)
 		}
 		k.Create.Stamp(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
 		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
-			t.Errorf("the requester is %+v", r.Spec)
+			t.Errorf("got requester %+v", r.Spec)
 		}
 	})
 
@@ -158,7 +157,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 		r, live := &request{}, &request{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "s"}}
 		k.Update.Prepare(r, live)
 		if r.Spec.SignerName != "s" {
-			t.Errorf("the spec is %+v", r.Spec)
+			t.Errorf("got spec %+v", r.Spec)
 		}
 	})
 
@@ -169,18 +168,18 @@ func TestCertificateSigningRequests(t *testing.T) {
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "new", 0), condition("Other", "new", 0)}}}
 		k.Subresource("approval").Prepare(r, live)
 		if string(r.Status.Certificate) != "c" || len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "new" {
-			t.Errorf("the status is %+v", r.Status)
+			t.Errorf("got status %+v", r.Status)
 		}
 		if at := r.Status.Conditions[0].LastTransitionTime; !at.Equal(&live.Status.Conditions[0].LastTransitionTime) {
-			t.Errorf("the condition changed at %v", at)
+			t.Errorf("got transition time %v", at)
 		}
 		for _, c := range r.Status.Conditions {
 			if c.LastUpdateTime.IsZero() || c.LastTransitionTime.IsZero() {
-				t.Errorf("a condition has no time: %+v", c)
+				t.Errorf("got a condition without time: %+v", c)
 			}
 		}
 		if live.Status.Conditions[0].Reason != "old" {
-			t.Error("the live object changed")
+			t.Error("the live object was modified")
 		}
 	})
 
@@ -196,9 +195,9 @@ func TestCertificateSigningRequests(t *testing.T) {
 		for _, c := range r.Status.Conditions {
 			reasons = append(reasons, c.Reason)
 		}
-		// The added denial is left for validation to refuse.
+		// Validation rejects the added denial.
 		if !slices.Equal(reasons, []string{"sent", "live", "sent"}) || string(r.Status.Certificate) != "c" {
-			t.Errorf("the status is %+v", r.Status)
+			t.Errorf("got status %+v", r.Status)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestResetFields compares the fields that no write through a path changes with the strategies of
-// Kubernetes 1.33. Paths that are not listed reset status, or spec for the status sub-resource.
+// TestResetFields compares the fields that a write cannot change with the strategies of Kubernetes
+// 1.33. Paths that are not listed reset status, or spec for the status subresource.
 func TestResetFields(t *testing.T) {
 	special := map[string]string{
 		"admissionregistration.k8s.io/validatingadmissionpolicies/status": "metadata spec",
@@ -49,7 +49,7 @@ func TestResetFields(t *testing.T) {
 				want = "spec"
 			}
 			if got = slices.Sorted(slices.Values(got)); strings.Join(got, " ") != want {
-				t.Errorf("%s of %s resets %q, want %q", path, k.Version, got, want)
+				t.Errorf("%s of %s: got reset fields %q, want %q", path, k.Version, got, want)
 			}
 		}
 		check(name, k.ResetFields(nil))
@@ -59,7 +59,7 @@ func TestResetFields(t *testing.T) {
 	}
 	for path := range special {
 		if !seen[path] {
-			t.Errorf("no kind has the path %s", path)
+			t.Errorf("got no kind with path %s", path)
 		}
 	}
 }

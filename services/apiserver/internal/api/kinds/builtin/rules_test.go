@@ -12,8 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// of tells which resources of a test's table are meant, by their names in the
-// facts; the core group has its own test.
+// of returns a set of resource names as used in the facts. The core group has its own test.
 func of(names ...string) map[string]bool {
 	set := map[string]bool{}
 	for _, n := range names {
@@ -22,7 +21,7 @@ func of(names ...string) map[string]bool {
 	return set
 }
 
-// outsideCore are the kinds of the named groups whose types come from Kubernetes.
+// outsideCore returns the kinds of all groups but core whose types come from Kubernetes.
 func outsideCore(t *testing.T) []*registry.Kind {
 	var out []*registry.Kind
 	for _, k := range catalog(t).Kinds() {
@@ -35,8 +34,8 @@ func outsideCore(t *testing.T) []*registry.Kind {
 	return out
 }
 
-// These are the rules that 1.33 has per kind; what is not named has the zero
-// value.
+// TestFlags compares the rules of each kind with Kubernetes 1.33. Resources that are not listed
+// have the zero value.
 func TestFlags(t *testing.T) {
 	generation := of("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
 		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets",
@@ -71,7 +70,7 @@ func TestFlags(t *testing.T) {
 			{"takes an address", takes("10.0.0.1"), k.Resource != "statefulsets"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s is %t", nameOf(k), flag.name, flag.got)
+				t.Errorf("%s: %s: got %t", nameOf(k), flag.name, flag.got)
 			}
 		}
 	}
@@ -96,25 +95,25 @@ func TestSelectableLabels(t *testing.T) {
 			labels = append(labels, label)
 		}
 		if got := strings.Join(labels, " "); got != want[k.Resource] {
-			t.Errorf("%s can be selected by %s, want %s", nameOf(k), got, want[k.Resource])
+			t.Errorf("%s: got selectable fields %s, want %s", nameOf(k), got, want[k.Resource])
 		}
 	}
 }
 
-// filler fills objects; raw JSON inside of them is left alone.
+// filler generates random objects without raw JSON.
 func filler(seed int64, nilChance float64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(nilChance).NumElements(1, 3).MaxDepth(12).
 		Funcs(func(*runtime.RawExtension, randfill.Continue) {})
 }
 
-// Whatever an object holds, the rules of its kind do not panic, and its cells
-// have the types that tables know.
+// TestRulesHoldForRandomObjects: for any object, the rules of its kind do not panic, and its cells
+// have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 30
 	for _, k := range outsideCore(t) {
 		t.Run(nameOf(k), func(t *testing.T) {
 			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T has no metadata", k.New())
+				t.Fatalf("%T: got no metadata", k.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := filler(seed, 0.4)
@@ -136,7 +135,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		once := clone()
 		k.Default(obj)
 		if !equality.Semantic.DeepEqual(once, obj) {
-			t.Errorf("defaulting twice changed %s", k.Kind)
+			t.Errorf("%s: defaulting twice changed the object", k.Kind)
 		}
 	}
 	if k.Create.Prepare != nil {
@@ -165,7 +164,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s is a %T", k.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T", k.Kind, c.Name, cell)
 		}
 	}
 	if k.Stored.To != nil {
@@ -175,10 +174,10 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			_, err = k.Stored.From(stored)
 		}
 		if err != nil {
-			t.Errorf("%s is not converted: %v", k.Kind, err)
+			t.Errorf("%s: conversion: %v", k.Kind, err)
 		}
 		if !equality.Semantic.DeepEqual(before, obj) {
-			t.Errorf("a conversion changed its %s", k.Kind)
+			t.Errorf("%s: the conversion modified its source", k.Kind)
 		}
 	}
 	for _, s := range k.Subresources {
@@ -199,12 +198,12 @@ func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj 
 	s.Scale.Status(obj)
 	s.Scale.SetReplicas(obj, 7)
 	if got := s.Scale.Replicas(obj); got != 7 {
-		t.Errorf("%s is scaled to %d, want 7", k.Kind, got)
+		t.Errorf("%s: got %d replicas, want 7", k.Kind, got)
 	}
 }
 
-// A sub-resource that edits the object leaves the live one alone and takes its
-// spec.
+// TestViewsKeepSpecAndLiveObject: the write of a subresource keeps the spec and does not modify the
+// live object.
 func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 	for _, k := range outsideCore(t) {
 		for _, s := range k.Subresources {
@@ -219,21 +218,20 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 				before := old.DeepCopyObject()
 				s.Prepare(obj, old)
 				if !equality.Semantic.DeepEqual(before, old) {
-					t.Error("the live object changed")
+					t.Error("the live object was modified")
 				}
 				if got, want := part(obj, "Spec"), part(old, "Spec"); !equality.Semantic.DeepEqual(got, want) {
-					t.Errorf("the spec is\n%+v, want\n%+v", got, want)
+					t.Errorf("got spec\n%+v, want\n%+v", got, want)
 				}
 				if got, old := part(obj, "Status"), part(old, "Status"); equality.Semantic.DeepEqual(got, old) {
-					t.Error("the status did not change")
+					t.Error("got the old status")
 				}
 			})
 		}
 	}
 }
 
-// The declaration tells status and specification apart; of every kind that has
-// them, in every version.
+// TestParts: every kind in every version declares how to copy and clear its status and spec.
 func TestParts(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
 		if k.Virtual {
@@ -242,10 +240,10 @@ func TestParts(t *testing.T) {
 		t.Run(nameOf(k), func(t *testing.T) {
 			p := k.Parts
 			if k.HasStatus() && (p.CopyStatus == nil || p.CopySpec == nil) {
-				t.Fatal("it has a status, and nothing tells which")
+				t.Fatal("got no function for the status")
 			}
 			if k.Update.Generation && p.SpecChanged == nil {
-				t.Fatal("it counts generations, and nothing tells when")
+				t.Fatal("got no function that compares specs")
 			}
 			fill := filler(1, 0.2)
 			obj, old := k.New().(registry.Object), k.New().(registry.Object)
@@ -253,32 +251,32 @@ func TestParts(t *testing.T) {
 			fill.Fill(old)
 			old.SetName(obj.GetName() + "x")
 			if p.SpecChanged != nil && (p.SpecChanged(obj, obj) || !p.SpecChanged(obj, old)) {
-				t.Error("it does not tell that the specification changed")
+				t.Error("got no difference for a changed spec")
 			}
 			if p.CopySpec != nil {
 				p.CopySpec(obj, old)
 				if p.SpecChanged(obj, old) || obj.GetName() == old.GetName() {
-					t.Error("what is copied is not the specification")
+					t.Error("got another spec after the copy")
 				}
 			}
 			if p.CopyStatus != nil {
 				if equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
-					t.Error("the status was copied with the specification")
+					t.Error("the copy of the spec contains the status")
 				}
 				p.CopyStatus(obj, old)
 				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
-					t.Error("the status is not that of the other one")
+					t.Error("got another status after the copy")
 				}
 				p.CopyStatus(obj, nil)
 				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(k.New().(registry.Object), "Status")) {
-					t.Error("the status is not empty")
+					t.Error("got a status after clearing it")
 				}
 			}
 		})
 	}
 }
 
-// part of an object, by the name of its Go field.
+// part returns the part of an object with a Go field name.
 func part(o registry.Object, name string) any {
 	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
 }

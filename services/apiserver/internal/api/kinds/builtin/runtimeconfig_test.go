@@ -49,7 +49,7 @@ func TestRuntimeConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		if errs := c.Validate(all); len(errs) > 0 {
-			t.Errorf("%s: %v", config, errs)
+			t.Errorf("%s: got %v", config, errs)
 		}
 		serves, err := builtin.Emulation{Minor: version.MinorNumber}.Serves(all, c, func(*registry.Kind) bool { return true })
 		if err != nil {
@@ -69,7 +69,7 @@ func TestRuntimeConfig(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s serves %v, want %s", config, got, want)
+			t.Errorf("%s: got %v, want %s", config, got, want)
 		}
 	}
 	for config, want := range map[string]string{
@@ -87,7 +87,7 @@ func TestRuntimeConfig(t *testing.T) {
 		var c builtin.RuntimeConfig
 		_ = c.Set(config)
 		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
-			t.Errorf("%s: %v, want %s", config, errs, want)
+			t.Errorf("%s: got %v, want %s", config, errs, want)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func FuzzRuntimeConfig(f *testing.F) {
 		}
 		var again builtin.RuntimeConfig
 		if valid && (again.Set(c.String()) != nil || again.String() != c.String()) {
-			t.Errorf("%q is written as %q and read as %q", text, c.String(), again.String())
+			t.Errorf("%q: encoded as %q, decoded as %q", text, c.String(), again.String())
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestTrafficDistributionDependsOnGate(t *testing.T) {
 			k.Default(service)
 			_, errs := createOf(k, service)
 			if got := !strings.Contains(fmt.Sprint(errs), "trafficDistribution"); got != valid {
-				t.Errorf("gate %t, value %s: %v", on, value, errs)
+				t.Errorf("gate %t, value %s: got %v", on, value, errs)
 			}
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// unchecked are the kinds whose new or changed objects have no rules beyond those
-// of metadata, and why.
+// unchecked lists the kinds whose new or changed objects have no rules beyond metadata, with the
+// reason.
 var unchecked = map[string]string{
-	"v1/serviceaccounts": "what it refers to may not exist yet, and its names are looked at when they are used",
+	"v1/serviceaccounts": "references may not exist yet, and names are validated on use",
 }
 
-// A kind without rules takes anything: that must have been decided.
+// TestEveryKindHasRules: a kind without rules accepts any object, so it must be listed.
 func TestEveryKindHasRules(t *testing.T) {
 	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
@@ -27,16 +27,16 @@ func TestEveryKindHasRules(t *testing.T) {
 		switch reason, listed := unchecked[name]; {
 		case k.Virtual:
 		case checked && listed:
-			t.Errorf("%s has rules and stands on the list", name)
+			t.Errorf("%s is listed, but has rules", name)
 		case !checked && !listed:
-			t.Errorf("%s has no rules: create %t, update %t", name, k.Create.Validate != nil, k.Update.Validate != nil)
+			t.Errorf("%s: got rules for create %t, update %t", name, k.Create.Validate != nil, k.Update.Validate != nil)
 		case listed && reason == "":
-			t.Errorf("%s stands on the list without a reason", name)
+			t.Errorf("%s is listed without a reason", name)
 		}
 	}
 	for name := range unchecked {
 		if !known[name] {
-			t.Errorf("there is no kind %s", name)
+			t.Errorf("got no kind %s", name)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// shown is a cell as text; ages are shown by their date.
+// cellText returns a cell as text. An age becomes its date.
 func cellText(c any) string {
 	if age, ok := c.(registry.Age); ok {
 		if age.Since.IsZero() {
@@ -34,7 +34,7 @@ func runCells(t *testing.T, tests []cellTest) {
 			o := parse(t, k, test.object)
 			for column, want := range test.want {
 				if got := cellText(cell(t, k, column, o)); got != want {
-					t.Errorf("%s is %q, want %q", column, got, want)
+					t.Errorf("%s: got %q, want %q", column, got, want)
 				}
 			}
 		})
@@ -237,12 +237,12 @@ func TestPodRowConditions(t *testing.T) {
 		got := k.Shown.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
 		if want == "" {
 			if got != nil {
-				t.Errorf("%s: %v", phase, got)
+				t.Errorf("%s: got %v", phase, got)
 			}
 			continue
 		}
 		if len(got) != 1 || got[0] != (metav1.TableRowCondition{Type: "Completed", Status: "True", Reason: phase, Message: want}) {
-			t.Errorf("%s: %v", phase, got)
+			t.Errorf("%s: got %v", phase, got)
 		}
 	}
 }

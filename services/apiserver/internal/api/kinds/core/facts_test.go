@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// The facts in testdata are what a Kubernetes 1.33 server tells of its kinds.
+// facts are recorded from a Kubernetes 1.33 server.
 //
 //go:embed testdata/*.json
 var facts embed.FS
@@ -56,7 +56,7 @@ type subresourceFact struct {
 	Verbs                      []string
 }
 
-// factOf tells a kind in the form of the facts.
+// factOf returns a kind in the form of the facts.
 func factOf(k *registry.Kind) resourceFact {
 	f := resourceFact{
 		Resource: k.Resource, Singular: k.Singular, Kind: k.Kind, Scope: "Cluster",
@@ -78,16 +78,16 @@ func TestResources(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
 	kinds := core.Kinds(registry.Settings{})
 	if len(kinds) != len(want) {
-		t.Errorf("%d kinds, want %d", len(kinds), len(want))
+		t.Errorf("got %d kinds, want %d", len(kinds), len(want))
 	}
 	for i, k := range kinds {
 		got, _ := json.Marshal(emptyForNil(factOf(k)))
 		wanted, _ := json.Marshal(emptyForNil(want[i]))
 		if string(got) != string(wanted) {
-			t.Errorf("%s is\n%s, want\n%s", k.Resource, got, wanted)
+			t.Errorf("%s: got\n%s\nwant\n%s", k.Resource, got, wanted)
 		}
 		if !slices.IsSortedFunc(k.Subresources, func(a, b registry.Subresource) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("%s: sub-resources are not in order", k.Resource)
+			t.Errorf("%s: got unordered subresources", k.Resource)
 		}
 	}
 }
@@ -114,18 +114,18 @@ func TestCatalog(t *testing.T) {
 	}
 	for _, k := range catalog.Kinds() {
 		if got := prefixes[k.Resource]; k.Stored.Prefix != got {
-			t.Errorf("%s is stored in %q, want %q", k.Resource, k.Stored.Prefix, got)
+			t.Errorf("%s: got prefix %q, want %q", k.Resource, k.Stored.Prefix, got)
 		}
 		if k.Virtual != (prefixes[k.Resource] == "") {
-			t.Errorf("%s: virtual is %t", k.Resource, k.Virtual)
+			t.Errorf("%s: got virtual %t", k.Resource, k.Virtual)
 		}
 		if k.Stored.Expires != (k.Resource == "events") {
-			t.Errorf("%s: expires is %t", k.Resource, k.Stored.Expires)
+			t.Errorf("%s: got expires %t", k.Resource, k.Stored.Expires)
 		}
 	}
 }
 
-// Each New makes the Go type that the scheme has for the declared name.
+// TestGoTypes: each New returns the Go type that the scheme has for the declared name.
 func TestGoTypes(t *testing.T) {
 	check := func(what string, gvk schema.GroupVersionKind, o runtime.Object) {
 		t.Helper()
@@ -135,7 +135,7 @@ func TestGoTypes(t *testing.T) {
 			return
 		}
 		if reflect.TypeOf(o) != reflect.TypeOf(want) {
-			t.Errorf("%s makes a %T, want a %T", what, o, want)
+			t.Errorf("%s: got %T, want %T", what, o, want)
 		}
 	}
 	for _, k := range core.Kinds(registry.Settings{}) {
@@ -143,7 +143,7 @@ func TestGoTypes(t *testing.T) {
 		if k.NewList != nil {
 			check(k.Resource+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
 		} else if k.HasVerb("list") {
-			t.Errorf("%s can be listed but has no list", k.Resource)
+			t.Errorf("%s: got no list type of a listable kind", k.Resource)
 		}
 		for _, s := range k.Subresources {
 			gvk := s.GVK
@@ -153,22 +153,22 @@ func TestGoTypes(t *testing.T) {
 			if s.New != nil {
 				check(k.Resource+"/"+s.Name, gvk, s.New())
 			} else if gvk.Kind != k.Kind {
-				t.Errorf("%s/%s has no Go type for %s", k.Resource, s.Name, gvk)
+				t.Errorf("%s/%s: got no Go type for %s", k.Resource, s.Name, gvk)
 			}
 		}
 	}
 }
 
-// Kinds gives fresh values: a caller may change what it got.
+// TestKindsAreFresh: Kinds returns new values, which a caller may change.
 func TestKindsAreFresh(t *testing.T) {
 	core.Kinds(registry.Settings{})[0].Resource = "changed"
 	if got := core.Kinds(registry.Settings{})[0].Resource; got != "bindings" {
-		t.Errorf("a change shows in the next value: %s", got)
+		t.Errorf("got a change in the next value: %s", got)
 	}
 }
 
-// These are the rules that 1.33 has per kind; what is not named has the zero
-// value.
+// TestFlags compares the rules of each kind with Kubernetes 1.33. Resources that are not listed
+// have the zero value.
 func TestFlags(t *testing.T) {
 	in := func(names ...string) map[string]bool {
 		set := map[string]bool{}
@@ -196,7 +196,7 @@ func TestFlags(t *testing.T) {
 			{"GracePeriod", k.Delete.GracePeriod != nil, k.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
-				t.Errorf("%s: %s is %t", k.Resource, flag.name, flag.got)
+				t.Errorf("%s: %s: got %t", k.Resource, flag.name, flag.got)
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func TestSelectableLabels(t *testing.T) {
 			labels = append(labels, f.Label)
 		}
 		if got := strings.Join(labels, " "); got != want[k.Resource] {
-			t.Errorf("%s can be selected by %s, want %s", k.Resource, got, want[k.Resource])
+			t.Errorf("%s: got selectable fields %s, want %s", k.Resource, got, want[k.Resource])
 		}
 	}
 }
@@ -238,14 +238,14 @@ func TestColumns(t *testing.T) {
 				continue
 			}
 			if c.Description == "" || c.Cell == nil {
-				t.Errorf("%s: column %s has no description or no cell", k.Resource, c.Name)
+				t.Errorf("%s: column %s: got no description or no cell", k.Resource, c.Name)
 			}
 			if all := described[k.Resource]; all != nil && c.Description != all[c.Name] {
-				t.Errorf("%s: column %s is described as\n%q, want\n%q", k.Resource, c.Name, c.Description, all[c.Name])
+				t.Errorf("%s: column %s: got description\n%q, want\n%q", k.Resource, c.Name, c.Description, all[c.Name])
 			}
 		}
 		if k.HasVerb("list") && !reflect.DeepEqual(got, want[k.Resource]) {
-			t.Errorf("%s has columns\n%v, want\n%v", k.Resource, got, want[k.Resource])
+			t.Errorf("%s: got columns\n%v, want\n%v", k.Resource, got, want[k.Resource])
 		}
 	}
 }

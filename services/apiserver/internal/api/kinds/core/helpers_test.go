@@ -16,12 +16,12 @@ import (
 
 func equalObjects(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// partOf is one field of an object, by its Go name.
+// partOf returns the field of an object with a Go name.
 func partOf(o runtime.Object, name string) any {
 	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
 }
 
-// parse makes an object of a kind from YAML, strictly.
+// parse strictly decodes an object of a kind from YAML.
 func parse(t *testing.T, k *registry.Kind, text string) registry.Object {
 	t.Helper()
 	o := k.New()
@@ -39,7 +39,7 @@ func texts(errs field.ErrorList) string {
 	return strings.Join(out, "\n")
 }
 
-// create takes an object through what happens to it at creation.
+// create defaults, prepares and validates a new object.
 func create(k *registry.Kind, o registry.Object) field.ErrorList {
 	if k.Default != nil {
 		k.Default(o)
@@ -54,7 +54,7 @@ func create(k *registry.Kind, o registry.Object) field.ErrorList {
 	return errs
 }
 
-// update takes a changed object through what happens to it at an update.
+// update defaults, prepares and validates a changed object.
 func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 	if k.Default != nil {
 		k.Default(o)
@@ -71,7 +71,7 @@ func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 	return errs
 }
 
-// cell is the cell of a column.
+// cell returns the cell of a column.
 func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any {
 	t.Helper()
 	for _, c := range k.Shown.Columns {
@@ -79,6 +79,6 @@ func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any 
 			return c.Cell(o)
 		}
 	}
-	t.Fatalf("%s has no column %s", k.Kind, column)
+	t.Fatalf("%s: got no column %s", k.Kind, column)
 	return nil
 }

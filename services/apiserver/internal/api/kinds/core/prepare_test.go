@@ -20,7 +20,7 @@ func TestPodGracePeriod(t *testing.T) {
 	}{
 		{"its own", placed, nil, 60},
 		{"asked", placed, n(5), 5},
-		{"asked for none", placed, n(0), 0},
+		{"requested none", placed, n(0), 0},
 		{"negative", placed, n(-7), 1},
 		{"its own is negative", "spec: {nodeName: node, terminationGracePeriodSeconds: -1}", nil, 1},
 		{"none of its own", "spec: {nodeName: node}", nil, 30},
@@ -29,7 +29,7 @@ func TestPodGracePeriod(t *testing.T) {
 		{"failed", placed + "status: {phase: Failed}", n(9), 0},
 	} {
 		if got := k.Delete.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
-			t.Errorf("%s: %d seconds, want %d", test.name, got, test.want)
+			t.Errorf("%s: got %d seconds, want %d", test.name, got, test.want)
 		}
 	}
 }
@@ -51,7 +51,7 @@ func TestPodCreate(t *testing.T) {
 		k.Create.Prepare(p)
 		want := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSClass(test.qos)}
 		if !equalObjects(&corev1.Pod{Status: p.Status}, &corev1.Pod{Status: want}) {
-			t.Errorf("%s: status is %+v, want %+v", test.name, p.Status, want)
+			t.Errorf("%s: got status %+v, want %+v", test.name, p.Status, want)
 		}
 	}
 
@@ -62,7 +62,7 @@ func TestPodCreate(t *testing.T) {
 		Message: "Scheduling is blocked due to non-empty scheduling gates",
 	}
 	if c := gated.Status.Conditions; len(c) != 1 || c[0] != want {
-		t.Errorf("conditions of a gated pod are %v", c)
+		t.Errorf("gated pod: got conditions %v", c)
 	}
 }
 
@@ -98,10 +98,10 @@ status: {phase: Failed}`).(*corev1.Pod)
 		old, got := live(), sent()
 		k.Subresource(name).Prepare(got, old)
 		if !check(got) {
-			t.Errorf("%s leaves %+v", name, got)
+			t.Errorf("%s: got %+v", name, got)
 		}
 		if !equalObjects(old, live()) {
-			t.Errorf("%s changed the live object", name)
+			t.Errorf("%s modified the live object", name)
 		}
 	}
 
@@ -118,7 +118,7 @@ func TestVolumePhases(t *testing.T) {
 	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
 	k.Create.Prepare(v)
 	if v.Status.Phase != corev1.VolumePending || v.Status.LastPhaseTransitionTime.IsZero() {
-		t.Errorf("created with %+v", v.Status)
+		t.Errorf("got %+v after creation", v.Status)
 	}
 	then := metav1.NewTime(v.Status.LastPhaseTransitionTime.Add(-1e9))
 	said := metav1.NewTime(then.Add(-1e9))
@@ -140,13 +140,13 @@ func TestVolumePhases(t *testing.T) {
 		k.Subresource("status").Prepare(changed, v)
 		got := changed.Status.LastPhaseTransitionTime
 		if changed.Spec.StorageClassName != "" {
-			t.Errorf("%s: the spec changed", test.name)
+			t.Errorf("%s: got another spec", test.name)
 		}
 		if test.kept != nil && !got.Equal(test.kept) {
-			t.Errorf("%s: the time is %v, want %v", test.name, got, test.kept)
+			t.Errorf("%s: got time %v, want %v", test.name, got, test.kept)
 		}
 		if test.kept == nil && (got == nil || !got.After(then.Time)) {
-			t.Errorf("%s: the time is %v, want a new one", test.name, got)
+			t.Errorf("%s: got time %v, want a new one", test.name, got)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestServiceAccountReferences(t *testing.T) {
 	k.Update.Prepare(b, a)
 	for _, got := range []*corev1.ServiceAccount{a, b} {
 		if len(got.Secrets) != 1 || got.Secrets[0] != (corev1.ObjectReference{Name: "s"}) {
-			t.Errorf("secrets are %v", got.Secrets)
+			t.Errorf("got secrets %v", got.Secrets)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestLimitRangeName(t *testing.T) {
 	k.Create.Prepare(unnamed)
 	k.Create.Prepare(named)
 	if unnamed.Name == "" || named.Name != "a" {
-		t.Errorf("names are %q and %q", unnamed.Name, named.Name)
+		t.Errorf("got names %q and %q", unnamed.Name, named.Name)
 	}
 }
 
@@ -207,17 +207,17 @@ func TestScale(t *testing.T) {
 	rc := parse(t, k, "spec: {replicas: 3, selector: {a: b, c: d}}\nstatus: {replicas: 2}").(*corev1.ReplicationController)
 	scale := k.Subresource("scale").Scale
 	if n := scale.Replicas(rc); n != 3 {
-		t.Errorf("%d replicas", n)
+		t.Errorf("got %d replicas", n)
 	}
 	if n, selector := scale.Status(rc); n != 2 || selector != "a=b,c=d" {
-		t.Errorf("status is %d, %q", n, selector)
+		t.Errorf("got status %d, %q", n, selector)
 	}
 	scale.SetReplicas(rc, 7)
 	if n := scale.Replicas(rc); n != 7 {
-		t.Errorf("%d replicas after setting 7", n)
+		t.Errorf("got %d replicas after setting 7", n)
 	}
 	if n := scale.Replicas(&corev1.ReplicationController{}); n != 1 {
-		t.Errorf("%d replicas when none are given", n)
+		t.Errorf("got %d replicas by default", n)
 	}
 }
 
@@ -233,7 +233,7 @@ func TestEventSourceField(t *testing.T) {
 				continue
 			}
 			if got := f.Func(parse(t, k, object)); got != want {
-				t.Errorf("%s: source is %q, want %q", object, got, want)
+				t.Errorf("%s: got source %q, want %q", object, got, want)
 			}
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Whatever an object holds, the rules of its kind do not panic, defaulting it
-// again changes nothing, and its cells have the types that tables know.
+// TestRulesHoldForRandomObjects: for any object, the rules of its kind do not panic, defaulting
+// twice changes nothing, and its cells have types that tables support.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 50
 	for _, k := range core.Kinds(registry.Settings{}) {
 		t.Run(k.Resource, func(t *testing.T) {
 			if _, ok := k.New().(registry.Object); !ok {
-				t.Fatalf("%T has no metadata", k.New())
+				t.Fatalf("%T: got no metadata", k.New())
 			}
 			for seed := int64(0); seed < rounds; seed++ {
 				fill := randfill.NewWithSeed(seed).NilChance(0.4).NumElements(0, 3).MaxDepth(12)
@@ -37,7 +37,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		once := obj.DeepCopyObject()
 		k.Default(obj)
 		if !equalObjects(once, obj) {
-			t.Errorf("defaulting twice changed %s", k.Kind)
+			t.Errorf("%s: defaulting twice changed the object", k.Kind)
 		}
 	}
 	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
@@ -61,7 +61,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		k.Update.Warnings(obj, old)
 	}
 	if k.Delete.GracePeriod != nil && k.Delete.GracePeriod(obj, nil) < 0 {
-		t.Errorf("%s: negative grace period", k.Kind)
+		t.Errorf("%s: got a negative grace period", k.Kind)
 	}
 	if k.Shown.RowConditions != nil {
 		k.Shown.RowConditions(obj)
@@ -83,13 +83,13 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
-			t.Errorf("%s: cell %s is a %T", k.Kind, c.Name, cell)
+			t.Errorf("%s: cell %s: got type %T", k.Kind, c.Name, cell)
 		}
 	}
 }
 
-// Prepare leaves the live object alone, and so do changes of the sub-resource
-// that it keeps from the client.
+// TestStatusKeepsSpecAndLiveObject: Prepare does not modify the live object, and keeps the parts
+// that a subresource does not write.
 func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
 	for _, k := range core.Kinds(registry.Settings{}) {
 		for _, s := range k.Subresources {
@@ -104,19 +104,19 @@ func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
 				before := old.DeepCopyObject()
 				s.Prepare(obj, old)
 				if !equalObjects(before, old) {
-					t.Error("the live object changed")
+					t.Error("the live object was modified")
 				}
 				kept := []string{"Spec"}
 				switch s.Name {
 				case "finalize", "ephemeralcontainers":
 					kept = []string{"Status"}
 				case "resize":
-					// The random containers differ, so that all is left to validation.
+					// The containers differ, so that validation decides.
 					kept = nil
 				}
 				for _, part := range kept {
 					if got, want := partOf(obj, part), partOf(old, part); !equality.Semantic.DeepEqual(got, want) {
-						t.Errorf("%s is\n%+v, want\n%+v", part, got, want)
+						t.Errorf("%s: got\n%+v\nwant\n%+v", part, got, want)
 					}
 				}
 			})

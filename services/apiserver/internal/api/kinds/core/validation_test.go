@@ -13,7 +13,7 @@ import (
 
 const badQualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 
-// What a client is told when it creates an object.
+// TestCreate covers the errors that a client gets for a new object.
 func TestCreate(t *testing.T) {
 	for _, test := range []struct{ name, resource, object, want string }{
 		{"whole", "configmaps", "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}", ""},
@@ -125,7 +125,7 @@ func TestCreateEvents(t *testing.T) {
 	}
 }
 
-// Sizes are counted over all values of an object.
+// TestSizeLimit: the size is that of all values of an object.
 func TestSizeLimit(t *testing.T) {
 	half := make([]byte, corev1.MaxSecretSize/2)
 	for _, test := range []struct {
@@ -155,7 +155,7 @@ func TestSizeLimit(t *testing.T) {
 			object := parse(t, k, "metadata: {name: a, namespace: ns}")
 			test.fill(object, nil)
 			if got := texts(create(k, object)); got != "" {
-				t.Errorf("at the limit: %s", got)
+				t.Errorf("at the limit: got %s", got)
 			}
 			test.fill(object, []byte{0})
 			if got := texts(create(k, object)); got != test.want {
@@ -206,7 +206,7 @@ func TestSecretData(t *testing.T) {
 	s := parse(t, k, "metadata: {name: s, namespace: ns}\ndata: {k: b2xk, l: bA==}\nstringData: {k: new}").(*corev1.Secret)
 	k.Default(s)
 	if got := string(s.Data["k"]) + string(s.Data["l"]); got != "newl" || s.StringData != nil || s.Type != corev1.SecretTypeOpaque {
-		t.Errorf("defaulted to %+v", s)
+		t.Errorf("got defaults %+v", s)
 	}
 }
 
@@ -236,7 +236,7 @@ func TestWarnings(t *testing.T) {
 			got = k.Update.Warnings(o, parse(t, k, test.live))
 		}
 		if strings.Join(got, "\n") != test.want {
-			t.Errorf("%s %s: warnings %q, want %q", test.resource, test.object, got, test.want)
+			t.Errorf("%s %s: got warnings %q, want %q", test.resource, test.object, got, test.want)
 		}
 	}
 }
@@ -252,7 +252,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	wantSpec := corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"example.com/f", "kubernetes"}}
 	if n.Labels["kubernetes.io/metadata.name"] != "x" || n.Status.Phase != corev1.NamespaceActive || !equalSpecs(n, wantSpec) {
-		t.Fatalf("created as %+v", n)
+		t.Fatalf("got %+v after creation", n)
 	}
 
 	changed := parse(t, k, "metadata: {name: x, labels: {a: b}}\nspec: {}\nstatus: {phase: Terminating}").(*corev1.Namespace)
@@ -261,7 +261,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 	}
 	if changed.Labels["kubernetes.io/metadata.name"] != "x" || changed.Labels["a"] != "b" ||
 		changed.Status.Phase != corev1.NamespaceActive || !equalSpecs(changed, wantSpec) {
-		t.Errorf("updated to %+v", changed)
+		t.Errorf("got %+v after the update", changed)
 	}
 
 	finalize := k.Subresource("finalize")
@@ -271,7 +271,7 @@ status: {phase: Terminating}`).(*corev1.Namespace)
 		t.Error(texts(errs))
 	}
 	if final.Status.Phase != corev1.NamespaceActive || len(final.Spec.Finalizers) != 2 {
-		t.Errorf("finalized to %+v", final)
+		t.Errorf("got %+v after finalize", final)
 	}
 	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
 	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
@@ -306,19 +306,19 @@ func TestNamespacePhase(t *testing.T) {
 	}
 }
 
-// Rules are for their own kind only; a mix-up is a fault, not a pass.
-func TestRulesRefuseOtherTypes(t *testing.T) {
+// TestRulesRejectOtherTypes: validating an object of another type panics.
+func TestRulesRejectOtherTypes(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a secret passed as a config map")
+			t.Error("got no panic for a secret as config map")
 		}
 	}()
 	var errs field.ErrorList = kindOf(t, "configmaps").Create.Validate(&corev1.Secret{})
-	t.Errorf("validated as %v", errs)
+	t.Errorf("got %v, want a panic", errs)
 }
 
-// TestOddAddressesAreWarnedOf: in objects, and in what a sub-resource changes of them.
-func TestOddAddressesAreWarnedOf(t *testing.T) {
+// TestUnusualAddressesCauseWarnings covers objects and subresources.
+func TestUnusualAddressesCauseWarnings(t *testing.T) {
 	says := func(path, ip, instead string) string {
 		return path + ": non-standard IP address \"" + ip + "\" will be considered invalid in a future Kubernetes release: use \"" + instead + "\""
 	}
@@ -342,7 +342,7 @@ func TestOddAddressesAreWarnedOf(t *testing.T) {
 			warnings = k.Subresource(test.sub).Warnings
 		}
 		if got := warnings(parse(t, k, test.object)); !slices.Equal(got, test.want) {
-			t.Errorf("%s/%s %s: warnings %q, want %q", test.resource, test.sub, test.object, got, test.want)
+			t.Errorf("%s/%s %s: got warnings %q, want %q", test.resource, test.sub, test.object, got, test.want)
 		}
 	}
 }

@@ -85,8 +85,8 @@ func dropTopology(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// told is the maximum number of ports and addresses in a cell.
-const told = 3
+// maxCellItems is the maximum number of ports and addresses in a cell.
+const maxCellItems = 3
 
 // portsText returns ports by number or else by name; "*" stands for every port.
 func portsText(s *discoveryv1.EndpointSlice) string {
@@ -116,5 +116,5 @@ func firstOrUnset(texts []string) string {
 	if len(texts) == 0 {
 		return columns.Unset
 	}
-	return columns.Or(columns.First(texts, told), columns.Unset)
+	return columns.Or(columns.First(texts, maxCellItems), columns.Unset)
 }

@@ -28,7 +28,7 @@ func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.2).NumElements(1, 3).Funcs(func(m *metav1.TypeMeta, _ randfill.Continue) {})
 }
 
-// Both forms of an event hold the same.
+// TestConversionsAreInverse: both forms of an event have the same content.
 func TestConversionsAreInverse(t *testing.T) {
 	k := event()
 	for seed := int64(0); seed < 100; seed++ {
@@ -36,15 +36,15 @@ func TestConversionsAreInverse(t *testing.T) {
 		filler(seed).Fill(served)
 		filler(seed).Fill(stored)
 		if got := convert[*eventsv1.Event](t, k.Stored.From, convert[*corev1.Event](t, k.Stored.To, served)); !equality.Semantic.DeepEqual(got, served) {
-			t.Fatalf("seed %d:\n%+v\nbecame\n%+v", seed, served, got)
+			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, served, got)
 		}
 		if got := convert[*corev1.Event](t, k.Stored.To, convert[*eventsv1.Event](t, k.Stored.From, stored)); !equality.Semantic.DeepEqual(got, stored) {
-			t.Fatalf("seed %d:\n%+v\nbecame\n%+v", seed, stored, got)
+			t.Fatalf("seed %d: want\n%+v\ngot\n%+v", seed, stored, got)
 		}
 	}
 }
 
-// Inverse conversions could still mix fields up; these are where they belong.
+// TestFields: conversions that are inverse may still mix up fields.
 func TestFields(t *testing.T) {
 	first, last, at := metav1.Unix(1, 0), metav1.Unix(2, 0), metav1.NewMicroTime(metav1.Unix(3, 0).Time)
 	served := &eventsv1.Event{
@@ -64,6 +64,6 @@ func TestFields(t *testing.T) {
 		FirstTimestamp: first, LastTimestamp: last, Count: 9,
 	}
 	if got := convert[*corev1.Event](t, event().Stored.To, served); !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("the stored form is\n%+v, want\n%+v", got, want)
+		t.Errorf("got stored form\n%+v, want\n%+v", got, want)
 	}
 }

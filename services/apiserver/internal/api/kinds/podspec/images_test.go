@@ -34,12 +34,12 @@ func TestPullPolicy(t *testing.T) {
 		"nginx@sha256:tooshort":                corev1.PullIfNotPresent,
 		strings.Repeat("0123456789abcdeg", 4):  corev1.PullAlways,
 		"gcr.io/k8s-staging/kube-proxy:latest": corev1.PullAlways,
-		// Digests of other lengths, hashes, or in capitals are none.
+		// Digests of other lengths or hashes, or in upper case, are invalid.
 		"nginx:latest@sha256:" + strings.Repeat("0123456789abcdef", 2): corev1.PullIfNotPresent,
 		"nginx:latest@md5:" + strings.Repeat("0123456789abcdef", 2):    corev1.PullIfNotPresent,
 		"nginx:latest" + strings.ToUpper(digest):                       corev1.PullIfNotPresent,
 		"nginx:latest@sha512:" + strings.Repeat("0123456789abcdef", 8): corev1.PullAlways,
-		// What is bounded is the path, with what it is short for.
+		// The length limit applies to the expanded path.
 		strings.Repeat("a", 247):                      corev1.PullAlways,
 		strings.Repeat("a", 248):                      corev1.PullIfNotPresent,
 		"docker.io/" + strings.Repeat("a", 248):       corev1.PullIfNotPresent,
@@ -47,14 +47,14 @@ func TestPullPolicy(t *testing.T) {
 		"x/" + strings.Repeat("a", 254):               corev1.PullIfNotPresent,
 		"r.example/" + strings.Repeat("a", 255):       corev1.PullAlways,
 		"r.example/" + strings.Repeat("a", 256):       corev1.PullIfNotPresent,
-		"a_b.c/" + strings.Repeat("a", 250):           corev1.PullIfNotPresent, // which is no host
+		"a_b.c/" + strings.Repeat("a", 250):           corev1.PullIfNotPresent, // not a host
 		"localhost/" + strings.Repeat("a", 255):       corev1.PullAlways,
 		"index.docker.io/" + strings.Repeat("a", 248): corev1.PullIfNotPresent,
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 		podspec.Pod(p)
 		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
-			t.Errorf("%q: %s, want %s", image, got, want)
+			t.Errorf("%q: got %s, want %s", image, got, want)
 		}
 	}
 }

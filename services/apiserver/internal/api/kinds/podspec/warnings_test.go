@@ -11,15 +11,15 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
 )
 
-// TestWarningsAreBounded: every pair of ports would be worth a warning.
+// TestWarningsAreBounded: every pair of ports would cause a warning.
 func TestWarningsAreBounded(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: make([]corev1.ContainerPort, 50_000)}}}}
 	if n := len(podspec.Warnings(p)); n != 500 {
-		t.Errorf("%d warnings, want 500", n)
+		t.Errorf("got %d warnings, want 500", n)
 	}
 }
 
-func TestOverlappingFilesAreWarnedOf(t *testing.T) {
+func TestOverlappingFilesCauseWarnings(t *testing.T) {
 	items := func(paths ...string) (items []corev1.KeyToPath) {
 		for _, p := range paths {
 			items = append(items, corev1.KeyToPath{Key: "k", Path: p})
@@ -60,12 +60,12 @@ func TestOverlappingFilesAreWarnedOf(t *testing.T) {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: test.volume}}}}
 		p.Name = "p"
 		if got := podspec.Warnings(p); !slices.Equal(got, test.want) {
-			t.Errorf("warnings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			t.Errorf("got warnings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
 		}
 	}
 }
 
-// TestManyFilesAreCompared: a pair of them at a time, it would take seconds.
+// TestManyFilesAreCompared: comparing all pairs would take seconds.
 func TestManyFilesAreCompared(t *testing.T) {
 	var items []corev1.KeyToPath
 	for i := range 200_000 {
@@ -75,6 +75,6 @@ func TestManyFilesAreCompared(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{Items: items}}}}}}
 	p.Name = "p"
 	if n := len(podspec.Warnings(p)); n != 500 {
-		t.Errorf("%d warnings, want 500", n)
+		t.Errorf("got %d warnings, want 500", n)
 	}
 }

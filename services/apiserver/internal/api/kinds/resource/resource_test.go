@@ -14,19 +14,19 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// filler makes objects that clients could send.
+// filler generates objects that clients could send.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
 		func(q *apiresource.Quantity, c randfill.Continue) {
 			*q = *apiresource.NewMilliQuantity(c.Int63n(1_000_000)+1, apiresource.DecimalSI)
-			_ = q.String() // as one that was decoded
+			_ = q.String() // caches the text, as decoding does
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<31), 0).Rfc3339Copy() },
 		func(f *metav1.FieldsV1, _ randfill.Continue) { f.Raw = []byte("{}") },
 		func(r *runtime.RawExtension, _ randfill.Continue) { r.Raw = []byte(`{"a":1}`) },
 		func(r *resourcev1beta1.DeviceRequest, c randfill.Continue) {
 			c.FillNoCustom(r)
-			if len(r.FirstAvailable) > 0 { // then nothing else may be said
+			if len(r.FirstAvailable) > 0 { // excludes all other fields
 				*r = resourcev1beta1.DeviceRequest{Name: r.Name, FirstAvailable: r.FirstAvailable}
 			}
 		},
@@ -39,7 +39,7 @@ func filler(seed int64) *randfill.Filler {
 	)
 }
 
-func TestVersionsHoldTheSame(t *testing.T) {
+func TestVersionsHaveTheSameContent(t *testing.T) {
 	kinds := map[string]map[string]*registry.Kind{}
 	for _, k := range resource.Kinds(registry.Settings{}) {
 		if kinds[k.Kind] == nil {
@@ -48,23 +48,23 @@ func TestVersionsHoldTheSame(t *testing.T) {
 		kinds[k.Kind][k.Version] = k
 	}
 	if len(kinds) != 5 {
-		t.Errorf("%d kinds", len(kinds))
+		t.Errorf("got %d kinds", len(kinds))
 	}
 	converted := 0
 	for name, versions := range kinds {
 		for version, other := range versions {
 			if older := versions["v1beta1"]; other.Stored.From != nil {
 				converted++
-				thereAndBack(t, name+" "+version, older, other)
+				roundTrip(t, name+" "+version, older, other)
 			}
 		}
 	}
 	if converted != 5 {
-		t.Errorf("%d kinds are converted", converted)
+		t.Errorf("got %d converted kinds", converted)
 	}
 }
 
-func thereAndBack(t *testing.T, name string, older, newer *registry.Kind) {
+func roundTrip(t *testing.T, name string, older, newer *registry.Kind) {
 	t.Helper()
 	for seed := range int64(200) {
 		want := older.New().(registry.Object)
@@ -79,7 +79,7 @@ func thereAndBack(t *testing.T, name string, older, newer *registry.Kind) {
 			t.Fatal(err)
 		}
 		if !apiequality.Semantic.DeepEqual(got, want) {
-			t.Fatalf("%s, seed %d:\n%+v became\n%+v", name, seed, want, got)
+			t.Fatalf("%s, seed %d: want\n%+v\ngot\n%+v", name, seed, want, got)
 		}
 	}
 }

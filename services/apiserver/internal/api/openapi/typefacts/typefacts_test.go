@@ -12,47 +12,47 @@ func TestFactsAreKnown(t *testing.T) {
 	}
 	port := f.Type("k8s.io/api/core/v1.ContainerPort").Field("protocol")
 	if port.Default != "TCP" {
-		t.Errorf("a protocol is %v by default", port.Default)
+		t.Errorf("got default protocol %v", port.Default)
 	}
 	ports := f.Type("k8s.io/api/core/v1.Container").Field("ports")
 	if ports.ListType != "map" || strings.Join(ports.Keys, " ") != "containerPort protocol" {
-		t.Errorf("ports are merged as %q by %v", ports.ListType, ports.Keys)
+		t.Errorf("got ports merged as %q by %v", ports.ListType, ports.Keys)
 	}
 	if serviceName := f.Type("k8s.io/api/apps/v1.StatefulSetSpec").Field("serviceName"); serviceName.Required == nil || *serviceName.Required {
-		t.Error("a service has to be named")
+		t.Error("got a required name of a service")
 	}
 	if kind := f.Type("k8s.io/api/core/v1.AzureDiskVolumeSource").Field("kind"); kind.Default != "Shared" {
-		t.Errorf("the name of a constant stands for %v", kind.Default)
+		t.Errorf("got constant %v", kind.Default)
 	}
 	if u := f.Type("k8s.io/api/flowcontrol/v1.Subject").Union; len(u) != 1 {
-		t.Errorf("a subject is a union of %v", u)
+		t.Errorf("got union %v", u)
 	}
 	if q := f.Type("k8s.io/apimachinery/pkg/api/resource.Quantity"); q.Doc == nil || !strings.Contains(*q.Doc, "fixed-point") {
-		t.Error("quantities are not described")
+		t.Error("got no description of quantities")
 	}
 	protocols := f.Enum("k8s.io/api/core/v1.Protocol")
 	if len(protocols) != 3 || protocols[0] != (Value{"SCTP", "is the SCTP protocol."}) {
-		t.Errorf("protocols: %v", protocols)
+		t.Errorf("got protocols %v", protocols)
 	}
 	if other := f.Type("k8s.io/api/core/v1.Nothing"); other.Doc != nil || other.Field("x").Default != nil {
-		t.Error("something is known of nothing")
+		t.Error("got facts of an unknown type")
 	}
 }
 
 func TestDamagedFacts(t *testing.T) {
 	for name, text := range map[string]string{
-		"a word alone":                  "type\n",
-		"an unknown line":               "class\tx\n",
-		"a value of no enum":            "value\ta\tb\n",
-		"a value without description":   "enum\tx\nvalue\ta\n",
-		"a field of no type":            "field\ta\tlistType=set\n",
-		"an unknown fact of a type":     "type\tx\tcolour=red\n",
-		"an unknown fact of a field":    "type\tx\nfield\ta\tcolour=red\n",
-		"a default that is no JSON":     "type\tx\nfield\ta\tdefault=TCP\n",
-		"a description that is no JSON": "type\tx\tdoc=words\n",
+		"a word alone":                       "type\n",
+		"an unknown line":                    "class\tx\n",
+		"a value without enum":               "value\ta\tb\n",
+		"a value without description":        "enum\tx\nvalue\ta\n",
+		"a field without type":               "field\ta\tlistType=set\n",
+		"an unknown fact of a type":          "type\tx\tcolour=red\n",
+		"an unknown fact of a field":         "type\tx\nfield\ta\tcolour=red\n",
+		"a default that is invalid JSON":     "type\tx\nfield\ta\tdefault=TCP\n",
+		"a description that is invalid JSON": "type\tx\tdoc=words\n",
 	} {
 		if _, err := parse(text); err == nil {
-			t.Errorf("%s is read", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestRoundTrip(t *testing.T) {
 		if c := apitype.DeepCopy(v); !reflect.DeepEqual(v, c) {
 			t.Fatalf("seed %d: the copy differs", seed)
 		}
-		// The same bytes, whatever the buffer.
+		// The bytes do not depend on the buffer.
 		buf := make([]byte, len(pb)+3)
 		n, err := apitype.MarshalToSizedBuffer(v, buf)
 		if err != nil || !bytes.Equal(buf[len(buf)-n:], pb) {
@@ -88,7 +88,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A type of Kubernetes whose own code and ours must write the same.
+// TestAgreesWithGeneratedCode compares with the generated code of a Kubernetes type.
 func TestAgreesWithGeneratedCode(t *testing.T) {
 	for seed := int64(1); seed <= 50; seed++ {
 		var v policyv1.PodDisruptionBudgetStatus
@@ -99,7 +99,7 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The same fields without the methods.
+		// bare has the same fields without the generated methods.
 		type bare policyv1.PodDisruptionBudgetStatus
 		got, err := apitype.Marshal((*bare)(&v))
 		if err != nil {
@@ -118,7 +118,7 @@ func TestAgreesWithGeneratedCode(t *testing.T) {
 	}
 }
 
-func TestDamages(t *testing.T) {
+func TestDamagedBytes(t *testing.T) {
 	deep := []byte{}
 	for i := 0; i < 12000; i++ {
 		n := len(deep)
@@ -140,9 +140,9 @@ func TestDamages(t *testing.T) {
 		"unknown wire type":         {1<<3 | 7, 1},
 		"cut in a double":           {4<<3 | 1, 1, 2},
 		"cut in a skipped fixed32":  {0xfa, 1 | 0x04, 1},
-		"end of a group never seen": {19<<3 | 4&7, 1},
+		"end of an unopened group":  {19<<3 | 4&7, 1},
 		"group without end":         {0x9b, 1, 0x9b, 1},
-		"map entry that is none":    {12 << 3, 1},
+		"malformed map entry":       {12 << 3, 1},
 		"map with a number for key": {12<<3 | 2, 2, 1 << 3, 1},
 		"nested too deeply":         append([]byte{7<<3 | 2, 0xff, 0xff, 0xff, 0x0f}, deep...),
 	} {
@@ -159,7 +159,7 @@ func TestDamages(t *testing.T) {
 func TestUnknownFieldsAreSkipped(t *testing.T) {
 	var v everything
 	data := []byte{
-		0x9b, 2, 0x9b, 2, 8, 1, 0x9c, 2, 0x9c, 2, // a group in a group
+		0x9b, 2, 0x9b, 2, 8, 1, 0x9c, 2, 0x9c, 2, // nested groups
 		0xa5, 2, 1, 2, 3, 4, // fixed32
 		0xa1, 2, 1, 2, 3, 4, 5, 6, 7, 8, // fixed64
 		0xa2, 2, 1, 9, // bytes
@@ -170,7 +170,7 @@ func TestUnknownFieldsAreSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Text != "x" {
-		t.Errorf("text is %q", v.Text)
+		t.Errorf("got text %q", v.Text)
 	}
 }
 
@@ -220,7 +220,7 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		var back everything
 		if err := apitype.Unmarshal(pb, &back); err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
+			t.Fatalf("decode after encode: %v", err)
 		}
 	})
 }

@@ -12,24 +12,24 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/mergetypes"
 )
 
-// TestTypesAreUpToDate: what is committed is what client-go carries.
+// TestTypesAreUpToDate: the generated schema is that of client-go.
 func TestTypesAreUpToDate(t *testing.T) {
 	want := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema
 	got := mergetypes.Known()
 	if got == nil || want == nil {
-		t.Fatalf("there is no schema: %v, want %v", got, want)
+		t.Fatalf("got schema %v, want %v", got, want)
 	}
 	if len(got.Types) != len(want.Types) {
-		t.Errorf("there are %d types, want %d", len(got.Types), len(want.Types))
+		t.Errorf("got %d types, want %d", len(got.Types), len(want.Types))
 	}
 	for i := range min(len(got.Types), len(want.Types)) {
 		if g, w := &got.Types[i], &want.Types[i]; g.Name != w.Name || !sameAtom(&g.Atom, &w.Atom) {
-			t.Fatalf("type %d is\n%+v, want\n%+v: run go generate in package mergetypes", i, g, w)
+			t.Fatalf("type %d: got\n%+v\nwant\n%+v\nrun go generate in package mergetypes", i, g, w)
 		}
 	}
 }
 
-// sameAtom compares what is read, not what schemas remember of it.
+// sameAtom compares the exported content of schemas, without their caches.
 func sameAtom(a, b *smd.Atom) bool {
 	if (a.Map == nil) != (b.Map == nil) {
 		return false
@@ -61,12 +61,12 @@ func TestDefaultsSurvive(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeWritten is refused.
-func TestWhatCannotBeWritten(t *testing.T) {
+// TestUnsupportedValues: values without a literal form are rejected.
+func TestUnsupportedValues(t *testing.T) {
 	for name, value := range map[string]any{"a list": []any{}, "a map with something in it": map[any]any{"a": 1}} {
 		types := []smd.TypeDef{{Name: "a", Atom: smd.Atom{Map: &smd.Map{Fields: []smd.StructField{{Name: "f", Default: value}}}}}}
 		if err := mergetypes.Write(new(bytes.Buffer), types); err == nil {
-			t.Errorf("%s is written", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }

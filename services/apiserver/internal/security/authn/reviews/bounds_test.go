@@ -13,10 +13,10 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
-// TestForgottenWhileReviewed: an answer of before those who review changed their mind
-// is not kept, whatever it depends on.
-func TestForgottenWhileReviewed(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestForgetDuringReview: a response from before a change of the reviewer's configuration is not
+// cached.
+func TestForgetDuringReview(t *testing.T) {
+	r := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -36,33 +36,33 @@ func TestForgottenWhileReviewed(t *testing.T) {
 	close(answer)
 	<-done
 	if r.review("alice"); r.reviewer.count("alice") != 2 {
-		t.Errorf("%d reviews", r.reviewer.count("alice"))
+		t.Errorf("got %d reviews", r.reviewer.count("alice"))
 	}
 }
 
-// TestTokensThatOutliveTheirAnswers are reviewed again after the time that answers are
-// kept, not when they end.
-func TestTokensThatOutliveTheirAnswers(t *testing.T) {
-	r := newRig(t, true, func(c *reviews.Config) { c.SuccessTTL = time.Hour })
+// TestResponsesExpireBeforeTokens: a token is reviewed again after the TTL, even if it is valid for
+// longer.
+func TestResponsesExpireBeforeTokens(t *testing.T) {
+	r := newFixture(t, true, func(c *reviews.Config) { c.SuccessTTL = time.Hour })
 	r.all()
 	token := signed(r.now, 3*time.Hour)
-	r.until("kept", func() bool { return r.isKept(token) })
+	r.until("kept", func() bool { return r.isCached(token) })
 	n := r.reviewer.count(token)
 	r.mu.Lock()
 	r.now = r.now.Add(2 * time.Hour)
 	r.mu.Unlock()
 	if r.review(token); r.reviewer.count(token) != n+1 {
-		t.Error("an answer is kept for longer than answers are")
+		t.Error("a response was cached for longer than the TTL")
 	}
 }
 
-// TestNamesThatLookLikeOthers: what an opaque token depends on is told by names of
-// their own kinds alone.
-func TestNamesThatLookLikeOthers(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestSimilarNamesHaveNoDependencies: the dependencies of an opaque token follow only from user
+// names of the exact forms.
+func TestSimilarNamesHaveNoDependencies(t *testing.T) {
+	r := newFixture(t, true, nil)
 	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
-		if !r.isKept(user) {
-			t.Errorf("the answer for %s is thought to depend on something", user)
+		if !r.isCached(user) {
+			t.Errorf("the response for %s has dependencies", user)
 		}
 	}
 	for _, user := range []string{"system:bootstrap:abc123", "system:serviceaccount:ns:a"} {
@@ -77,7 +77,8 @@ func TestNamesThatLookLikeOthers(t *testing.T) {
 	}
 }
 
-// TestUsesOfLegacyTokens are told of, of good tokens, of the user's own secret.
+// TestUsesOfLegacyTokens: uses of valid legacy tokens are reported, with the secret of their own
+// service account.
 func TestUsesOfLegacyTokens(t *testing.T) {
 	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer},
@@ -101,7 +102,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		for _, told := range []bool{true, false} {
 			used := make(chan string, 1)
 			ended := make(chan struct{})
-			r := newRig(t, false, func(cfg *reviews.Config) {
+			r := newFixture(t, false, func(cfg *reviews.Config) {
 				if told {
 					cfg.Legacy = legacyUses(used)
 				}
@@ -114,7 +115,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			review := r.review(c.token)
 			<-ended
 			if warned := len(review.Warnings) > 0; warned != (told && c.ok && c.used != "") {
-				t.Errorf("%s: warnings %q", name, review.Warnings)
+				t.Errorf("%s: got warnings %q", name, review.Warnings)
 			}
 			got := ""
 			if told && c.used != "" {
@@ -123,13 +124,13 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 				got = <-used
 			}
 			if told && got != c.used {
-				t.Errorf("%s: %q, want %q", name, got, c.used)
+				t.Errorf("%s: got %q, want %q", name, got, c.used)
 			}
 		}
 	}
 }
 
-// legacyUses records the uses of tokens.
+// legacyUses records the reported tokens.
 type legacyUses chan string
 
 func (l legacyUses) Warnings(context.Context, reviews.LegacyToken) []string {
@@ -144,18 +145,18 @@ func (l legacyUses) Used(_ context.Context, t reviews.LegacyToken) {
 	l <- use
 }
 
-// TestAccountsThatComeLater: a token that was refused because its account was not there
-// yet is not refused for longer.
-func TestAccountsThatComeLater(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestLateServiceAccounts: a token that was rejected because its service account was missing is
+// accepted soon after the account is created.
+func TestLateServiceAccounts(t *testing.T) {
+	r := newFixture(t, true, nil)
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if _, err := r.world.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
+		if _, err := r.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
 			return nil, false, err
 		}
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
-	if r.review(bound()).Authenticated || !r.isKept(bound()) {
-		t.Fatal("not refused, or not kept")
+	if r.review(bound()).Authenticated || !r.isCached(bound()) {
+		t.Fatal("the token was not rejected, or the rejection was not cached")
 	}
 	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
 	r.until("known", func() bool { return r.review(bound()).Authenticated })

@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
-// bound is a real token, bound to all that a token can be bound to.
+// bound is a real token that is bound to a pod and a secret.
 var bound = sync.OnceValue(func() string { return signed(time.Now(), time.Hour) })
 
 func signed(at time.Time, life time.Duration) string {
@@ -41,64 +41,64 @@ func signed(at time.Time, life time.Duration) string {
 	return token
 }
 
-// all that the bound token needs.
-func (r *rig) all() {
+// all stores the objects that the bound token depends on.
+func (r *fixture) all() {
 	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
 	r.put(satoken.KindPod, "ns", "p", "up", false)
 	r.put(satoken.KindSecret, "ns", "s", "us", false)
 }
 
-func TestAnswersAreKept(t *testing.T) {
-	r := newRig(t, true, nil)
+func TestResponsesAreCached(t *testing.T) {
+	r := newFixture(t, true, nil)
 	if rev := r.review("alice"); !rev.Authenticated || rev.User.Name != "alice" || !rev.User.InGroup("system:authenticated") {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
-	if !r.isKept("alice") || r.reviewer.count("alice") != 1 {
-		t.Errorf("a good answer is not kept: %d reviews", r.reviewer.count("alice"))
+	if !r.isCached("alice") || r.reviewer.count("alice") != 1 {
+		t.Errorf("a positive response is not cached: got %d reviews", r.reviewer.count("alice"))
 	}
 	r.review("alice", "api")
 	if n := r.reviewer.count("alice"); n != 1 {
-		t.Errorf("the server's own audience is another question: %d reviews", n)
+		t.Errorf("the server's own audience has a separate cache entry: got %d reviews", n)
 	}
 	r.review("alice", "other")
 	if n := r.reviewer.count("alice"); n != 2 {
-		t.Errorf("another audience is answered by the same answer: %d reviews", n)
+		t.Errorf("other audiences share a cache entry: got %d reviews", n)
 	}
-	if rev := r.review("bad"); rev.Authenticated || rev.Error != "no good" || !r.isKept("bad") {
-		t.Errorf("refusal %+v", rev)
+	if rev := r.review("bad"); rev.Authenticated || rev.Error != "no good" || !r.isCached("bad") {
+		t.Errorf("rejection: got %+v", rev)
 	}
-	if _, err := r.cache.Review(t.Context(), "down", nil); !errors.Is(err, authenticator.ErrUnavailable) || r.isKept("down") {
-		t.Errorf("no answer: %v, kept", err)
+	if _, err := r.cache.Review(t.Context(), "down", nil); !errors.Is(err, authenticator.ErrUnavailable) || r.isCached("down") {
+		t.Errorf("unavailable: got %v, cached", err)
 	}
 }
 
-func TestNothingIsKeptWithoutFollowing(t *testing.T) {
-	r := newRig(t, false, nil)
-	if r.isKept("alice") {
-		t.Error("an answer is kept although nobody sees it end")
+func TestNoCacheWithoutEvents(t *testing.T) {
+	r := newFixture(t, false, nil)
+	if r.isCached("alice") {
+		t.Error("a response is cached although no events are followed")
 	}
 }
 
 func TestUnknownTokens(t *testing.T) {
-	r := newRig(t, false, nil)
+	r := newFixture(t, false, nil)
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if rev := r.review("x"); rev.Authenticated || rev.Error != authn.UnknownToken {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		return nil, false, errors.New("I do not know " + token)
 	}
 	if rev := r.review("secret"); rev.Authenticated || rev.Error != "I do not know <token>" {
-		t.Errorf("%+v", rev)
+		t.Errorf("got %+v", rev)
 	}
 	long := strings.Repeat("x", authenticator.MaxTokenBytes+1)
 	if rev := r.review(long); rev.Authenticated || rev.Error == "" || r.reviewer.count(long) != 0 {
-		t.Errorf("an endless token: %+v", rev)
+		t.Errorf("huge token: got %+v", rev)
 	}
 }
 
-func TestOneReviewForAll(t *testing.T) {
-	r := newRig(t, true, nil)
+func TestConcurrentReviewsShareOneFlight(t *testing.T) {
+	r := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
 	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		close(begun)
@@ -116,23 +116,23 @@ func TestOneReviewForAll(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			if rev, err := r.cache.Review(t.Context(), "alice", nil); err != nil || !rev.Authenticated {
-				t.Errorf("%+v, %v", rev, err)
+				t.Errorf("got %+v, %v", rev, err)
 			}
 		})
 	}
-	cancel() // who began it does not end it
+	cancel() // the flight does not depend on the first request
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("the impatient got %v", err)
+		t.Errorf("canceled request: got %v", err)
 	}
 	close(answer)
 	wg.Wait()
 	if n := r.reviewer.count("alice"); n != 1 {
-		t.Errorf("%d reviews", n)
+		t.Errorf("got %d reviews", n)
 	}
 }
 
 func TestTimeout(t *testing.T) {
-	r := newRig(t, false, func(c *reviews.Config) { c.Timeout = 10 * time.Millisecond })
+	r := newFixture(t, false, func(c *reviews.Config) { c.Timeout = 10 * time.Millisecond })
 	r.reviewer.answer = func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		<-ctx.Done()
 		return nil, false, nil
@@ -143,7 +143,7 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
-	r := newRig(t, true, nil)
+	r := newFixture(t, true, nil)
 	advance := func(d time.Duration) { r.mu.Lock(); r.now = r.now.Add(d); r.mu.Unlock() }
 	r.all()
 	short := signed(r.now, time.Minute)
@@ -157,58 +157,58 @@ func TestExpiry(t *testing.T) {
 	}
 	before := map[string]int{}
 	for _, token := range []string{short, "told", "plain"} {
-		r.until("kept", func() bool { return r.isKept(token) })
+		r.until("kept", func() bool { return r.isCached(token) })
 		before[token] = r.reviewer.count(token)
 	}
 	advance(2*time.Minute + time.Second)
 	for token, again := range map[string]int{short: 1, "told": 1, "plain": 0} {
 		r.review(token)
 		if n := r.reviewer.count(token) - before[token]; n != again {
-			t.Errorf("%.10s: %d more reviews, want %d", token, n, again)
+			t.Errorf("%.10s: got %d more reviews, want %d", token, n, again)
 		}
 	}
 }
 
-// A change of what a token depends on ends what is kept of it.
-func TestEventsForget(t *testing.T) {
+// TestEventsInvalidate: a change of an object that a token depends on removes the cached response.
+func TestEventsInvalidate(t *testing.T) {
 	for name, c := range map[string]struct {
-		token string
-		user  authenticator.User
-		ready func(*rig)
-		event func(*rig)
-		kept  bool
+		token  string
+		user   authenticator.User
+		ready  func(*fixture)
+		event  func(*fixture)
+		cached bool
 	}{
-		"account deleted":   {token: bound(), event: func(r *rig) { r.delete(satoken.KindServiceAccount, "ns", "a") }},
-		"pod deleted":       {token: bound(), event: func(r *rig) { r.delete(satoken.KindPod, "ns", "p") }},
-		"secret deleted":    {token: bound(), event: func(r *rig) { r.delete(satoken.KindSecret, "ns", "s") }},
-		"secret changed":    {token: bound(), event: func(r *rig) { r.put(satoken.KindSecret, "ns", "s", "us", false) }},
-		"pod terminating":   {token: bound(), event: func(r *rig) { r.put(satoken.KindPod, "ns", "p", "up", true) }},
-		"pod changed":       {token: bound(), event: func(r *rig) { r.put(satoken.KindPod, "ns", "p", "up", false) }, kept: true},
-		"account changed":   {token: bound(), event: func(r *rig) { r.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
-		"another account":   {token: bound(), event: func(r *rig) { r.put(satoken.KindServiceAccount, "ns", "b", "ub", false) }, kept: true},
-		"of another name":   {token: bound(), event: func(r *rig) { r.delete(satoken.KindServiceAccount, "other", "a") }, kept: true},
-		"bootstrap deleted": {token: "abcdef.0123456789abcdef", event: func(r *rig) { r.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") }},
-		"bootstrap changed": {token: "abcdef.0123456789abcdef", event: func(r *rig) { r.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false) }},
+		"account deleted":   {token: bound(), event: func(r *fixture) { r.delete(satoken.KindServiceAccount, "ns", "a") }},
+		"pod deleted":       {token: bound(), event: func(r *fixture) { r.delete(satoken.KindPod, "ns", "p") }},
+		"secret deleted":    {token: bound(), event: func(r *fixture) { r.delete(satoken.KindSecret, "ns", "s") }},
+		"secret changed":    {token: bound(), event: func(r *fixture) { r.put(satoken.KindSecret, "ns", "s", "us", false) }},
+		"pod terminating":   {token: bound(), event: func(r *fixture) { r.put(satoken.KindPod, "ns", "p", "up", true) }},
+		"pod changed":       {token: bound(), event: func(r *fixture) { r.put(satoken.KindPod, "ns", "p", "up", false) }, cached: true},
+		"account changed":   {token: bound(), event: func(r *fixture) { r.put(satoken.KindServiceAccount, "ns", "a", "ua", false) }},
+		"another account":   {token: bound(), event: func(r *fixture) { r.put(satoken.KindServiceAccount, "ns", "b", "ub", false) }, cached: true},
+		"of another name":   {token: bound(), event: func(r *fixture) { r.delete(satoken.KindServiceAccount, "other", "a") }, cached: true},
+		"bootstrap deleted": {token: "abcdef.0123456789abcdef", event: func(r *fixture) { r.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") }},
+		"bootstrap changed": {token: "abcdef.0123456789abcdef", event: func(r *fixture) { r.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "ub", false) }},
 		"opaque token, account deleted": {
 			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"},
-			event: func(r *rig) { r.delete(satoken.KindServiceAccount, "ns", "a") },
+			event: func(r *fixture) { r.delete(satoken.KindServiceAccount, "ns", "a") },
 		},
 		"opaque token, pod deleted": {
 			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua", Extra: map[string][]string{
 				satoken.ExtraPodName: {"p"}, satoken.ExtraPodUID: {"up"}, satoken.ExtraNodeName: {"gone"}}},
-			event: func(r *rig) { r.delete(satoken.KindPod, "ns", "p") },
+			event: func(r *fixture) { r.delete(satoken.KindPod, "ns", "p") },
 		},
 		"opaque token, node deleted": {
 			token: "opaque", user: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua", Extra: map[string][]string{satoken.ExtraNodeName: {"n"}}},
-			event: func(r *rig) { r.delete(satoken.KindNode, "", "n") },
+			event: func(r *fixture) { r.delete(satoken.KindNode, "", "n") },
 		},
 		"opaque token, bootstrap deleted": {
 			token: "opaque", user: authenticator.User{Name: "system:bootstrap:abcdef"},
-			event: func(r *rig) { r.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") },
+			event: func(r *fixture) { r.delete(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef") },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, true, nil)
+			r := newFixture(t, true, nil)
 			r.all()
 			r.put(satoken.KindNode, "", "n", "un", false)
 			r.put(satoken.KindServiceAccount, "ns", "b", "ub", false)
@@ -220,15 +220,15 @@ func TestEventsForget(t *testing.T) {
 				}
 				return &authenticator.Response{User: c.user}, true, nil
 			}
-			r.marker() // what was put above has no say any more
-			r.until("kept", func() bool { return r.isKept(c.token) })
+			r.marker() // events of the puts above are no longer pending
+			r.until("kept", func() bool { return r.isCached(c.token) })
 			n := r.reviewer.count(c.token)
 			c.event(r)
-			if c.kept {
+			if c.cached {
 				r.marker()
 				r.review(c.token)
 				if r.reviewer.count(c.token) != n {
-					t.Error("what does not matter made it forgotten")
+					t.Error("an unrelated event removed the response")
 				}
 				return
 			}
@@ -237,7 +237,7 @@ func TestEventsForget(t *testing.T) {
 	}
 }
 
-// markers are users that depend on an object of each kind of their own.
+// markers are users that depend on one object of each kind.
 var markers = map[string]authenticator.User{
 	"marker-account": {Name: "system:serviceaccount:m:a", UID: "ua"},
 	"marker-pod":     {Name: "system:serviceaccount:m:p", UID: "ua", Extra: map[string][]string{satoken.ExtraPodName: {"p"}}},
@@ -245,8 +245,8 @@ var markers = map[string]authenticator.User{
 	"marker-secret":  {Name: "system:bootstrap:marker"},
 }
 
-// marker returns when all events before it have been seen.
-func (r *rig) marker() {
+// marker returns after all earlier events were processed.
+func (r *fixture) marker() {
 	r.t.Helper()
 	r.put(satoken.KindServiceAccount, "m", "a", "ua", false)
 	r.put(satoken.KindServiceAccount, "m", "p", "ua", false)
@@ -255,7 +255,7 @@ func (r *rig) marker() {
 	r.put(satoken.KindNode, "", "m", "un", false)
 	r.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us", false)
 	for token := range markers {
-		r.until("marker kept", func() bool { return r.isKept(token) })
+		r.until("marker kept", func() bool { return r.isCached(token) })
 	}
 	before := map[string]int{}
 	for token := range markers {
@@ -270,31 +270,32 @@ func (r *rig) marker() {
 	}
 }
 
-// A refusal ends when what was missing comes to be.
-func TestCreationForgetsRefusals(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestCreationInvalidatesRejections: a rejection is removed from the cache when a missing object is
+// created.
+func TestCreationInvalidatesRejections(t *testing.T) {
+	r := newFixture(t, true, nil)
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if _, err := r.world.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
+		if _, err := r.objects.find(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef"); err != nil && token != "bad-probe" {
 			return nil, false, errors.New("none")
 		}
 		return &authenticator.Response{User: authenticator.User{Name: "system:bootstrap:abcdef"}}, true, nil
 	}
 	const token = "abcdef.0123456789abcdef"
-	if r.review(token).Authenticated || !r.isKept(token) {
-		t.Fatal("not refused, or not kept")
+	if r.review(token).Authenticated || !r.isCached(token) {
+		t.Fatal("the token was not rejected, or the rejection was not cached")
 	}
 	r.put(satoken.KindSecret, "kube-system", "bootstrap-token-abcdef", "u", false)
 	r.until("known", func() bool { return r.review(token).Authenticated })
 }
 
-// An answer that an event overtakes is not kept, and who asks after the event
-// does not get it.
+// TestEventDuringReview: a response that precedes an event is not cached, and requests that arrive
+// after the event do not get it.
 func TestEventDuringReview(t *testing.T) {
-	r := newRig(t, true, nil)
+	r := newFixture(t, true, nil)
 	r.all()
 	begun, answer := make(chan struct{}, 10), make(chan struct{})
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		_, err := r.world.find(satoken.KindServiceAccount, "ns", "a")
+		_, err := r.objects.find(satoken.KindServiceAccount, "ns", "a")
 		if token == bound() {
 			begun <- struct{}{}
 			<-answer
@@ -313,7 +314,7 @@ func TestEventDuringReview(t *testing.T) {
 	<-begun
 	r.delete(satoken.KindServiceAccount, "ns", "a")
 	r.until("a second review", func() bool {
-		// Whoever asks now either joins the first, or begins the second.
+		// A request at this point either joins the first review or starts the second.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, _ = r.cache.Review(ctx, bound(), nil)
@@ -322,19 +323,20 @@ func TestEventDuringReview(t *testing.T) {
 	go asked(second)
 	close(answer)
 	if !<-first {
-		t.Error("who asked before is refused")
+		t.Error("a request from before the deletion is rejected")
 	}
 	if <-second {
-		t.Error("who asked after the deletion is let in")
+		t.Error("a request from after the deletion is accepted")
 	}
 	if r.review(bound()).Authenticated {
-		t.Error("the overtaken answer is kept")
+		t.Error("the outdated response is cached")
 	}
 }
 
-// A user whose account is not there is believed, but not for long.
-func TestUnknownObjectsAreNotKept(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestUnknownObjectsAreCachedBriefly: a user whose service account is missing is accepted, but not
+// cached for long.
+func TestUnknownObjectsAreCachedBriefly(t *testing.T) {
+	r := newFixture(t, true, nil)
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
 	}
@@ -352,18 +354,19 @@ func TestUnknownObjectsAreNotKept(t *testing.T) {
 	}
 	r.delete(satoken.KindServiceAccount, "ns", "a")
 	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
-	r.until("kept", func() bool { return r.isKept("opaque") })
+	r.until("kept", func() bool { return r.isCached("opaque") })
 }
 
-// TestAReviewThatPanics: a token that breaks a library breaks nothing else.
-func TestAReviewThatPanics(t *testing.T) {
-	r := newRig(t, false, nil)
+// TestPanicInReview: a token that makes a library panic is rejected, and does not affect other
+// tokens.
+func TestPanicInReview(t *testing.T) {
+	r := newFixture(t, false, nil)
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
 	if got, err := r.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v", got, err)
 	}
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
 	if got, err := r.cache.Review(t.Context(), "x", nil); err != nil || got.Authenticated {
-		t.Errorf("asked again: %+v, %v", got, err)
+		t.Errorf("second review: got %+v, %v", got, err)
 	}
 }

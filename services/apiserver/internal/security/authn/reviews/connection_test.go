@@ -10,10 +10,10 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
-// A connection may carry the tokens of several users, many at a time; each is
-// told who it is.
-func TestConnectionsRemember(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestConnectionCacheKeepsUsersApart: one connection may carry tokens of several users concurrently, and each
+// request gets the user of its token.
+func TestConnectionCacheKeepsUsersApart(t *testing.T) {
+	r := newFixture(t, true, nil)
 	r.all()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		rev, err := r.cache.Review(req.Context(), req.Header.Get("Token"), nil)
@@ -42,7 +42,7 @@ func TestConnectionsRemember(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			if got := resp.Header.Get("User"); got != token || resp.Proto != protocol {
-				return fmt.Errorf("by %s, the bearer of %q is %q", resp.Proto, token, got)
+				return fmt.Errorf("%s: token %q: got user %q", resp.Proto, token, got)
 			}
 			return nil
 		}
@@ -50,7 +50,7 @@ func TestConnectionsRemember(t *testing.T) {
 		for i := range cap(failed) {
 			go func() {
 				for j := range 50 {
-					// Of the same length, and repeated by chance.
+					// Names of equal length, repeated in a pattern.
 					if err := ask(fmt.Sprintf("user-%d", (i+j/3)%5)); err != nil {
 						failed <- err
 						return

@@ -16,68 +16,69 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// forgotten returns when an answer that was kept is asked for again.
-func (r *rig) forgotten(token string) {
+// forgotten returns when the cached response was removed.
+func (r *fixture) forgotten(token string) {
 	r.t.Helper()
 	n := r.reviewer.count(token)
 	r.until("forgotten", func() bool { r.review(token); return r.reviewer.count(token) > n })
 }
 
-// TestMissedEvents: while nobody tells what happens, and of what happened before,
-// nothing is kept.
+// TestMissedEvents: responses from before an outage of events are dropped, and nothing is cached
+// during it.
 func TestMissedEvents(t *testing.T) {
 	for name, lost := range map[string]error{
 		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, true, nil)
-			if !r.isKept("alice") {
-				t.Fatal("not kept")
+			r := newFixture(t, true, nil)
+			if !r.isCached("alice") {
+				t.Fatal("the response is not cached")
 			}
 			r.source.broken <- lost
-			if name == "replaced" { // until it is loaded anew
-				r.until("not kept", func() bool { return !r.isKept("alice") })
+			if name == "replaced" { // until the next load
+				r.until("not kept", func() bool { return !r.isCached("alice") })
 			}
 			r.source.mu.Lock()
 			r.source.revision += 100
 			r.source.mu.Unlock()
 			<-r.source.gate
 			r.forgotten("alice")
-			r.until("kept again", func() bool { return r.isKept("alice") })
-			r.delete("Pod", "ns", "p") // and events are seen
+			r.until("kept again", func() bool { return r.isCached("alice") })
+			r.delete("Pod", "ns", "p") // a later event is processed
 		})
 	}
 }
 
-// TestTheEndOfTheWatchCache is not the end of reviews.
-func TestTheEndOfTheWatchCache(t *testing.T) {
-	r := newRig(t, true, nil)
-	r.until("kept", func() bool { return r.isKept("alice") })
+// TestEndOfWatchCache: reviews continue after the watch cache has stopped.
+func TestEndOfWatchCache(t *testing.T) {
+	r := newFixture(t, true, nil)
+	r.until("kept", func() bool { return r.isCached("alice") })
 	r.stop()
-	r.until("not kept", func() bool { return !r.isKept("alice") })
+	r.until("not kept", func() bool { return !r.isCached("alice") })
 }
 
 type neverReady struct{}
 
 func (neverReady) WaitReady(context.Context) error { return errors.New("stopped") }
 
-func TestAWatchCacheThatIsNeverReady(t *testing.T) {
-	r := newRig(t, false, nil)
+func TestWatchCacheIsNeverReady(t *testing.T) {
+	r := newFixture(t, false, nil)
 	if err := r.cache.Run(t.Context(), neverReady{}, nil); err == nil || !strings.Contains(err.Error(), "stopped") {
 		t.Errorf("%v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.cache.Run(ended, neverReady{}, nil); err != nil {
-		t.Errorf("at the end: %v", err)
+		t.Errorf("after shutdown: got %v", err)
 	}
 }
 
-// TestWhatIsCounted, and what the log tells of an outage: its beginning and its end.
-func TestWhatIsCounted(t *testing.T) {
+// TestMetricsAndOutageLogs: results are counted, and the log reports the start and the end of an
+// outage.
+func TestMetricsAndOutageLogs(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewPedanticRegistry()
-	r := newRig(t, false, func(c *reviews.Config) { c.Registerer, c.Logger = registry, slog.New(slog.NewTextHandler(&log, nil)) })
+	r := newFixture(t, false, func(c *reviews.Config) { c.Registerer, c.Logger = registry, slog.New(slog.NewTextHandler(&log, nil)) })
 	for _, token := range []string{"alice", "bad", "down", "down", "bad", "alice", "down"} {
 		_, _ = r.cache.Review(t.Context(), token, nil)
 	}
@@ -94,14 +95,14 @@ func TestWhatIsCounted(t *testing.T) {
 		}
 	}
 	if got["ok"] != 4 || got["error"] != 3 {
-		t.Errorf("counted %v", got)
+		t.Errorf("got %v", got)
 	}
 	if text := log.String(); strings.Count(text, "cannot be reviewed") != 2 || strings.Count(text, "are reviewed again") != 1 {
-		t.Errorf("logged %s", text)
+		t.Errorf("got log %s", text)
 	}
 }
 
-// gate is the context of an asker that tells when it waits for the answer.
+// gate is a request context that signals when the request waits for the response.
 type gate struct {
 	context.Context
 	waits chan struct{}
@@ -109,20 +110,21 @@ type gate struct {
 
 func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
 
-// TestAPrefixOfATokenIsAnother, also where it is the same memory.
-func TestAPrefixOfATokenIsAnother(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestPrefixOfTokenIsAnotherToken: also if both share memory.
+func TestPrefixOfTokenIsAnotherToken(t *testing.T) {
+	r := newFixture(t, true, nil)
 	ctx, whole := reviews.WithConnection(t.Context(), nil), "user-10"
 	for _, token := range []string{whole, whole, whole[:6], whole} {
 		if rev, err := r.cache.Review(ctx, token, nil); err != nil || rev.User.Name != token {
-			t.Errorf("the bearer of %s is %+v, %v", token, rev, err)
+			t.Errorf("token %s: got %+v, %v", token, rev, err)
 		}
 	}
 }
 
-// TestBothSayWhatATokenDependsOn: the token and its user.
-func TestBothSayWhatATokenDependsOn(t *testing.T) {
-	r := newRig(t, true, nil)
+// TestTokenAndUserNameDependencies: a response depends on the objects of the token and of the user
+// name.
+func TestTokenAndUserNameDependencies(t *testing.T) {
+	r := newFixture(t, true, nil)
 	r.all()
 	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "another"}}, true, nil

@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The library's sweepers live as long as the process.
+	// The sweepers of the LRU library run until the process exits.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/golang-lru/v2/expirable.NewLRU[...].func1"))
 }
 
-// source feeds the watch cache by hand.
+// source sends the batches of a test to the watch cache.
 type source struct {
 	batches  chan storage.Batch
 	applied  chan struct{}
@@ -71,13 +71,13 @@ func (s *source) Progress(context.Context) error { return nil }
 
 func (s *source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// world is what exists, by kind/namespace/name.
-type world struct {
+// objects are the existing objects by kind/namespace/name.
+type objects struct {
 	mu      sync.Mutex
 	objects map[string]metav1.ObjectMeta
 }
 
-func (w *world) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, error) {
+func (w *objects) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m, ok := w.objects[string(kind)+"/"+ns+"/"+name]; ok {
@@ -86,24 +86,24 @@ func (w *world) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, err
 	return metav1.ObjectMeta{}, apierrors.NewNotFound(corev1.Resource("x"), name)
 }
 
-func (w *world) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+func (w *objects) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
 	m, err := w.find(satoken.KindServiceAccount, ns, name)
 	return &corev1.ServiceAccount{ObjectMeta: m}, err
 }
-func (w *world) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+func (w *objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
 	m, err := w.find(satoken.KindPod, ns, name)
 	return &corev1.Pod{ObjectMeta: m}, err
 }
-func (w *world) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+func (w *objects) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
 	m, err := w.find(satoken.KindSecret, ns, name)
 	return &corev1.Secret{ObjectMeta: m}, err
 }
-func (w *world) Node(_ context.Context, name string) (*corev1.Node, error) {
+func (w *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
 	m, err := w.find(satoken.KindNode, "", name)
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
-// reviewer answers by a table and counts what it is asked.
+// reviewer responds from a table and counts its calls.
 type reviewer struct {
 	mu     sync.Mutex
 	asked  map[string]int
@@ -123,16 +123,16 @@ func (r *reviewer) count(token string) int {
 	return r.asked[token]
 }
 
-type rig struct {
+type fixture struct {
 	t        testing.TB
 	cache    *reviews.Cache
 	reviewer *reviewer
-	world    *world
+	objects  *objects
 	source   *source
 	created  map[string]int64
 	now      time.Time
 	mu       sync.Mutex // now
-	stop     func()     // ends the watch cache alone
+	stop     func()     // stops the watch cache
 }
 
 var stores = map[satoken.Kind]string{
@@ -140,16 +140,16 @@ var stores = map[satoken.Kind]string{
 	satoken.KindSecret: "/registry/secrets/", satoken.KindNode: "/registry/minions/",
 }
 
-func newRig(t testing.TB, follow bool, change func(*reviews.Config)) *rig {
+func newFixture(t testing.TB, follow bool, change func(*reviews.Config)) *fixture {
 	t.Helper()
-	r := &rig{
-		t: t, world: &world{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
+	r := &fixture{
+		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
 		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
 		reviewer: &reviewer{asked: map[string]int{}, answer: byName},
 	}
 	cfg := reviews.Config{
 		Token: r.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,
-		Objects: r.world, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+		Objects: r.objects, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
 	}
 	if change != nil {
@@ -195,12 +195,12 @@ func newRig(t testing.TB, follow bool, change func(*reviews.Config)) *rig {
 		}
 	})
 	<-r.source.gate
-	r.until("following", func() bool { return r.isKept("bad-probe") })
+	r.until("following", func() bool { return r.isCached("bad-probe") })
 	return r
 }
 
-// byName answers "bad…" with a refusal, "down…" with no answer, all else with a
-// user of that name.
+// byName rejects tokens that begin with "bad", is unavailable for "down", and accepts others with
+// the token as user name.
 func byName(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	switch {
 	case strings.HasPrefix(token, "bad"):
@@ -211,16 +211,16 @@ func byName(_ context.Context, token string) (*authenticator.Response, bool, err
 	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
 }
 
-func (r *rig) until(what string, cond func() bool) {
+func (r *fixture) until(what string, cond func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
 		if time.Now().After(end) {
-			r.t.Fatalf("%s: not in time", what)
+			r.t.Fatalf("%s: timed out", what)
 		}
 	}
 }
 
-func (r *rig) review(token string, audiences ...string) *authn.Review {
+func (r *fixture) review(token string, audiences ...string) *authn.Review {
 	r.t.Helper()
 	rev, err := r.cache.Review(r.t.Context(), token, audiences)
 	if err != nil {
@@ -229,10 +229,9 @@ func (r *rig) review(token string, audiences ...string) *authn.Review {
 	return rev
 }
 
-// isKept tells whether a token is answered without a review, after having been
-// reviewed. What is reviewed is forgotten a little later where its objects are
-// not there, so two answers must be kept ones.
-func (r *rig) isKept(token string) bool {
+// isKept reports whether a token is answered from the cache after a review. Responses whose objects
+// are missing are cached only briefly, so two cached responses are required.
+func (r *fixture) isCached(token string) bool {
 	r.t.Helper()
 	_, _ = r.cache.Review(r.t.Context(), token, nil)
 	runtime.Gosched()
@@ -243,27 +242,27 @@ func (r *rig) isKept(token string) bool {
 	return r.reviewer.count(token) == n
 }
 
-func (r *rig) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
+func (r *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
 	r.t.Helper()
 	m := metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 	if terminating {
 		m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	}
-	r.world.mu.Lock()
-	r.world.objects[string(kind)+"/"+ns+"/"+name] = m
-	r.world.mu.Unlock()
+	r.objects.mu.Lock()
+	r.objects.objects[string(kind)+"/"+ns+"/"+name] = m
+	r.objects.mu.Unlock()
 	r.event(kind, ns, name, true)
 }
 
-func (r *rig) delete(kind satoken.Kind, ns, name string) {
+func (r *fixture) delete(kind satoken.Kind, ns, name string) {
 	r.t.Helper()
-	r.world.mu.Lock()
-	delete(r.world.objects, string(kind)+"/"+ns+"/"+name)
-	r.world.mu.Unlock()
+	r.objects.mu.Lock()
+	delete(r.objects.objects, string(kind)+"/"+ns+"/"+name)
+	r.objects.mu.Unlock()
 	r.event(kind, ns, name, false)
 }
 
-func (r *rig) event(kind satoken.Kind, ns, name string, exists bool) {
+func (r *fixture) event(kind satoken.Kind, ns, name string, exists bool) {
 	key := stores[kind] + name
 	if ns != "" {
 		key = stores[kind] + ns + "/" + name

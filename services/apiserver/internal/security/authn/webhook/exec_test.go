@@ -16,15 +16,15 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/webhook"
 )
 
-// plugin is a credential plugin that counts its calls: each gives another token.
+// plugin is a credential plugin that counts its calls. Each call returns another token.
 const plugin = `#!/bin/sh
 n=$(($(cat "$COUNT" 2>/dev/null || echo 0) + 1))
 echo $n > "$COUNT"
 printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"by-plugin-%s"}}' $n
 `
 
-// TestCredentialPlugin is known to the service by what a plugin prints, and asks
-// the plugin again when the service does not believe it any more.
+// TestCredentialPlugin: the client authenticates with the token of the plugin, and calls the plugin
+// again when the service rejects it.
 func TestCredentialPlugin(t *testing.T) {
 	var valid atomic.Value
 	valid.Store("Bearer by-plugin-1")
@@ -63,21 +63,21 @@ func TestCredentialPlugin(t *testing.T) {
 	}
 	for range 3 {
 		if r, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok || r.User.Name != "alice" {
-			t.Fatalf("%v, %v", ok, err)
+			t.Fatalf("got %v, %v", ok, err)
 		}
 	}
 	if calls() != "1" {
-		t.Errorf("the plugin was called %s times", calls())
+		t.Errorf("got %s calls of the plugin", calls())
 	}
 	valid.Store("Bearer by-plugin-2")
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
-		t.Errorf("after the credential ended: %v", err)
+		t.Errorf("after the credential expired: got %v", err)
 	}
 	if calls() != "2" {
-		t.Errorf("the plugin was called %s times", calls())
+		t.Errorf("got %s calls of the plugin", calls())
 	}
 	valid.Store("nothing")
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || strings.Contains(err.Error(), "by-plugin") {
-		t.Errorf("with credentials that are no good: %v, %v", ok, err)
+		t.Errorf("with invalid credentials: got %v, %v", ok, err)
 	}
 }

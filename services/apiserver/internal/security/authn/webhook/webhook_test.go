@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "the-token-itself"
 
-// serve a token review service and make a client of it.
+// serve starts a token review service and returns a client for it.
 func serve(t *testing.T, version string, handle http.HandlerFunc) (*webhook.Client, *prometheus.Registry) {
 	t.Helper()
 	s := httptest.NewTLSServer(handle)
@@ -83,24 +83,24 @@ func TestReview(t *testing.T) {
 		err             string
 		undecided       bool
 	}{
-		"v1":                            {version: "v1", answer: status("v1", alice), user: "alice"},
-		"v1beta1":                       {version: "v1beta1", answer: status("v1beta1", alice), user: "alice"},
-		"created":                       {version: "v1", code: 201, answer: status("v1", alice), user: "alice"},
-		"not authenticated":             {version: "v1", answer: status("v1", `{"authenticated":false}`)},
-		"of another case":               {version: "v1", answer: status("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
-		"with an error":                 {version: "v1", answer: status("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
-		"error beside success":          {version: "v1", answer: status("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
-		"nobody":                        {version: "v1", answer: status("v1", `{"authenticated":true}`), err: "without a name"},
-		"our audience is meant":         {version: "v1", audiences: []string{"x", "api"}, answer: status("v1", alice), user: "alice", got: []string{"api"}},
-		"another audience is asked for": {version: "v1", audiences: []string{"x"}, answer: status("v1", alice), err: "other audiences"},
-		"audiences are told":            {version: "v1", audiences: []string{"x", "y"}, answer: status("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
-		"another version":               {version: "v1", answer: status("v1beta1", alice), err: "not with TokenReview", undecided: true},
-		"another kind":                  {version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status", undecided: true},
-		"no JSON":                       {version: "v1", answer: `hello`, err: "no token review", undecided: true},
-		"empty":                         {version: "v1", answer: ``, err: "no token review", undecided: true},
-		"forbidden":                     {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
-		"broken":                        {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
-		"too long":                      {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
+		"v1":                          {version: "v1", answer: status("v1", alice), user: "alice"},
+		"v1beta1":                     {version: "v1beta1", answer: status("v1beta1", alice), user: "alice"},
+		"created":                     {version: "v1", code: 201, answer: status("v1", alice), user: "alice"},
+		"not authenticated":           {version: "v1", answer: status("v1", `{"authenticated":false}`)},
+		"of another case":             {version: "v1", answer: status("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
+		"with an error":               {version: "v1", answer: status("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
+		"error beside success":        {version: "v1", answer: status("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
+		"no user name":                {version: "v1", answer: status("v1", `{"authenticated":true}`), err: "without a name"},
+		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: status("v1", alice), user: "alice", got: []string{"api"}},
+		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: status("v1", alice), err: "other audiences"},
+		"audiences in the response":   {version: "v1", audiences: []string{"x", "y"}, answer: status("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
+		"another version":             {version: "v1", answer: status("v1beta1", alice), err: "not with TokenReview", undecided: true},
+		"another kind":                {version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status", undecided: true},
+		"no JSON":                     {version: "v1", answer: `hello`, err: "no token review", undecided: true},
+		"empty":                       {version: "v1", answer: ``, err: "no token review", undecided: true},
+		"forbidden":                   {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
+		"broken":                      {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
+		"too long":                    {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
 		"many groups": {version: "v1", answer: status("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
 			err: "too many values", undecided: true},
 		"somewhere else": {version: "v1", code: 307, err: "307", undecided: true},
@@ -120,13 +120,13 @@ func TestReview(t *testing.T) {
 			})
 			r, ok, err := c_.AuthenticateToken(t.Context(), secret, c.audiences)
 			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
-				t.Errorf("%+v, %v, %v", r, ok, err)
+				t.Errorf("got %+v, %v, %v", r, ok, err)
 			}
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v", err)
 			}
 			if err != nil && strings.Contains(err.Error(), secret) {
-				t.Errorf("error %v holds the token", err)
+				t.Errorf("the error contains the token: %v", err)
 			}
 			var review struct {
 				APIVersion, Kind string
@@ -137,15 +137,15 @@ func TestReview(t *testing.T) {
 			}
 			if err := json.Unmarshal(asked, &review); err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
 				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, c.audiences) {
-				t.Errorf("asked %s, %v", asked, err)
+				t.Errorf("got request %s, %v", asked, err)
 			}
 		})
 	}
 }
 
-// TestAnEndlessAnswerIsNotRead: the service notices that nobody reads on.
-func TestAnEndlessAnswerIsNotRead(t *testing.T) {
-	const whole = 32 << 20 // much more than lies in between
+// TestResponseSizeIsLimited: the client stops reading a response without end.
+func TestResponseSizeIsLimited(t *testing.T) {
+	const whole = 32 << 20 // much more than the buffers in between
 	left := make(chan bool, 1)
 	c, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
 		part := []byte(strings.Repeat(" ", 64<<10))
@@ -158,14 +158,14 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 		left <- false
 	})
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
-		t.Errorf("%v, %v", ok, err)
+		t.Errorf("got %v, %v", ok, err)
 	}
 	if !<-left {
-		t.Errorf("an answer of %d bytes was read", whole)
+		t.Errorf("a response of %d bytes was read", whole)
 	}
 }
 
-func TestOneFailureIsNotTheEnd(t *testing.T) {
+func TestFailedReviewIsRetried(t *testing.T) {
 	var n atomic.Int32
 	c, reg := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
 		if n.Add(1) == 1 {
@@ -190,12 +190,12 @@ func TestOneFailureIsNotTheEnd(t *testing.T) {
 		}
 	}
 	if codes["200"] != 1 || codes["502"] != 1 || len(codes) != 2 {
-		t.Errorf("answers counted: %v", codes)
+		t.Errorf("got counted codes %v", codes)
 	}
 }
 
-// TestWhatIsAskedAgain: what may be better the next time.
-func TestWhatIsAskedAgain(t *testing.T) {
+// TestRetries: errors that may be temporary are retried.
+func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		first func(http.ResponseWriter)
 		again bool
@@ -220,13 +220,13 @@ func TestWhatIsAskedAgain(t *testing.T) {
 		})
 		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
 		if ok != c.again || (n.Load() > 1) != c.again {
-			t.Errorf("%s: %v, %v after %d questions", name, ok, err, n.Load())
+			t.Errorf("%s: got %v, %v after %d requests", name, ok, err, n.Load())
 		}
 	}
 }
 
-// A service that takes requests and never answers, and one that is not there.
-func TestTheServiceIsDead(t *testing.T) {
+// TestServiceDoesNotAnswer covers a service that never answers and one that is not reachable.
+func TestServiceDoesNotAnswer(t *testing.T) {
 	stop := make(chan struct{})
 	var n atomic.Int32
 	silent, _ := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
@@ -238,10 +238,10 @@ func TestTheServiceIsDead(t *testing.T) {
 	})
 	defer close(stop)
 	if _, ok, err := silent.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("silent: %v, %v", ok, err)
+		t.Errorf("silent: got %v, %v", ok, err)
 	}
 	if n.Load() != 2 {
-		t.Errorf("%d tries", n.Load())
+		t.Errorf("got %d requests", n.Load())
 	}
 	gone := httptest.NewTLSServer(http.NotFoundHandler())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gone.Certificate().Raw})
@@ -249,7 +249,7 @@ func TestTheServiceIsDead(t *testing.T) {
 	c, _ := client(t, "v1", gone.URL, ca)
 	defer c.Close()
 	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
-		t.Errorf("gone: %v, %v", ok, err)
+		t.Errorf("unreachable: got %v, %v", ok, err)
 	}
 }
 
@@ -264,10 +264,10 @@ func TestConfiguration(t *testing.T) {
 	} {
 		c.Registerer = prometheus.NewRegistry()
 		if _, err := webhook.New(c); err == nil {
-			t.Errorf("%s: made", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
-	// A server without TLS is allowed, and logged.
+	// A server without TLS is allowed, with a warning in the log.
 	for server, warns := range map[string]bool{"http://127.0.0.1:1": true, "https://127.0.0.1:1": false} {
 		file := filepath.Join(t.TempDir(), "config")
 		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, server)
@@ -277,14 +277,14 @@ func TestConfiguration(t *testing.T) {
 		var log strings.Builder
 		_, err := webhook.New(webhook.Config{Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil || strings.Contains(log.String(), "not encrypted") != warns {
-			t.Errorf("%s: error %v, log %q", server, err, log.String())
+			t.Errorf("%s: got error %v, log %q", server, err, log.String())
 		}
 	}
 }
 
-// A connection that has died without a word holds up the requests on it, and no
-// others: each has a connection of its own, which spreads them over replicas too.
-func TestADeadConnection(t *testing.T) {
+// TestDeadConnection: a dead connection delays only its own request. Each request has a connection
+// of its own, which also distributes requests over replicas.
+func TestDeadConnection(t *testing.T) {
 	var dead atomic.Value
 	dead.Store("")
 	release := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/config"
 )
 
-// conditions refuses the expression "bad".
+// conditions rejects the expression "bad".
 type conditions struct{}
 
 func (conditions) Check(e string) error {
@@ -31,8 +31,8 @@ func kubeconfigFile(t testing.TB) string {
 	return file
 }
 
-// webhook is a valid one; changes are "field: value" lines in place of others, or
-// "-field" to leave one out.
+// webhook returns a valid webhook. changes are "field: value" lines that replace others, or
+// "-field" to remove one.
 func webhook(file string, changes ...string) string {
 	lines := []string{
 		"timeout: 3s", "subjectAccessReviewVersion: v1", "matchConditionSubjectAccessReviewVersion: v1", "failurePolicy: NoOpinion",
@@ -53,7 +53,7 @@ func webhook(file string, changes ...string) string {
 	return head + "authorizers:\n- type: Webhook\n  name: w\n  webhook:\n    " + strings.Join(lines, "\n    ") + "\n"
 }
 
-func TestGoodFiles(t *testing.T) {
+func TestValidFiles(t *testing.T) {
 	file := kubeconfigFile(t)
 	full := webhook(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
@@ -65,17 +65,17 @@ func TestGoodFiles(t *testing.T) {
 		w := c.Authorizers[0].Webhook
 		if len(c.Authorizers) != 3 || !c.Has(config.Node) || c.Has(config.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
 			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != config.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
-			t.Errorf("%s: %+v, %+v", version, c, w)
+			t.Errorf("%s: got %+v, %+v", version, c, w)
 		}
 	}
 	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
 	if c, err := config.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
-		t.Errorf("two webhooks: %+v, %v", c, err)
+		t.Errorf("two webhooks: got %+v, %v", c, err)
 	}
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
 		if _, err := config.Parse([]byte(plain), conditions{}); err != nil {
-			t.Errorf("%s, without conditions and their version: %v", version, err)
+			t.Errorf("%s, without conditions and their version: got %v", version, err)
 		}
 	}
 	c, err := config.Parse([]byte(webhook(file)), conditions{})
@@ -83,11 +83,11 @@ func TestGoodFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := c.Authorizers[0].Webhook; w.AuthorizedTTL.Duration != 5*time.Minute || w.UnauthorizedTTL.Duration != 30*time.Second {
-		t.Errorf("defaults: %+v", w)
+		t.Errorf("defaults: got %+v", w)
 	}
 }
 
-func TestBrokenFiles(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	file := kubeconfigFile(t)
 	many := "matchConditions: ["
 	for i := range 65 {
@@ -141,7 +141,7 @@ func TestBrokenFiles(t *testing.T) {
 		{webhook(file, "matchConditions: [{expression: bad}]"), at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`},
 	} {
 		if _, err := config.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s\ngives %v\nwant  %s", c.content, err, c.want)
+			t.Errorf("%s\ngot  %v\nwant %s", c.content, err, c.want)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestFlags(t *testing.T) {
 	good := config.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
 	for _, c := range []struct {
 		change func(*config.Flags)
-		want   string // no error
+		want   string // part of the error; empty when valid
 	}{
 		{func(*config.Flags) {}, ""},
 		{func(f *config.Flags) { f.Modes = config.Modes(); f.PolicyFile, f.WebhookConfigFile = "p", "w" }, ""},
@@ -170,7 +170,7 @@ func TestFlags(t *testing.T) {
 		c.change(&f)
 		err := errors.Join(f.Validate()...)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %s", f, err, c.want)
+			t.Errorf("%+v: got %v, want %s", f, err, c.want)
 		}
 	}
 	f := config.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}
@@ -178,7 +178,7 @@ func TestFlags(t *testing.T) {
 	w := c.Authorizers[1].Webhook
 	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != config.RBAC || w == nil ||
 		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != config.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != config.MaxTimeout {
-		t.Errorf("from flags: %+v", c)
+		t.Errorf("from flags: got %+v", c)
 	}
 }
 

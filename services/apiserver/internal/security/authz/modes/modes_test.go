@@ -46,7 +46,7 @@ func get(user string, groups ...string) *authorizer.Attributes {
 	return &authorizer.Attributes{User: &authorizer.User{Name: user, Groups: groups}, Verb: "get", Path: "/x"}
 }
 
-func TestTheOrderDecides(t *testing.T) {
+func TestOrderDecides(t *testing.T) {
 	policies := filepath.Join(t.TempDir(), "policies")
 	line := `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","nonResourcePath":"*"}}`
 	if err := os.WriteFile(policies, []byte(line), 0o600); err != nil {
@@ -59,7 +59,7 @@ func TestTheOrderDecides(t *testing.T) {
 	}{
 		{"AlwaysAllow", "bob", "", authorizer.Allow, ""},
 		{"AlwaysDeny", "bob", "", authorizer.NoOpinion, "Everything is forbidden."},
-		{"AlwaysDeny,AlwaysAllow", "bob", "", authorizer.Allow, ""}, // it has no opinion
+		{"AlwaysDeny,AlwaysAllow", "bob", "", authorizer.Allow, ""}, // AlwaysDeny has no opinion
 		{"AlwaysDeny", "bob", "system:masters", authorizer.Allow, ""},
 		{"ABAC", "alice", "", authorizer.Allow, ""},
 		{"ABAC", "bob", "", authorizer.NoOpinion, "No policy matched."},
@@ -73,14 +73,14 @@ func TestTheOrderDecides(t *testing.T) {
 		}
 		d, reason, err := r.Authorize(t.Context(), get(c.user, strings.Fields(c.groups)...))
 		if d != c.want || reason != c.reason || err != nil {
-			t.Errorf("%s for %s: %v %q %v", c.modes, c.user, d, reason, err)
+			t.Errorf("%s for %s: got %v %q %v", c.modes, c.user, d, reason, err)
 		}
 		r.Close()
 	}
 }
 
-// TestSelectorsCanBeSwitchedOff by the feature gates.
-func TestSelectorsCanBeSwitchedOff(t *testing.T) {
+// TestSelectorFeatureGates: feature gates disable the evaluation of selectors.
+func TestSelectorFeatureGates(t *testing.T) {
 	list := func(resource, selector string) *authorizer.Attributes {
 		return &authorizer.Attributes{
 			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
@@ -107,11 +107,11 @@ func TestSelectorsCanBeSwitchedOff(t *testing.T) {
 		}
 		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
 			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
-				t.Errorf("reads all %v, no selectors %v, %s: %v %v", c.readAll, c.noSelectors, a.ResourceName, d, err)
+				t.Errorf("reads all %v, no selectors %v, %s: got %v %v", c.readAll, c.noSelectors, a.ResourceName, d, err)
 			}
 		}
 		if len(mine.FieldSelector) != 1 {
-			t.Error("the question was changed")
+			t.Error("the attributes were modified")
 		}
 		r.Close()
 	}
@@ -125,15 +125,15 @@ func TestRulesOfAllAuthorizers(t *testing.T) {
 	defer r.Close()
 	rules, err := r.RulesFor(t.Context(), &authorizer.User{Name: "alice"}, "a")
 	if len(rules.Resource) != 1 || len(rules.NonResource) != 1 || rules.Incomplete || err != nil {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
 	rules, err = r.RulesFor(t.Context(), &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, "a")
 	if !rules.Incomplete || err == nil || err.Error() != "node authorizer does not support user rule resolution" {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
 }
 
-// service allows the path /x to those whom it is told to.
+// service starts a webhook that allows the path /x for some users.
 func service(t *testing.T, allowed func(user string) bool) string {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,21 +163,21 @@ func webhookFile(kubeconfig string) string {
 		"    connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}\n"
 }
 
-// logged passes on what is logged.
-type logged struct {
+// recordingHandler sends logged messages to a channel.
+type recordingHandler struct {
 	slog.Handler
 	texts chan string
 }
 
-func (l logged) Enabled(context.Context, slog.Level) bool { return true }
-func (l logged) Handle(_ context.Context, r slog.Record) error {
+func (l recordingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (l recordingHandler) Handle(_ context.Context, r slog.Record) error {
 	l.texts <- r.Message
 	return nil
 }
 
 func TestReload(t *testing.T) {
-	var asked atomic.Int64
-	first := service(t, func(user string) bool { asked.Add(1); return user == "alice" })
+	var calls atomic.Int64
+	first := service(t, func(user string) bool { calls.Add(1); return user == "alice" })
 	second := service(t, func(user string) bool { return user == "bob" })
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	put := func(content string) {
@@ -204,7 +204,7 @@ func TestReload(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- r.Follow(ctx, file, []byte(webhookFile(first)), modes.NewReloadMetrics(registry, "me"), slog.New(logged{slog.DiscardHandler, texts}))
+		done <- r.Follow(ctx, file, []byte(webhookFile(first)), modes.NewReloadMetrics(registry, "me"), slog.New(recordingHandler{slog.DiscardHandler, texts}))
 	}()
 	defer func() {
 		cancel()
@@ -221,27 +221,27 @@ func TestReload(t *testing.T) {
 		return d == authorizer.Allow
 	}
 	if !may("alice") || may("bob") {
-		t.Fatal("the first configuration is not in use")
+		t.Fatal("the first configuration has no effect")
 	}
 	for i, bad := range []string{
 		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}]\n",
-		webhookFile(second) + "- {type: Node, name: node}\n", // which was not there at the start
+		webhookFile(second) + "- {type: Node, name: node}\n", // has no node authorizer at startup
 	} {
 		put(bad)
 		if text := <-texts; text != "the authorization configuration cannot be used, keeping the one in use" {
-			t.Errorf("%d: logged %q", i, text)
+			t.Errorf("%d: got log %q", i, text)
 		}
 		if !may("alice") || may("bob") {
-			t.Errorf("%d: a bad file changes what is decided", i)
+			t.Errorf("%d: an invalid file changed the decision", i)
 		}
 	}
 	put(webhookFile(second))
 	if text := <-texts; text != "authorization configuration reloaded" {
-		t.Errorf("logged %q", text)
+		t.Errorf("got log %q", text)
 	}
 	if may("alice") || !may("bob") {
-		t.Error("the new configuration is not in use, or the old one's decisions are kept")
+		t.Error("the new configuration has no effect, or decisions of the old one are cached")
 	}
 	families, err := registry.Gather()
 	if err != nil {
@@ -251,13 +251,13 @@ func TestReload(t *testing.T) {
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if !strings.HasPrefix(m.Label[0].GetValue(), "sha256:") {
-				t.Errorf("%s: %v", f.GetName(), m.Label)
+				t.Errorf("%s: got %v", f.GetName(), m.Label)
 			}
 			counts[f.GetName()+" "+m.Label[1].GetValue()] = m.GetCounter().GetValue()
 		}
 	}
 	const prefix = "apiserver_authorization_config_controller_automatic_"
 	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 5 || counts[prefix+"reloads_total success"] != 1 {
-		t.Errorf("metrics are %v", counts)
+		t.Errorf("got metrics %v", counts)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// source is a store that nothing is in at first.
+// source is a store without initial objects.
 type source struct{ batches chan storage.Batch }
 
 func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
@@ -48,7 +48,7 @@ func (source) Progress(context.Context) error { return nil }
 
 func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
-// following is a policy that follows the roles of a store.
+// following returns a policy that follows the roles of a store.
 func following(t *testing.T, s source) *authz.Policy {
 	t.Helper()
 	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, Resources: []watchcache.Resource{{
@@ -76,10 +76,10 @@ func following(t *testing.T, s source) *authz.Policy {
 	return p
 }
 
-// TestAChangeOfThePolicy makes services be asked again.
-func TestAChangeOfThePolicy(t *testing.T) {
-	var asked atomic.Int64
-	file := service(t, func(string) bool { asked.Add(1); return true })
+// TestPolicyChangeInvalidatesWebhookCache: after a change of the policy, webhooks are called again.
+func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
+	var calls atomic.Int64
+	file := service(t, func(string) bool { calls.Add(1); return true })
 	b, s := builder(t, false), source{make(chan storage.Batch)}
 	b.Policy = following(t, s)
 	parsed, err := config.Parse([]byte(webhookFile(file)), b.Conditions)
@@ -97,17 +97,17 @@ func TestAChangeOfThePolicy(t *testing.T) {
 		if d, _, err := r.Authorize(t.Context(), inNamespace); d != authorizer.Allow || err != nil {
 			t.Fatal(d, err)
 		}
-		return asked.Load()
+		return calls.Load()
 	}
 	if n := ask() + ask(); n != 2 {
-		t.Errorf("nothing is kept: %d", n)
+		t.Errorf("got %d calls, want cached decisions", n)
 	}
 	s.batches <- storage.Batch{Revision: 2, Events: []storage.Event{{
 		Type: storage.Created, Key: "/registry/roles/ns/r", Revision: 2, CreateRevision: 2, Value: []byte(`{"metadata":{"namespace":"ns","name":"r"}}`),
 	}}}
 	for end := time.Now().Add(30 * time.Second); ask() < 2; runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Fatal("what was decided before the change is kept")
+			t.Fatal("a decision from before the change is cached")
 		}
 	}
 }

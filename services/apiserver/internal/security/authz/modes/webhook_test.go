@@ -11,13 +11,13 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/modes"
 )
 
-// anyCondition is good.
+// anyCondition accepts every condition.
 type anyCondition struct{}
 
 func (anyCondition) Check(string) error { return nil }
 
-// TestWebhooksOfFiles: what a file says of a service is what it is asked by.
-func TestWebhooksOfFiles(t *testing.T) {
+// TestWebhookSettings: the settings of a webhook in the file are effective.
+func TestWebhookSettings(t *testing.T) {
 	kubeconfig := service(t, func(user string) bool { return user == "alice" })
 	dead := filepath.Join(t.TempDir(), "dead")
 	raw, err := os.ReadFile(kubeconfig)
@@ -44,8 +44,8 @@ func TestWebhooksOfFiles(t *testing.T) {
 		"no opinion":                {file: webhookFile(kubeconfig), user: "bob", want: authorizer.NoOpinion},
 		"no answer":                 {file: strings.Replace(webhookFile(dead), "timeout: 10s", shorter, 1), user: "alice", want: authorizer.NoOpinion, failed: true},
 		"no answer, and that is no": {file: strings.NewReplacer("timeout: 10s", shorter, "NoOpinion", "Deny").Replace(webhookFile(dead)), user: "alice", want: authorizer.Deny},
-		"not what it is asked":      {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n", user: "alice", want: authorizer.NoOpinion},
-		"what it is asked":          {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n", user: "alice", want: authorizer.Allow},
+		"match condition is false":  {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'bob'}]\n", user: "alice", want: authorizer.NoOpinion},
+		"match condition is true":   {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n", user: "alice", want: authorizer.Allow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parsed, err := config.Parse([]byte(c.file), anyCondition{})
@@ -58,17 +58,17 @@ func TestWebhooksOfFiles(t *testing.T) {
 			}
 			defer r.Close()
 			if d, reason, err := r.Authorize(t.Context(), get(c.user)); d != c.want || c.failed && err == nil {
-				t.Errorf("%v %q %v", d, reason, err)
+				t.Errorf("got %v %q %v", d, reason, err)
 			}
 		})
 	}
 }
 
-func TestWhatCannotBeMade(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	kubeconfig := service(t, func(string) bool { return true })
 	for what, file := range map[string]string{
-		"a condition that does not compile": webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
-		"nodes that were not there":         webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
+		"invalid condition":             webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
+		"node authorizer without nodes": webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
 	} {
 		parsed, err := config.Parse([]byte(file), anyCondition{})
 		if err != nil {
@@ -81,6 +81,6 @@ func TestWhatCannotBeMade(t *testing.T) {
 	}
 	if r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
 		r.Close()
-		t.Error("a policy that is not there")
+		t.Error("got a policy, want none")
 	}
 }

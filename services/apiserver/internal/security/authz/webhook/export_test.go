@@ -2,5 +2,5 @@ package webhook
 
 import "net/http"
 
-// Break replaces the way to the service.
+// Break replaces the transport to the webhook.
 func (z *Authorizer) Break(r http.RoundTripper) { z.client.Client.Transport = r }

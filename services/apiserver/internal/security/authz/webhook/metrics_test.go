@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
-// TestWhatIsCounted asks once each, of a service that must not be asked in vain.
-func TestWhatIsCounted(t *testing.T) {
+// TestMetrics makes one call per case, to a webhook without cached decisions.
+func TestMetrics(t *testing.T) {
 	const evaluations, failOpen = "apiserver_authorization_webhook_evaluations_total", "apiserver_authorization_webhook_evaluations_fail_open_total"
 	const kept = "binnacle_authorization_cache_requests_total"
 	forbidden := func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
@@ -19,7 +19,7 @@ func TestWhatIsCounted(t *testing.T) {
 		change func(*webhook.Config)
 		answer func(http.ResponseWriter)
 		name   string
-		want   map[string]string // the results of metrics
+		want   map[string]string // counted results by metric
 	}{
 		"answered":   {want: map[string]string{evaluations: "success", kept: "miss"}},
 		"too long":   {name: strings.Repeat("x", 10_000), want: map[string]string{evaluations: "success", kept: "oversized"}},
@@ -28,7 +28,7 @@ func TestWhatIsCounted(t *testing.T) {
 		"never ends": {answer: func(http.ResponseWriter) {}, change: func(c *webhook.Config) { c.Timeout = 50 * time.Millisecond }, want: map[string]string{evaluations: "timeout", failOpen: "timeout", kept: "miss"}},
 	} {
 		release := make(chan struct{})
-		r := newRig(t, c.change)
+		r := newFixture(t, c.change)
 		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 			if c.answer != nil {
 				c.answer(w)
@@ -38,26 +38,26 @@ func TestWhatIsCounted(t *testing.T) {
 			}
 			return c.answer != nil
 		}
-		r.ask(t, question(c.name))
+		r.ask(t, attributesFor(c.name))
 		close(release)
 		for _, metric := range []string{evaluations, failOpen, kept} {
 			if got := r.results(t, metric); got != c.want[metric] {
-				t.Errorf("%s: %s counts %q, want %q", name, metric, got, c.want[metric])
+				t.Errorf("%s: %s: got %q, want %q", name, metric, got, c.want[metric])
 			}
 		}
 	}
-	r := newRig(t, nil)
+	r := newFixture(t, nil)
 	release := make(chan struct{})
 	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { r.Close(); <-release; return false }
-	r.ask(t, question("x"))
+	r.ask(t, attributesFor("x"))
 	close(release)
 	if got := r.results(t, evaluations) + " " + r.results(t, failOpen); got != "canceled error" {
-		t.Errorf("closed in between: %s", got)
+		t.Errorf("after the breaker closed: got %s", got)
 	}
 }
 
-// results are those that a metric has counted.
-func (r *rig) results(t *testing.T, metric string) string {
+// results returns the counted results of a metric.
+func (r *fixture) results(t *testing.T, metric string) string {
 	t.Helper()
 	families, err := r.registry.Gather()
 	if err != nil {

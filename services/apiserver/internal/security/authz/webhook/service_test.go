@@ -24,11 +24,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// service is a permission service whose answers a test decides.
+// service is an authorization webhook whose responses a test sets.
 type service struct {
 	*httptest.Server
-	asked atomic.Int64
-	// answer fills the status of a review, and may answer by itself (true).
+	calls atomic.Int64
+	// answer fills the status of a review. It returns true if it has written the response itself.
 	answer func(w http.ResponseWriter, spec map[string]any, status *authorizationv1.SubjectAccessReviewStatus) bool
 }
 
@@ -36,7 +36,7 @@ func newService(t *testing.T) *service {
 	t.Helper()
 	s := &service{}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.asked.Add(1)
+		s.calls.Add(1)
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -47,7 +47,7 @@ func newService(t *testing.T) *service {
 			Spec       map[string]any `json:"spec"`
 		}
 		if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SubjectAccessReview" {
-			t.Errorf("body %s: %v", body, err)
+			t.Errorf("got body %s: %v", body, err)
 		}
 		var status authorizationv1.SubjectAccessReviewStatus
 		if s.answer != nil && s.answer(w, review.Spec, &status) {
@@ -60,7 +60,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// kubeconfig writes the way to a server.
+// kubeconfig writes a kubeconfig for a server.
 func kubeconfig(t testing.TB, s *httptest.Server, url string) string {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -76,22 +76,22 @@ func kubeconfig(t testing.TB, s *httptest.Server, url string) string {
 	return file
 }
 
-// clock is a time that a test moves.
+// clock is a clock that a test advances.
 type clock struct{ ns atomic.Int64 }
 
 func (c *clock) now() time.Time      { return time.Unix(0, c.ns.Load()) }
 func (c *clock) add(d time.Duration) { c.ns.Add(int64(d)) }
 
-type rig struct {
+type fixture struct {
 	*webhook.Authorizer
 	service  *service
 	clock    *clock
 	registry *prometheus.Registry
 }
 
-func newRig(t *testing.T, change func(*webhook.Config)) *rig {
+func newFixture(t *testing.T, change func(*webhook.Config)) *fixture {
 	t.Helper()
-	r := &rig{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
+	r := &fixture{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	c := webhook.Config{
 		Name: "test", KubeconfigFile: kubeconfig(t, r.service.Server, r.service.URL+"/authorize"), Version: "v1",
 		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
@@ -109,7 +109,7 @@ func newRig(t *testing.T, change func(*webhook.Config)) *rig {
 	return r
 }
 
-func question(name string) *authorizer.Attributes {
+func attributesFor(name string) *authorizer.Attributes {
 	return &authorizer.Attributes{
 		User: &authorizer.User{Name: "alice", UID: "u", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"a", "b"}}},
 		Verb: "get", Resource: true, Namespace: "ns", Version: "v1", ResourceName: "pods", Name: name,

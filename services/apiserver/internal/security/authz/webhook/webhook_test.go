@@ -30,7 +30,7 @@ import (
 
 type status = authorizationv1.SubjectAccessReviewStatus
 
-func (r *rig) ask(t *testing.T, a *authorizer.Attributes) string {
+func (r *fixture) ask(t *testing.T, a *authorizer.Attributes) string {
 	t.Helper()
 	d, reason, err := r.Authorize(request.WithUser(t.Context(), a.User), a)
 	text := d.String()
@@ -43,8 +43,8 @@ func (r *rig) ask(t *testing.T, a *authorizer.Attributes) string {
 	return text
 }
 
-func TestDecisionsOfTheService(t *testing.T) {
-	r := newRig(t, nil)
+func TestDecisionsOfTheWebhook(t *testing.T) {
+	r := newFixture(t, nil)
 	for name, c := range map[string]struct {
 		status status
 		want   string
@@ -55,23 +55,23 @@ func TestDecisionsOfTheService(t *testing.T) {
 		"both":    {status{Allowed: true, Denied: true}, "denied error"},
 	} {
 		r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
-		for range 2 { // from the service, then from the cache
-			if got := r.ask(t, question(name)); got != c.want {
-				t.Errorf("%s: %q, want %q", name, got, c.want)
+		for range 2 { // from the webhook, then from the cache
+			if got := r.ask(t, attributesFor(name)); got != c.want {
+				t.Errorf("%s: got %q, want %q", name, got, c.want)
 			}
 		}
 	}
-	if n := r.service.asked.Load(); n != 4 {
-		t.Errorf("asked %d times", n)
+	if n := r.service.calls.Load(); n != 4 {
+		t.Errorf("got %d calls, want 4", n)
 	}
 	if rules, err := r.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
-		t.Error("a service that lists no rules is said to have listed all")
+		t.Error("got complete rules from a webhook")
 	}
 }
 
-// TestFieldsOfAnotherCaseSayNothing, as in Kubernetes.
-func TestFieldsOfAnotherCaseSayNothing(t *testing.T) {
-	r := newRig(t, nil)
+// TestFieldNamesAreCaseSensitive: as in Kubernetes, a field in another case is ignored.
+func TestFieldNamesAreCaseSensitive(t *testing.T) {
+	r := newFixture(t, nil)
 	for said, want := range map[string]string{
 		`{"Allowed":true}`:                 "no-opinion",
 		`{"allowed":false,"ALLOWED":true}`: "no-opinion",
@@ -81,16 +81,17 @@ func TestFieldsOfAnotherCaseSayNothing(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, said)
 			return true
 		}
-		if got := r.ask(t, question(said)); got != want {
-			t.Errorf("%s: %q, want %q", said, got, want)
+		if got := r.ask(t, attributesFor(said)); got != want {
+			t.Errorf("%s: got %q, want %q", said, got, want)
 		}
 	}
 }
 
-// TestWaitingIsToldOf: as long as the service is asked, and not where its decision is known.
-func TestWaitingIsToldOf(t *testing.T) {
+// TestRequestIsSuspendedDuringCall: a request is suspended while it waits for the webhook, and not
+// while a decision is cached.
+func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var away, asides atomic.Int32
-	r := newRig(t, func(c *webhook.Config) {
+	r := newFixture(t, func(c *webhook.Config) {
 		c.Aside = func(context.Context) func() {
 			asides.Add(1)
 			away.Add(1)
@@ -99,23 +100,23 @@ func TestWaitingIsToldOf(t *testing.T) {
 	})
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		if away.Load() != 1 {
-			t.Error("nobody is told that the request waits")
+			t.Error("the request was not suspended")
 		}
 		*s = status{Allowed: true}
 		return false
 	}
 	for range 2 {
-		if got := r.ask(t, question("a")); got != "allowed" {
+		if got := r.ask(t, attributesFor("a")); got != "allowed" {
 			t.Error(got)
 		}
 	}
 	if asides.Load() != 1 || away.Load() != 0 {
-		t.Errorf("told of %d times, %d last", asides.Load(), away.Load())
+		t.Errorf("got %d suspensions, %d at the end", asides.Load(), away.Load())
 	}
 }
 
-func TestWhatIsSent(t *testing.T) {
-	a := question("x")
+func TestReviewContent(t *testing.T) {
+	a := attributesFor("x")
 	a.Verb, a.Name = "list", ""
 	a.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
 	selector, err := labels.Parse("x in (b,a),!y,z=1,n>3")
@@ -128,7 +129,7 @@ func TestWhatIsSent(t *testing.T) {
 		`"labelSelector":{"requirements":[{"key":"x","operator":"In","values":["a","b"]},{"key":"y","operator":"DoesNotExist"},{"key":"z","operator":"In","values":["1"]}]},` +
 		`"namespace":"ns","resource":"pods","verb":"list","version":"v1"},"uid":"u","user":"alice"}`
 	for version, groups := range map[string]string{"v1": `"groups"`, "v1beta1": `"group"`} {
-		r := newRig(t, func(c *webhook.Config) { c.Version = version })
+		r := newFixture(t, func(c *webhook.Config) { c.Version = version })
 		var sent []string
 		r.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
 			b, err := json.Marshal(spec)
@@ -142,57 +143,57 @@ func TestWhatIsSent(t *testing.T) {
 		r.ask(t, &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/x"})
 		want := "{" + fmt.Sprintf(common, groups)
 		if len(sent) != 2 || sent[0] != want || sent[1] != `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"bob"}` {
-			t.Errorf("%s: sent %s\nwant %s", version, sent, want)
+			t.Errorf("%s: got %s\nwant %s", version, sent, want)
 		}
 	}
 }
 
-func TestHowLongDecisionsAreKept(t *testing.T) {
-	r := newRig(t, nil)
+func TestCacheTTLs(t *testing.T) {
+	r := newFixture(t, nil)
 	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
 		return false
 	}
 	times := func(want int64, what string) {
 		t.Helper()
-		if got := r.service.asked.Swap(0); got != want {
-			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
-	both := func() { r.ask(t, question("yes")); r.ask(t, question("no")) }
+	both := func() { r.ask(t, attributesFor("yes")); r.ask(t, attributesFor("no")) }
 	both()
 	both()
 	times(2, "at once")
 	r.clock.add(30 * time.Second)
 	both()
-	times(1, "after the time of refusals")
+	times(1, "after the TTL of denied decisions")
 	r.clock.add(5 * time.Minute)
 	both()
-	times(2, "after the time of permissions")
-	big := question(strings.Repeat("x", 10_000))
+	times(2, "after the TTL of allowed decisions")
+	big := attributesFor(strings.Repeat("x", 10_000))
 	r.ask(t, big)
 	r.ask(t, big)
-	times(2, "an oversized question")
+	times(2, "oversized attributes")
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		w.Header().Set("Cache-Control", "no-store")
 		return false
 	}
-	r.ask(t, question("node"))
-	r.ask(t, question("node"))
-	times(2, "an answer that is not to be kept")
+	r.ask(t, attributesFor("node"))
+	r.ask(t, attributesFor("node"))
+	times(2, "a response that must not be cached")
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		s.Allowed, s.Denied = true, true
 		return false
 	}
-	r.ask(t, question("contradictory"))
+	r.ask(t, attributesFor("contradictory"))
 	r.clock.add(30 * time.Second)
-	r.ask(t, question("contradictory"))
-	times(2, "a contradiction is a refusal")
+	r.ask(t, attributesFor("contradictory"))
+	times(2, "a contradictory response denies")
 }
 
-// TestQuestionsAreToldApart asks what differs in one thing each.
-func TestQuestionsAreToldApart(t *testing.T) {
-	r := newRig(t, nil)
+// TestCacheKeyIsComplete: attributes that differ in one field have separate entries.
+func TestCacheKeyIsComplete(t *testing.T) {
+	r := newFixture(t, nil)
 	sel := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
 	lab := func(s string) labels.Requirements {
 		p, err := labels.Parse(s)
@@ -227,18 +228,18 @@ func TestQuestionsAreToldApart(t *testing.T) {
 	}
 	for range 2 {
 		for _, change := range changes {
-			a := question("x")
+			a := attributesFor("x")
 			change(a)
 			r.ask(t, a)
 		}
 	}
-	if n := r.service.asked.Load(); n != int64(len(changes)) {
-		t.Errorf("%d questions were asked %d times", len(changes), n)
+	if n := r.service.calls.Load(); n != int64(len(changes)) {
+		t.Errorf("%d attributes: got %d calls", len(changes), n)
 	}
 }
 
-func TestOneFlightPerQuestion(t *testing.T) {
-	r := newRig(t, nil)
+func TestConcurrentRequestsShareOneCall(t *testing.T) {
+	r := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{}, 1)
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
@@ -249,7 +250,7 @@ func TestOneFlightPerQuestion(t *testing.T) {
 	leaver, leave := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, _, err := r.Authorize(leaver, question("x"))
+		_, _, err := r.Authorize(leaver, attributesFor("x"))
 		left <- err
 	}()
 	<-arrived
@@ -257,26 +258,26 @@ func TestOneFlightPerQuestion(t *testing.T) {
 	var allowed atomic.Int64
 	for range 20 {
 		wg.Go(func() {
-			if d, _, _ := r.Authorize(t.Context(), question("x")); d == authorizer.Allow {
+			if d, _, _ := r.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
 				allowed.Add(1)
 			}
 		})
 	}
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("who left got %v", err)
+		t.Errorf("canceled request: got %v", err)
 	}
 	close(release)
 	wg.Wait()
-	if n := r.service.asked.Load(); n != 1 || allowed.Load() != 20 {
-		t.Errorf("asked %d times, %d allowed", n, allowed.Load())
+	if n := r.service.calls.Load(); n != 1 || allowed.Load() != 20 {
+		t.Errorf("got %d calls, %d allowed", n, allowed.Load())
 	}
 }
 
-// TestAHangingServiceHoldsFewRequests keeps it from answering: what is kept goes
-// on, and of one user no more than half of those who may wait do.
-func TestAHangingServiceHoldsFewRequests(t *testing.T) {
-	r := newRig(t, nil)
+// TestCallsPerWebhookAreLimited: while a webhook hangs, cached decisions are still returned, and
+// one user has at most half of the waiting requests.
+func TestCallsPerWebhookAreLimited(t *testing.T) {
+	r := newFixture(t, nil)
 	release := make(chan struct{})
 	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
 		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" && spec["user"] != "bob" {
@@ -285,33 +286,33 @@ func TestAHangingServiceHoldsFewRequests(t *testing.T) {
 		s.Allowed = true
 		return false
 	}
-	if got := r.ask(t, question("kept")); got != "allowed" {
+	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
 		t.Fatal(got)
 	}
 	const askers, held = 220, 200
 	answers := make(chan string, askers)
 	var wg sync.WaitGroup
 	for range askers {
-		wg.Go(func() { answers <- r.ask(t, question("x")) })
+		wg.Go(func() { answers <- r.ask(t, attributesFor("x")) })
 	}
 	for range askers - held {
 		if got := <-answers; got != "no-opinion error" {
-			t.Errorf("who found no room: %s", got)
+			t.Errorf("above the limit: got %s", got)
 		}
 	}
-	if got := r.ask(t, question("kept")); got != "allowed" {
-		t.Errorf("what is kept: %s", got)
+	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
+		t.Errorf("cached: got %s", got)
 	}
-	other := question("x")
+	other := attributesFor("x")
 	other.User = &authorizer.User{Name: "bob"}
 	if got := r.ask(t, other); got != "allowed" {
-		t.Errorf("another user: %s", got)
+		t.Errorf("another user: got %s", got)
 	}
 	close(release)
 	wg.Wait()
 	for range held {
 		if got := <-answers; got != "allowed" {
-			t.Errorf("who waited: %s", got)
+			t.Errorf("waiting request: got %s", got)
 		}
 	}
 }
@@ -337,7 +338,7 @@ func TestFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, map[string]any, *status) bool
 		want   string
-		asked  int64
+		calls  int64
 	}{
 		"once unavailable":  {fail(503, 1), "allowed", 2},
 		"busy":              {fail(429, 2), "allowed", 3},
@@ -348,37 +349,37 @@ func TestFailures(t *testing.T) {
 			w.Header().Set("Content-Length", "1000")
 			return write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
 		}, "FAIL error", 4},
-		"a refusal that cannot be read": {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
-		"another kind":                  {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
-		"another object":                {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"another version":               {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"another case of letters":       {write(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"too long":                      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
+		"malformed denied field":      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
+		"another kind":                {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another object":              {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"another version":             {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"field names in another case": {write(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"too long":                    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
-			r := newRig(t, func(c *webhook.Config) { c.FailureDecision = decision })
+			r := newFixture(t, func(c *webhook.Config) { c.FailureDecision = decision })
 			r.service.answer = c.answer
 			want := strings.Replace(c.want, "FAIL", policy, 1)
 			if c.want == "allowed" && policy == "denied" {
-				continue // the answer's counter is used up
+				continue // the call counter of the case is used up
 			}
-			if got := r.ask(t, question("x")); got != want || r.service.asked.Load() != c.asked {
-				t.Errorf("%s, %s: %q after %d questions, want %q after %d", name, policy, got, r.service.asked.Load(), want, c.asked)
+			if got := r.ask(t, attributesFor("x")); got != want || r.service.calls.Load() != c.calls {
+				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, r.service.calls.Load(), want, c.calls)
 			}
-			if c.want != "allowed" { // what failed is not kept
+			if c.want != "allowed" { // errors are not cached
 				r.service.answer = fail(0, 0)
-				if got := r.ask(t, question("x")); got != "allowed" {
-					t.Errorf("%s: %q after it healed", name, got)
+				if got := r.ask(t, attributesFor("x")); got != "allowed" {
+					t.Errorf("%s: after recovery: got %q", name, got)
 				}
 			}
 		}
 	}
 }
 
-// TestAnEndlessAnswerIsNotRead: the service notices that nobody reads on.
-func TestAnEndlessAnswerIsNotRead(t *testing.T) {
-	const whole = 32 << 20 // much more than lies in between
-	r := newRig(t, nil)
+// TestResponseSizeIsLimited: the client stops reading a response without end.
+func TestResponseSizeIsLimited(t *testing.T) {
+	const whole = 32 << 20 // much more than the buffers in between
+	r := newFixture(t, nil)
 	left := make(chan bool, 1)
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		part := []byte(strings.Repeat(" ", 64<<10))
@@ -391,38 +392,38 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 		left <- false
 		return true
 	}
-	if got := r.ask(t, question("x")); got != "no-opinion error" {
-		t.Errorf("decided %q", got)
+	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q", got)
 	}
 	if !<-left {
-		t.Errorf("an answer of %d bytes was read", whole)
+		t.Errorf("a response of %d bytes was read", whole)
 	}
 }
 
-// TestAnAnswerOfManyValuesDecidesNothing, and is not decoded.
-func TestAnAnswerOfManyValuesDecidesNothing(t *testing.T) {
-	r := newRig(t, nil)
+// TestResponseWithManyValuesIsRejected: the response is not decoded.
+func TestResponseWithManyValuesIsRejected(t *testing.T) {
+	r := newFixture(t, nil)
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
 		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
 		return true
 	}
-	if got := r.ask(t, question("x")); got != "no-opinion error" {
-		t.Errorf("decided %q", got)
+	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q", got)
 	}
 }
 
-func TestNothingTakesLongerThanTheTimeout(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
-	r := newRig(t, func(c *webhook.Config) { c.Timeout = 50 * time.Millisecond })
+	r := newFixture(t, func(c *webhook.Config) { c.Timeout = 50 * time.Millisecond })
 	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
-	_, _, err := r.Authorize(t.Context(), question("x")) // ends, because of the timeout alone
+	_, _, err := r.Authorize(t.Context(), attributesFor("x")) // returns because of the timeout
 	close(release)
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
-func TestBrokenKubeconfigs(t *testing.T) {
+func TestInvalidKubeconfigs(t *testing.T) {
 	s := newService(t)
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
@@ -440,8 +441,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 }
 
-// TestServerWithoutTLSIsAllowed checks that an http server is accepted with a
-// warning in the log.
+// TestServerWithoutTLSIsAllowed: an http server is accepted, with a warning in the log.
 func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	s := newService(t)
 	var log strings.Builder
@@ -454,15 +454,15 @@ func TestServerWithoutTLSIsAllowed(t *testing.T) {
 	}
 	z.Close()
 	if !strings.Contains(log.String(), "not encrypted") {
-		t.Errorf("log is %q", log.String())
+		t.Errorf("got log %q", log.String())
 	}
 }
 
-// position is that of all kinds at a revision.
+// position returns the position with all kinds at one revision.
 func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
 
-func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
-	r := newRig(t, nil)
+func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
+	r := newFixture(t, nil)
 	header := ""
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		if header != "" {
@@ -471,77 +471,76 @@ func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
 		s.Allowed = true
 		return false
 	}
-	asks := func(want int64, what string) {
+	expectCalls := func(want int64, what string) {
 		t.Helper()
-		r.ask(t, question("x"))
-		if got := r.service.asked.Swap(0); got != want {
-			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
 	header = "5"
-	asks(1, "first")
-	asks(0, "kept")
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
 	r.PolicyChanged(rbac.Change{Position: position(5), All: true})
-	asks(1, "after a change")
-	asks(0, "kept again, as it was decided at the change")
+	expectCalls(1, "after a change")
+	expectCalls(0, "kept again, as it was decided at the change")
 	r.PolicyChanged(rbac.Change{Position: position(5)})
-	asks(0, "a change that affects no decision")
+	expectCalls(0, "a change that affects no decision")
 	header = "7"
 	r.PolicyChanged(rbac.Change{Position: position(6), All: true})
-	asks(1, "after another change")
-	asks(0, "kept, as it was decided after the change")
+	expectCalls(1, "after another change")
+	expectCalls(0, "kept, as it was decided after the change")
 	sent := r.service.answer
 	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
 		r.PolicyChanged(rbac.Change{Position: position(7), All: true})
 		return sent(w, spec, s)
 	}
 	r.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
-	asks(1, "a change while it is asked")
-	asks(0, "kept, as it was decided after that change")
+	expectCalls(1, "a change during a call")
+	expectCalls(0, "kept, as it was decided after that change")
 	r.service.answer = sent
 	header = "nonsense"
 	r.PolicyChanged(rbac.Change{Position: position(8), All: true})
-	asks(1, "a header that cannot be read")
-	asks(1, "is not kept")
+	expectCalls(1, "malformed header")
+	expectCalls(1, "response with malformed header is not cached")
 	header = ""
-	asks(1, "without a header")
-	asks(0, "kept, as nothing changed since it was asked")
+	expectCalls(1, "without a header")
+	expectCalls(0, "kept, as nothing changed since it was asked")
 }
 
-// TestAPolicyThatWentBack: positions of before count no more, and for a while nothing
-// is kept, because services that have not noticed tell positions that seem newer.
-func TestAPolicyThatWentBack(t *testing.T) {
-	r := newRig(t, nil)
+// TestRestoredPolicy: earlier positions do not count, and for a while nothing is cached, because
+// services that have not noticed the restore report positions that seem newer.
+func TestRestoredPolicy(t *testing.T) {
+	r := newFixture(t, nil)
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(50).String())
 		s.Allowed = true
 		return false
 	}
-	asks := func(want int64, what string) {
+	expectCalls := func(want int64, what string) {
 		t.Helper()
-		r.ask(t, question("x"))
-		if got := r.service.asked.Swap(0); got != want {
-			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
 		}
 	}
 	r.PolicyChanged(rbac.Change{Position: position(40), All: true})
-	asks(1, "first")
-	asks(0, "kept")
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
 	r.PolicyChanged(rbac.Change{Position: position(10), All: true})
-	asks(1, "after the store went back")
-	asks(1, "not kept")
+	expectCalls(1, "after the restore")
+	expectCalls(1, "not kept")
 	r.clock.add(time.Minute)
-	asks(1, "when all have noticed")
-	asks(0, "kept again")
+	expectCalls(1, "after all services have noticed")
+	expectCalls(0, "kept again")
 }
 
-// TestOlderDecisionsAreNeverKept races questions with changes of the policy:
-// whatever is allowed from the cache was decided at the newest policy that was
-// seen before the question, or after it.
-func TestOlderDecisionsAreNeverKept(t *testing.T) {
+// TestOutdatedDecisionsAreNeverCached races requests with policy changes. A cached decision is at
+// least as new as the newest policy that was seen before the request.
+func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
 	for _, tells := range []bool{true, false} {
-		r := newRig(t, nil)
-		var policy, seen atomic.Int64 // at the service, at the front end
+		r := newFixture(t, nil)
+		var policy, seen atomic.Int64 // at the webhook, at the API server
 		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			at := policy.Load()
 			if tells {
@@ -561,7 +560,7 @@ func TestOlderDecisionsAreNeverKept(t *testing.T) {
 					default:
 					}
 					least := seen.Load()
-					_, reason, err := r.Authorize(t.Context(), question(fmt.Sprint(i%2)))
+					_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 					var at int64
 					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
 						t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
@@ -574,18 +573,18 @@ func TestOlderDecisionsAreNeverKept(t *testing.T) {
 			policy.Store(i)
 			r.PolicyChanged(rbac.Change{Position: position(i), All: true})
 			seen.Store(i)
-			r.ask(t, question("0"))
+			r.ask(t, attributesFor("0"))
 		}
 		close(stop)
 		wg.Wait()
 	}
 }
 
-// TestALaggingServiceNeverDecidesOnWhatIsOver races questions with changes that
-// the service sees after the front end.
-func TestALaggingServiceNeverDecidesOnWhatIsOver(t *testing.T) {
-	r := newRig(t, nil)
-	var policy, seen atomic.Int64 // at the service, at the front end
+// TestLaggingWebhookNeverDecidesOnOldPolicy races requests with changes that the webhook sees after
+// the API server.
+func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
+	r := newFixture(t, nil)
+	var policy, seen atomic.Int64 // at the webhook, at the API server
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		at := policy.Load()
 		w.Header().Set(rbac.PositionHeader, position(at).String())
@@ -603,7 +602,7 @@ func TestALaggingServiceNeverDecidesOnWhatIsOver(t *testing.T) {
 				default:
 				}
 				least := seen.Load()
-				_, reason, err := r.Authorize(t.Context(), question(fmt.Sprint(i%2)))
+				_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
 				var at int64
 				if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
 					t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
@@ -615,8 +614,8 @@ func TestALaggingServiceNeverDecidesOnWhatIsOver(t *testing.T) {
 	for i := int64(1); i <= 20; i++ {
 		r.PolicyChanged(rbac.Change{Position: position(i), All: true})
 		seen.Store(i)
-		asked := r.service.asked.Load()
-		for r.service.asked.Load() < asked+1 && !t.Failed() { // somebody is told of an older policy
+		calls := r.service.calls.Load()
+		for r.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
 			runtime.Gosched()
 		}
 		policy.Store(i)
@@ -625,36 +624,36 @@ func TestALaggingServiceNeverDecidesOnWhatIsOver(t *testing.T) {
 	wg.Wait()
 }
 
-// TestALateServiceCatchesUp lets the service see a change after the front end.
-func TestALateServiceCatchesUp(t *testing.T) {
+// TestLateWebhookCatchesUp: the webhook sees a change after the API server.
+func TestLateWebhookCatchesUp(t *testing.T) {
 	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		var at atomic.Pointer[rbac.Position]
 		at.Store(&behind)
 		newest := position(2)
 		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
-			if r.service.asked.Load() == 3 {
+			if r.service.calls.Load() == 3 {
 				at.Store(&newest)
 			}
 			w.Header().Set(rbac.PositionHeader, at.Load().String())
-			s.Allowed = *at.Load() != newest // the change takes the permission away
+			s.Allowed = *at.Load() != newest // the change revokes the permission
 			return false
 		}
 		r.PolicyChanged(rbac.Change{Position: newest, All: true})
-		for range 2 { // from the service, then from the cache
-			if got := r.ask(t, question("x")); got != "no-opinion" {
-				t.Errorf("%s: an older policy decided: %s", &behind, got)
+		for range 2 { // from the webhook, then from the cache
+			if got := r.ask(t, attributesFor("x")); got != "no-opinion" {
+				t.Errorf("%s: got a decision of an older policy: %s", &behind, got)
 			}
 		}
-		if n := r.service.asked.Load(); n != 3 {
-			t.Errorf("%s: asked %d times", &behind, n)
+		if n := r.service.calls.Load(); n != 3 {
+			t.Errorf("%s: got %d calls", &behind, n)
 		}
 	}
 }
 
-// TestAServiceThatStaysBehindIsNotKept: its word counts for the question alone.
-func TestAServiceThatStaysBehindIsNotKept(t *testing.T) {
-	r := newRig(t, nil)
+// TestWebhookThatStaysBehindIsNotCached: its decision counts for one request.
+func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
+	r := newFixture(t, nil)
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(1).String())
 		s.Allowed = true
@@ -662,19 +661,18 @@ func TestAServiceThatStaysBehindIsNotKept(t *testing.T) {
 	}
 	r.PolicyChanged(rbac.Change{Position: position(2), All: true})
 	for range 2 {
-		if got := r.ask(t, question("x")); got != "allowed" {
+		if got := r.ask(t, attributesFor("x")); got != "allowed" {
 			t.Error(got)
 		}
-		if n := r.service.asked.Swap(0); n < 2 || n > 8 {
-			t.Errorf("asked %d times: it was not waited for or for too long, or an older decision was kept", n)
+		if n := r.service.calls.Swap(0); n < 2 || n > 8 {
+			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision", n)
 		}
 	}
 }
 
-// TestQuestionsDoNotJoinThoseOfBeforeAChange asks of a service that does not tell
-// its position.
-func TestQuestionsDoNotJoinThoseOfBeforeAChange(t *testing.T) {
-	r := newRig(t, nil)
+// TestRequestsDoNotJoinCallsFromBeforeAChange uses a webhook that does not report its position.
+func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
+	r := newFixture(t, nil)
 	release, arrived := make(chan struct{}), make(chan struct{})
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
 		arrived <- struct{}{}
@@ -683,40 +681,40 @@ func TestQuestionsDoNotJoinThoseOfBeforeAChange(t *testing.T) {
 		return false
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); r.ask(t, question("x")) }()
+	go func() { defer close(done); r.ask(t, attributesFor("x")) }()
 	<-arrived
-	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // while it is under way
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
 	later := make(chan struct{})
-	go func() { defer close(later); r.ask(t, question("x")) }()
+	go func() { defer close(later); r.ask(t, attributesFor("x")) }()
 	select {
 	case <-arrived:
 	case <-time.After(20 * time.Second):
-		t.Error("the question after the change joined the one before it")
+		t.Error("a request after the change joined a call from before it")
 	}
 	close(release)
 	<-done
 	<-later
 }
 
-// brokenTransport panics, as code of others may.
-type brokenTransport struct{ http.RoundTripper }
+// panickingTransport panics like a faulty library.
+type panickingTransport struct{ http.RoundTripper }
 
-func (brokenTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
+func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
 
-func TestAPanicDecidesNothing(t *testing.T) {
-	r := newRig(t, nil)
-	r.Break(brokenTransport{})
+func TestPanicInTransportIsAnError(t *testing.T) {
+	r := newFixture(t, nil)
+	r.Break(panickingTransport{})
 	for range 2 {
-		if got := r.ask(t, question("x")); got != "no-opinion error" {
-			t.Errorf("%s", got)
+		if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+			t.Errorf("got %s", got)
 		}
 	}
 }
 
-func TestTheTimeIsThatOfTheMachine(t *testing.T) {
-	r := newRig(t, func(c *webhook.Config) { c.Now = nil })
+func TestDefaultClock(t *testing.T) {
+	r := newFixture(t, func(c *webhook.Config) { c.Now = nil })
 	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
-	if got := r.ask(t, question("x")); got != "allowed" {
+	if got := r.ask(t, attributesFor("x")); got != "allowed" {
 		t.Error(got)
 	}
 }
@@ -725,7 +723,7 @@ func TestTheTimeIsThatOfTheMachine(t *testing.T) {
 // position and services that do not.
 func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 	for _, reports := range []bool{true, false} {
-		r := newRig(t, nil)
+		r := newFixture(t, nil)
 		at := position(1)
 		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 			if reports {
@@ -735,51 +733,51 @@ func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
 			return false
 		}
 		ask := func(namespace string) int64 {
-			q := question("x")
+			q := attributesFor("x")
 			q.Namespace = namespace
 			r.ask(t, q)
-			return r.service.asked.Swap(0)
+			return r.service.calls.Swap(0)
 		}
-		// asks takes the wanted numbers of calls for the namespaces a and b and for the cluster scope.
-		asks := func(what string, want ...int64) {
+		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
+		expectCalls := func(what string, want ...int64) {
 			t.Helper()
 			if got := []int64{ask("a"), ask("b"), ask("")}; !slices.Equal(got, want) {
 				t.Errorf("%s: called %v times, want %v", what, got, want)
 			}
 		}
 		r.PolicyChanged(rbac.Change{Position: at, All: true})
-		asks("first", 1, 1, 1)
+		expectCalls("first", 1, 1, 1)
 		at[2] = 2
 		r.PolicyChanged(rbac.Change{Position: at})
-		asks("metadata", 0, 0, 0)
+		expectCalls("metadata", 0, 0, 0)
 		at[2] = 3
 		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
-		asks("a role binding in a", 1, 0, 0)
-		asks("cached again", 0, 0, 0)
+		expectCalls("a role binding in a", 1, 0, 0)
+		expectCalls("cached again", 0, 0, 0)
 		at[1] = 4
 		r.PolicyChanged(rbac.Change{Position: at, All: true})
-		asks("a cluster role", 1, 1, 1)
-		asks("cached again", 0, 0, 0)
+		expectCalls("a cluster role", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
 
-		// Older changes count for all namespaces once too many namespaces changed, but
-		// not for decisions that were made since.
+		// When too many namespaces have changed, older changes count for all namespaces, but not
+		// for decisions made since.
 		at[2] = 5
 		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
 		for i := range int64(5000) {
 			at[2] = 6 + i
 			r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
 		}
-		asks("a change in many namespaces", 1, 1, 1)
-		asks("cached again", 0, 0, 0)
+		expectCalls("a change in many namespaces", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
 		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
-		asks("an overflow by an older change", 0, 0, 0)
+		expectCalls("an overflow by an older change", 0, 0, 0)
 	}
 }
 
-// TestUnrelatedChangesAreNotWaitedFor uses a service that has not seen the last change
-// of another namespace.
-func TestUnrelatedChangesAreNotWaitedFor(t *testing.T) {
-	r := newRig(t, nil)
+// TestUnrelatedChangesAreNotAwaited uses a webhook that has not seen the last change of another
+// namespace.
+func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
+	r := newFixture(t, nil)
 	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
 		w.Header().Set(rbac.PositionHeader, position(1).String())
 		s.Allowed = true
@@ -787,9 +785,9 @@ func TestUnrelatedChangesAreNotWaitedFor(t *testing.T) {
 	}
 	r.PolicyChanged(rbac.Change{Position: position(1), All: true})
 	r.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
-	r.ask(t, question("x"))
-	r.ask(t, question("x"))
-	if n := r.service.asked.Load(); n != 1 {
+	r.ask(t, attributesFor("x"))
+	r.ask(t, attributesFor("x"))
+	if n := r.service.calls.Load(); n != 1 {
 		t.Errorf("called %d times, want 1", n)
 	}
 }

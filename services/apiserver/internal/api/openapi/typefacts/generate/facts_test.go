@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What is committed is what the source says.
+// TestFactsAreUpToDate compares the committed facts with the source.
 func TestFactsAreUpToDate(t *testing.T) {
 	want, err := facts()
 	if err != nil {
@@ -16,7 +16,7 @@ func TestFactsAreUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Error("facts.txt is not what the source says: run go generate in package typefacts")
+		t.Error("facts.txt differs from the source: run go generate in package typefacts")
 	}
 }
 
@@ -25,12 +25,12 @@ func TestDescriptions(t *testing.T) {
 		"lines are joined":          {"One\ntwo.\n", "One two."},
 		"paragraphs stay":           {"One.\n\nTwo.\n", "One.\n\nTwo."},
 		"lists keep their lines":    {"Either\n  - a\n  - b\nis fine.\n", "Either\n  - a\n  - b\nis fine."},
-		"marks are left out":        {"One.\n+optional\nTODO: more\n", "One."},
+		"markers are removed":       {"One.\n+optional\nTODO: more\n", "One."},
 		"developers' words are cut": {"One.\n---\nTwo.\n", "One."},
 		"nothing":                   {"", ""},
 	} {
 		if got := description(c.doc); got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }
@@ -48,10 +48,10 @@ func TestEnums(t *testing.T) {
 	all[1].typed = append(all[1].typed, constant{typ: "b.E", name: "Y", equals: "b.Linked"}, constant{typ: "b.E", name: "None", equals: "c.None"})
 	got := enums(all)["a.E"]
 	if len(got) != 3 || got[2] != (value{"y", ""}) || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
-		t.Errorf("%v", got)
+		t.Errorf("got %v", got)
 	}
 	all[1].aliases[0].enum = false
 	if got := enums(all)["a.E"]; len(got) != 0 {
-		t.Errorf("a type with an alias without the mark has values: %v", got)
+		t.Errorf("type without marker: got values %v", got)
 	}
 }

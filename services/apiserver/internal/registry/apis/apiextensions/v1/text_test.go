@@ -12,7 +12,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// randomSchemas are filled with all that JSON can say of a schema.
+// randomSchemas fills schemas with everything that JSON can express.
 func randomSchemas(seed int64) *randfill.Filler {
 	texts := []string{"", "a", "ü <&> \u2028\x01", "^[a-z]+$", "\"", "x-y"}
 	values := []string{"1", "-0", `"a<b"`, `{"a":[null,true,{}]}`, "[]", "1.50"}
@@ -47,7 +47,7 @@ func randomSchemas(seed int64) *randfill.Filler {
 	)
 }
 
-// Schemas are written and read as encoding/json does.
+// TestTextOfSchemas: schemas are encoded and decoded like encoding/json does.
 func TestTextOfSchemas(t *testing.T) {
 	large := 0
 	for seed := range int64(400) {
@@ -59,7 +59,7 @@ func TestTextOfSchemas(t *testing.T) {
 		}
 		text := s.AppendJSON(nil)
 		if got, err := json.Marshal(json.RawMessage(text)); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("seed %d: written %s (%v)\nwant %s", seed, text, err, want)
+			t.Fatalf("seed %d: got %s (%v)\nwant %s", seed, text, err, want)
 		}
 		if len(want) > 1000 {
 			large++
@@ -70,15 +70,15 @@ func TestTextOfSchemas(t *testing.T) {
 		}
 		got, err := v1.ReadSchema(want)
 		if err != nil || !reflect.DeepEqual(got, &plain) {
-			t.Fatalf("seed %d: %s is read as %+v (%v)\nwant %+v", seed, want, got, err, plain)
+			t.Fatalf("seed %d: %s: got %+v (%v)\nwant %+v", seed, want, got, err, plain)
 		}
 	}
 	if large < 50 {
-		t.Errorf("%d schemas are large: the test looks at too little", large)
+		t.Errorf("got %d large schemas: the test covers too little", large)
 	}
 }
 
-// Where one of two things stands, that is written which is there.
+// TestTextOfEither: a union is encoded as the member that is set.
 func TestTextOfEither(t *testing.T) {
 	a, b := v1.JSONSchemaProps{Type: "a<"}, v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
 	for want, v := range map[string]any{
@@ -90,11 +90,11 @@ func TestTextOfEither(t *testing.T) {
 		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}}},
 	} {
 		if got, err := json.Marshal(v); err != nil || string(got) != want && !sameMembers(got, want) {
-			t.Errorf("%s, %v; want %s", got, err, want)
+			t.Errorf("got %s, %v; want %s", got, err, want)
 		}
 	}
 	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}}); err == nil {
-		t.Error("a value that is no JSON is written")
+		t.Error("invalid JSON: got no error")
 	}
 }
 
@@ -103,7 +103,7 @@ func sameMembers(got []byte, want string) bool {
 	return json.Unmarshal(got, &x) == nil && json.Unmarshal([]byte(want), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// BenchmarkDeepSchema writes a schema of a megabyte that is deep.
+// BenchmarkDeepSchema encodes a deeply nested schema of a megabyte.
 func BenchmarkDeepSchema(b *testing.B) {
 	s := &v1.JSONSchemaProps{Description: string(bytes.Repeat([]byte("x"), 1<<20))}
 	for range 480 {
@@ -116,8 +116,8 @@ func BenchmarkDeepSchema(b *testing.B) {
 	}
 }
 
-// What is damaged or unusual is read as encoding/json reads it, or refused with the same
-// error.
+// TestUnusualTextOfSchemas: damaged or unusual text is decoded like encoding/json does, or rejected
+// with the same error.
 func TestUnusualTextOfSchemas(t *testing.T) {
 	texts := []string{
 		"", "null", "[]", "7", "{", `{"type"}`, `{"type":7}`, `{"Type":"a","TYPE":"b"}`, `{"type":"a","type":"b"}`, `{"properties":{"a":{"type":"x"},"a":{"format":"y"}}}`,
@@ -128,7 +128,7 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 		`{"nullable":"true"}`, `{"allOf":[{}],"anyOf":{}}`, `{"default":{"a": 1}}`, `{"type":"a"}x`,
 	}
 	r := rand.New(rand.NewSource(20261122))
-	for seed := range int64(100) { // and what a fault makes of good ones
+	for seed := range int64(100) { // randomly damaged valid texts
 		var s v1.JSONSchemaProps
 		randomSchemas(seed).Fill(&s)
 		text := s.AppendJSON(nil)
@@ -143,7 +143,7 @@ func TestUnusualTextOfSchemas(t *testing.T) {
 		wrong := json.Unmarshal([]byte(text), want)
 		got, err := v1.ReadSchema([]byte(text))
 		if (err == nil) != (wrong == nil) || err != nil && err.Error() != wrong.Error() || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q is read as %+v (%v)\nwant %+v (%v)", text, got, err, want, wrong)
+			t.Errorf("%q: got %+v (%v)\nwant %+v (%v)", text, got, err, want, wrong)
 		}
 	}
 }

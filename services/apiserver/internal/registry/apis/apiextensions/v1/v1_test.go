@@ -16,8 +16,8 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// recorded holds definitions in both forms, as the reference server's library
-// writes them.
+// recorded returns definitions as JSON and protobuf, encoded by the library of the reference
+// server.
 func recorded(t testing.TB) (out []struct {
 	JSON  json.RawMessage
 	Proto []byte
@@ -31,12 +31,12 @@ func recorded(t testing.TB) (out []struct {
 		t.Fatal(err)
 	}
 	if len(out) == 0 {
-		t.Fatal("nothing recorded")
+		t.Fatal("got no recorded definitions")
 	}
 	return out
 }
 
-// canonical leaves out how characters are escaped.
+// canonical normalizes escapes.
 func canonical(t *testing.T, b []byte) string {
 	t.Helper()
 	var v any
@@ -50,7 +50,7 @@ func canonical(t *testing.T, b []byte) string {
 	return string(out)
 }
 
-func TestBytesAreThoseOfTheReference(t *testing.T) {
+func TestBytesEqualReference(t *testing.T) {
 	for i, r := range recorded(t) {
 		var d v1.CustomResourceDefinition
 		if err := json.Unmarshal(r.JSON, &d); err != nil {
@@ -80,7 +80,7 @@ func TestBytesAreThoseOfTheReference(t *testing.T) {
 	}
 }
 
-func TestDeepCopySharesSchemasAlone(t *testing.T) {
+func TestDeepCopySharesOnlySchemas(t *testing.T) {
 	for i, r := range recorded(t) {
 		var d v1.CustomResourceDefinition
 		if err := d.Unmarshal(r.Proto); err != nil {
@@ -101,7 +101,7 @@ func TestDeepCopySharesSchemasAlone(t *testing.T) {
 	}
 }
 
-// scribble changes everything that v leads to, but schemas.
+// scribble changes everything reachable from v except schemas.
 func scribble(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -232,12 +232,12 @@ func TestUnionsInJSON(t *testing.T) {
 			c.out = c.in
 		}
 		if string(got) != c.out {
-			t.Errorf("%s became %s", c.in, got)
+			t.Errorf("%s: got %s", c.in, got)
 		}
 	}
 	var s v1.JSONSchemaProps
 	if err := json.Unmarshal([]byte(`{"additionalProperties":"x"}`), &s); err == nil {
-		t.Error("a string is no schema")
+		t.Error("string: got no error")
 	}
 }
 
@@ -275,14 +275,14 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 		var back v1.CustomResourceDefinition
 		if err := back.Unmarshal(pb); err != nil {
-			t.Fatalf("what was written cannot be read: %v", err)
+			t.Fatalf("decode after encode: %v", err)
 		}
 		again, err := back.Marshal()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(pb, again) {
-			t.Fatal("a second pass changes the bytes")
+			t.Fatal("encoding twice gives different bytes")
 		}
 	})
 }

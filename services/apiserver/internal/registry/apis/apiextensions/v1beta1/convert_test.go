@@ -14,9 +14,9 @@ import (
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
-// Recorded are definitions in v1 and what the reference server's library stores
-// for them.
-func TestStoredBytesAreThoseOfTheReference(t *testing.T) {
+// TestStoredBytesEqualReference compares with recorded definitions in v1 and the bytes that the
+// reference server stores for them.
+func TestStoredBytesEqualReference(t *testing.T) {
 	b, err := os.ReadFile("testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestStoredBytesAreThoseOfTheReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(stored, c.Proto) {
-			t.Errorf("case %d: stored bytes differ (%d, want %d)", i, len(stored), len(c.Proto))
+			t.Errorf("case %d: got %d stored bytes, want %d equal ones", i, len(stored), len(c.Proto))
 		}
 		read := &v1beta1.CustomResourceDefinition{}
 		if err := read.Unmarshal(c.Proto); err != nil {
@@ -56,7 +56,7 @@ func TestStoredBytesAreThoseOfTheReference(t *testing.T) {
 	}
 }
 
-func TestCommonPartsStandOnce(t *testing.T) {
+func TestCommonPartsAreStoredOnce(t *testing.T) {
 	schema := func(typ string) *v1.CustomResourceValidation {
 		return &v1.CustomResourceValidation{OpenAPIV3Schema: &v1.JSONSchemaProps{Type: typ}}
 	}
@@ -70,24 +70,24 @@ func TestCommonPartsStandOnce(t *testing.T) {
 	}}
 	s := v1beta1.FromV1(d)
 	if s.Spec.Version != "v2" || s.Spec.Validation == nil || s.Spec.Versions[0].Schema != nil || s.Spec.Versions[1].Schema != nil {
-		t.Errorf("the common schema is not at the top: %+v", s.Spec)
+		t.Errorf("got no common schema at the top: %+v", s.Spec)
 	}
 	if len(s.Spec.AdditionalPrinterColumns) != 1 || s.Spec.SelectableFields != nil || len(s.Spec.Versions[1].SelectableFields) != 1 {
-		t.Errorf("columns and fields: %+v", s.Spec)
+		t.Errorf("got columns and fields %+v", s.Spec)
 	}
 	if d.Spec.Versions[0].Schema == nil {
-		t.Error("the served form was changed")
+		t.Error("the served object was modified")
 	}
 	back := v1beta1.ToV1(s)
 	if !reflect.DeepEqual(d, back) {
-		t.Errorf("read back %v", back)
+		t.Errorf("decoded %v", back)
 	}
 	if back.Spec.Versions[0].Schema == back.Spec.Versions[1].Schema {
 		t.Error("two versions share a schema")
 	}
 }
 
-// What older servers left in a store.
+// TestOldDefinitions reads definitions that older servers stored.
 func TestOldDefinitions(t *testing.T) {
 	var s v1beta1.CustomResourceDefinition
 	text := `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"CustomResourceDefinition","metadata":{"name":"ws.example.com"},

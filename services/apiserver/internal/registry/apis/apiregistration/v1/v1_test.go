@@ -24,7 +24,7 @@ func sample() *v1.APIService {
 	return a
 }
 
-// The field numbers are what other servers read in the store.
+// TestWireForm: other servers read these field numbers from the store.
 func TestWireForm(t *testing.T) {
 	spec := "\x0a\x09" + "\x0a\x01n" + "\x12\x01s" + "\x18\xfb\x41" + // service
 		"\x12\x01g" + "\x1a\x02v1" + "\x20\x01" + "\x2a\x02ca" + "\x38\x64" + "\x40\x0f"
@@ -47,7 +47,7 @@ func TestWireForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(*a, back) {
-		t.Errorf("read %v, want %v", &back, a)
+		t.Errorf("got %v, want %v", &back, a)
 	}
 }
 
@@ -69,9 +69,9 @@ func TestListThroughTheSerializer(t *testing.T) {
 	}
 	back.GetObjectKind().SetGroupVersionKind(list.GroupVersionKind())
 	if !reflect.DeepEqual(list, back) {
-		t.Errorf("read %v, want %v", back, list)
+		t.Errorf("got %v, want %v", back, list)
 	}
 	if c := list.DeepCopyObject(); !reflect.DeepEqual(list, c) {
-		t.Errorf("copied %v, want %v", c, list)
+		t.Errorf("copy: got %v, want %v", c, list)
 	}
 }

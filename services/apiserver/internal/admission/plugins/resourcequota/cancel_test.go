@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestChargesOfWhoLeft: what has not been charged when nobody waits for it any more is not, and what has been is
-// given back. Meanwhile the request has no turn of large work.
-func TestChargesOfWhoLeft(t *testing.T) {
+// TestChargesOfCanceledRequests: a canceled request is not charged. What it was charged before is
+// released. The request does not hold its seats while it waits.
+func TestChargesOfCanceledRequests(t *testing.T) {
 	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var away atomic.Int64
@@ -28,7 +28,7 @@ func TestChargesOfWhoLeft(t *testing.T) {
 	s.before = func() {
 		if changes++; changes == 2 {
 			if away.Load() != 1 {
-				t.Error("the turn is kept while others work")
+				t.Error("the request is not suspended while it waits")
 			}
 			cancel()
 			<-left
@@ -36,7 +36,7 @@ func TestChargesOfWhoLeft(t *testing.T) {
 	}
 	p := plugin(t, s, "")
 	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil || away.Load() != 0 {
-		t.Errorf("%v, %d are away", err, away.Load())
+		t.Errorf("got %v, %d suspended", err, away.Load())
 	}
 	close(left)
 	for p.Working("n") {
@@ -47,13 +47,13 @@ func TestChargesOfWhoLeft(t *testing.T) {
 			t.Errorf("%s: used %s", name, used)
 		}
 	}
-	if changes != 3 { // the charge, the one that nobody waits for, and what is given back
-		t.Errorf("%d changes", changes)
+	if changes != 3 { // a charge, a charge without waiting request, and a release
+		t.Errorf("got %d changes, want 3", changes)
 	}
 }
 
-// TestNoTimeForQuotas: who left, and who has no turn, is not told of an internal error.
-func TestNoTimeForQuotas(t *testing.T) {
+// TestQuotaLookupErrors: cancellation and throttling are not reported as internal errors.
+func TestQuotaLookupErrors(t *testing.T) {
 	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
 	p := plugin(t, s, "")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -23,10 +23,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// both asks a plugin each about an object that has one value.
-func both(ctx context.Context, w *world, ask func(name string, ask func(*admission.Request) error)) {
-	ask("validating", func(r *admission.Request) error { return w.validating.Validate(ctx, r) })
-	ask("mutating", func(r *admission.Request) error { return w.mutating.Admit(ctx, r) })
+// both calls check once for each plugin.
+func both(ctx context.Context, w *fixture, check func(name string, check func(*admission.Request) error)) {
+	check("validating", func(r *admission.Request) error { return w.validating.Validate(ctx, r) })
+	check("mutating", func(r *admission.Request) error { return w.mutating.Admit(ctx, r) })
 }
 
 const (
@@ -42,33 +42,32 @@ func matching(policy, more string) string {
 	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
 }
 
-// TestPoliciesBeforeTheyAreKnown: everything is refused, as nobody knows what they forbid, and the policies
-// themselves and what is not stored are never asked about.
-func TestPoliciesBeforeTheyAreKnown(t *testing.T) {
+// TestUnknownPoliciesRejectRequests: before the policies are loaded, every request is rejected.
+func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
 	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), bound("p", deny), changer("p", `"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", "")}
 	behind := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
-		change func(*things)
+		change func(*dependencies)
 		want   string
 	}{
-		"known":      {func(*things) {}, ""},
-		"not loaded": {func(s *things) { s.Ready = func() bool { return false } }, notYet},
-		"loaded while one waits": {func(s *things) {
+		"known":      {func(*dependencies) {}, ""},
+		"not loaded": {func(s *dependencies) { s.Ready = func() bool { return false } }, notYet},
+		"loaded while a request waits": {func(s *dependencies) {
 			seen := false
 			s.Ready = func() bool { return seen }
 			s.bindings.Seen = func(context.Context) error { seen = true; return nil }
 		}, ""},
-		"policies are behind":   {func(s *things) { s.policies.Seen = behind }, "behind"},
-		"bindings are behind":   {func(s *things) { s.bindings.Seen = behind }, "behind"},
-		"policies are not read": {func(s *things) { s.policies.Decode = damaged }, notYet},
-		"bindings are not read": {func(s *things) { s.bindings.Decode = damaged }, notYet},
+		"policies stale":       {func(s *dependencies) { s.policies.Seen = behind }, "behind"},
+		"bindings stale":       {func(s *dependencies) { s.bindings.Seen = behind }, "behind"},
+		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
+		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {
-		w := newWorldOf(t, c.change, objects...)
-		both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+		w := newFixtureWith(t, c.change, objects...)
+		both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
 			for range 2 {
-				if err := ask(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
+				if err := check(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
 					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
 				}
 			}
@@ -76,16 +75,17 @@ func TestPoliciesBeforeTheyAreKnown(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotAsked: the server's writes as it starts, what mends policies, and reviews, which are not stored.
-func TestWhoIsNotAsked(t *testing.T) {
+// TestExemptRequests: policies apply neither to writes during startup, nor to policies and
+// bindings, nor to reviews, which are not stored.
+func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
-	w := newWorld(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
+	w := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
 	if err := w.validating.Validate(request.WithStartup(t.Context()), w.configMap()); err != nil {
-		t.Errorf("its own: %v", err)
+		t.Errorf("startup: %v", err)
 	}
 	for _, c := range []struct {
 		group, version, resource string
-		asked                    bool
+		checked                  bool
 	}{
 		{"admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", false},
 		{"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicybindings", false},
@@ -94,37 +94,38 @@ func TestWhoIsNotAsked(t *testing.T) {
 	} {
 		k := w.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
 		err := w.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
-		if (err != nil) != c.asked {
+		if (err != nil) != c.checked {
 			t.Errorf("%s: %v", c.resource, err)
 		}
 	}
 }
 
-// TestWhatCannotBeEnforced refuses what it is for, unless it is ignored, and nothing else.
-func TestWhatCannotBeEnforced(t *testing.T) {
+// TestInvalidPoliciesRejectMatchingRequests: an invalid policy rejects only requests that match it,
+// and only if failurePolicy is Fail.
+func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 	const selector = `namespaceSelector: "Odd" is not a valid label selector operator`
-	broken := func(s *things) {
+	broken := func(s *dependencies) {
 		s.Programs = func() (*expressions.Programs, *expressions.Compiler, error) {
 			p, c, _ := programs(t)
 			return p, c, errors.New("broken")
 		}
 	}
 	for name, c := range map[string]struct {
-		change                 func(*things)
+		change                 func(*dependencies)
 		match, more, bindMatch string
 		unbound                bool
-		want                   string // a part
+		want                   string // part of the message
 	}{
-		"a policy's selector":               {match: odd, want: selector},
-		"a policy's, that is for others":    {match: odd + "," + leftOut},
-		"one that nothing is bound to":      {match: odd, unbound: true},
-		"a binding's selector":              {bindMatch: odd, want: "failed to configure binding: " + selector},
-		"a binding's, that is for others":   {bindMatch: odd + "," + leftOut},
-		"no parameters of the kind":         {more: noKind, want: "failed to find resource"},
-		"of one for others":                 {more: noKind, match: leftOut},
-		"no compiler":                       {change: broken, want: "broken"},
-		"what is for others does nothing":   {match: leftOut},
-		"a binding for others does nothing": {bindMatch: leftOut},
+		"selector of a policy":                              {match: odd, want: selector},
+		"selector of a policy that does not match":          {match: odd + "," + leftOut},
+		"policy without binding":                            {match: odd, unbound: true},
+		"selector of a binding":                             {bindMatch: odd, want: "failed to configure binding: " + selector},
+		"selector of a binding that does not match":         {bindMatch: odd + "," + leftOut},
+		"unknown kind of parameters":                        {more: noKind, want: "failed to find resource"},
+		"unknown kind of parameters, policy does not match": {more: noKind, match: leftOut},
+		"no compiler":                                       {change: broken, want: "broken"},
+		"policy does not match":                             {match: leftOut},
+		"binding does not match":                            {bindMatch: leftOut},
 	} {
 		for _, ignore := range []bool{false, true} {
 			more, bindMatch, want := c.more, "", c.want
@@ -143,14 +144,14 @@ func TestWhatCannotBeEnforced(t *testing.T) {
 			}
 			change := c.change
 			if change == nil {
-				change = func(*things) {}
+				change = func(*dependencies) {}
 			}
-			w := newWorldOf(t, change, objects...)
-			both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+			w := newFixtureWith(t, change, objects...)
+			both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
 				r := w.configMap("a", "b")
-				got := said(ask(r))
+				got := statusText(check(r))
 				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
-					t.Errorf("%s, %s, ignored %t: %q, want %q", name, sort, ignore, got, want)
+					t.Errorf("%s, %s, ignored %t: got %q, want %q", name, sort, ignore, got, want)
 				}
 			})
 		}
@@ -166,9 +167,9 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 	return expressions.NewPrograms(c), c, nil
 }
 
-// TestWhatIsNoFaultOfAPolicy refuses the request whatever its failurePolicy: the namespace cannot be looked
-// up, there is no time, others are worked on.
-func TestWhatIsNoFaultOfAPolicy(t *testing.T) {
+// TestServerErrorsIgnoreFailurePolicy: an unreadable namespace, a canceled request and throttling
+// reject the request whatever the failurePolicy.
+func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	objects := []string{
 		policy("p", set+`"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
@@ -176,32 +177,32 @@ func TestWhatIsNoFaultOfAPolicy(t *testing.T) {
 	}
 	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
 	for name, c := range map[string]struct {
-		change func(s *things, end func())
+		change func(s *dependencies, end func())
 		want   string
 	}{
-		"nothing": {func(*things, func()) {}, ""},
-		"the namespace": {func(s *things, _ func()) {
+		"nothing": {func(*dependencies, func()) {}, ""},
+		"namespace unreadable": {func(s *dependencies, _ func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
 		}, "no answer"},
-		"no time for parameters": {func(s *things, end func()) {
+		"canceled before reading parameters": {func(s *dependencies, end func()) {
 			s.Parameters.Seen = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
 		}, "context canceled"},
-		"no time to decode them": {func(s *things, end func()) {
+		"canceled before decoding parameters": {func(s *dependencies, end func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
 		}, "context canceled"},
-		"others are worked on": {func(s *things, _ func()) {
+		"throttled": {func(s *dependencies, _ func()) {
 			s.Parameters.Seen = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
 		}, "wait"},
 	} {
 		for _, sort := range []string{"validating", "mutating"} {
 			ctx, cancel := context.WithCancel(t.Context())
-			w := newWorldOf(t, func(s *things) { c.change(s, cancel) }, objects...)
-			both(ctx, w, func(of string, ask func(*admission.Request) error) {
+			w := newFixtureWith(t, func(s *dependencies) { c.change(s, cancel) }, objects...)
+			both(ctx, w, func(of string, check func(*admission.Request) error) {
 				if of != sort {
 					return
 				}
-				if err := ask(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
-					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
+				if err := check(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("%s, %s: got %v, want %q", name, sort, err, c.want)
 				}
 			})
 			cancel()
@@ -209,11 +210,11 @@ func TestWhatIsNoFaultOfAPolicy(t *testing.T) {
 	}
 }
 
-// TestParametersThatCannotBeRead are the policy's fault: its failurePolicy says what comes of it.
-func TestParametersThatCannotBeRead(t *testing.T) {
+// TestUndecodableParametersFollowFailurePolicy: an undecodable parameter is an error of the policy.
+func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
-		other := func(s *things) {
+		other := func(s *dependencies) {
 			kind := s.Parameters.Kind
 			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *apiset.Resource {
 				out := *kind(gvk)
@@ -222,20 +223,20 @@ func TestParametersThatCannotBeRead(t *testing.T) {
 			}
 		}
 		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
-		w := newWorldOf(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), bound("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
-		both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+		w := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), bound("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
+		both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
 			r := w.configMap("a", "b")
-			if got := said(ask(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
-				t.Errorf("%s, ignored %t: %q", sort, ignore, got)
+			if got := statusText(check(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
+				t.Errorf("%s, ignored %t: got %q", sort, ignore, got)
 			}
 		})
 	}
 }
 
-// TestNamespacesOfRequests: what stands in none has none, nor has a namespace; parameters that stand in one
-// need one.
+// TestNamespacesOfRequests: namespaceObject is null for cluster-scoped objects and for namespaces.
+// Namespaced parameters require a namespaced request.
 func TestNamespacesOfRequests(t *testing.T) {
-	w := newWorldOf(t, func(s *things) {
+	w := newFixtureWith(t, func(s *dependencies) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return nil, fmt.Errorf("looked for %q", name)
 		}
@@ -248,79 +249,81 @@ func TestNamespacesOfRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	set := newWorld(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
-	if got := said(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
+	set := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
+	if got := statusText(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
 		t.Error(got)
 	}
-	nodes := newWorld(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
+	nodes := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
 		bound("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
 	if err := nodes.validating.Validate(t.Context(), in); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestAnnotationsAreBounded in what they cost and in how long they are; empty ones are none.
-func TestAnnotationsAreBounded(t *testing.T) {
-	w := newWorld(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), bound("p", deny))
+// TestAuditAnnotationLimits: the cost and the length of annotations are bounded, and blank ones are
+// dropped.
+func TestAuditAnnotationLimits(t *testing.T) {
+	w := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), bound("p", deny))
 	r := w.configMap("a", strings.Repeat("x", 11<<10))
 	if err := w.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if told := r.Annotations(); len(told) != 1 || len(told["p/long"]) != 10<<10 {
-		t.Errorf("%d annotations, of %d bytes", len(told), len(told["p/long"]))
+	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
+		t.Errorf("got %d annotations, the long one of %d bytes", len(annotations), len(annotations["p/long"]))
 	}
-	w = newWorld(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), bound("p", `"validationActions":["Warn"]`))
+	w = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), bound("p", `"validationActions":["Warn"]`))
 	ctx, warnings := request.WithWarnings(t.Context())
 	if err := w.validating.Validate(ctx, w.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
-		t.Errorf("%v, warned %q", err, warnings.Headers())
+		t.Errorf("got %v, warnings %q", err, warnings.Headers())
 	}
 }
 
-// TestChangesThatCannotBeMade refuse the request, and are not passed over.
-func TestChangesThatCannotBeMade(t *testing.T) {
+// TestOversizedMutationsAreRejected: a value that is too large and a patch with too many operations
+// reject the request.
+func TestOversizedMutationsAreRejected(t *testing.T) {
 	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
-	w := newWorld(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
-	if got := said(w.mutating.Admit(t.Context(), w.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
+	w := newFixture(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
+	if got := statusText(w.mutating.Admit(t.Context(), w.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
 		t.Errorf("a large value: %q", got)
 	}
-	w = newWorld(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
+	w = newFixture(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
 	var data []string
 	for i := range 10_001 {
 		data = append(data, fmt.Sprint("k", i), "")
 	}
-	if got := said(w.mutating.Admit(t.Context(), w.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
+	if got := statusText(w.mutating.Admit(t.Context(), w.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
 		t.Errorf("many operations: %q", got)
 	}
 }
 
-// TestChangesOfNothing have nobody asked again.
-func TestChangesOfNothing(t *testing.T) {
+// TestNoOpMutationsCauseNoReinvocation: plugins run again only if the object changed.
+func TestNoOpMutationsCauseNoReinvocation(t *testing.T) {
 	for same, value := range map[bool]string{true: "b", false: "c"} {
-		w := newWorld(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
-		turns := 0
-		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: w.mutating}, admission.Plugin{Name: "c", Plugin: counter{&turns}})
-		if err := chain.Mutate(t.Context(), w.configMap("a", "b")); err != nil || (turns == 1) != same {
-			t.Errorf("%s: %v, %d turns", value, err, turns)
+		w := newFixture(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
+		calls := 0
+		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: w.mutating}, admission.Plugin{Name: "c", Plugin: counter{&calls}})
+		if err := chain.Mutate(t.Context(), w.configMap("a", "b")); err != nil || (calls == 1) != same {
+			t.Errorf("%s: got %v, %d calls", value, err, calls)
 		}
 	}
 }
 
-type counter struct{ turns *int }
+type counter struct{ calls *int }
 
-func (c counter) Admit(context.Context, *admission.Request) error { *c.turns++; return nil }
+func (c counter) Admit(context.Context, *admission.Request) error { *c.calls++; return nil }
 
-// TestOtherVersions: a policy sees the version that it asks for, and its changes count. What cannot be shown,
-// or brought back, refuses the request whatever the failurePolicy.
-func TestOtherVersions(t *testing.T) {
+// TestMatchPolicyConvertsVersions: a policy sees the version that it matches, and its mutations are
+// converted back. A failing conversion rejects the request whatever the failurePolicy.
+func TestMatchPolicyConvertsVersions(t *testing.T) {
 	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
 	only := func(text string) string {
 		at := strings.Index(text, `"matchConstraints"`)
 		end := at + strings.Index(text[at:], `]},`) + len(`]},`)
 		return text[:at] + rules + text[end:]
 	}
-	for name, c := range map[string]struct{ lost, later, wrong bool }{"shown": {}, "it cannot be shown": {lost: true, wrong: true}, "it cannot be brought back": {later: true, wrong: true}} {
+	for name, c := range map[string]struct{ lost, later, wrong bool }{"converted": {}, "conversion fails": {lost: true, wrong: true}, "conversion back fails": {later: true, wrong: true}} {
 		lost := c.lost
-		w := newWorldOf(t, func(s *things) {
+		w := newFixtureWith(t, func(s *dependencies) {
 			all := s.Parameters.Kind
 			s.Family = func(*registry.Kind) (family []*apiset.Resource) {
 				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
@@ -345,7 +348,7 @@ func TestOtherVersions(t *testing.T) {
 		}
 		err := w.mutating.Admit(t.Context(), r)
 		if want := map[bool]int32{true: 3, false: 7}[c.wrong]; (err != nil) != c.wrong || o.Spec.MaxReplicas != want {
-			t.Errorf("%s: mutating: %v, %d replicas", name, err, o.Spec.MaxReplicas)
+			t.Errorf("%s: mutating: got %v, %d replicas", name, err, o.Spec.MaxReplicas)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 		new, old *corev1.Pod
 		hard     string
 		dryRun   bool
-		want     string // the refusal
-		used     string // afterwards
+		want     string // message of the rejection
+		used     string // after the request
 	}{
 		"into Terminating":             {terminating, bounded, running, "pods=1,requests.cpu=1", false, "", "pods=1,requests.cpu=500m"},
 		"into NotTerminating":          {notTerminating, running, bounded, "pods=1,requests.cpu=1", false, "", "pods=1,requests.cpu=500m"},
@@ -38,7 +38,7 @@ func TestUpdateThatMovesPodIntoScopeIsCharged(t *testing.T) {
 			r := update("pods", "", c.new, c.old)
 			r.DryRun = c.dryRun
 			if got := claimed(t, plugin(t, s, ""), r); got != c.want {
-				t.Errorf("refused: %q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if got := s.used(t, "q"); got != show(list(c.used)) {
 				t.Errorf("used %s, want %s", got, c.used)

@@ -10,10 +10,9 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 )
 
-// Many who look for the newest definitions share reads of the store: there are no more of
-// them than the time has room for.
-func TestLooksAreShared(t *testing.T) {
-	r := newRig(t, widgets(1, "True", ""))
+// TestRefreshesShareReads: concurrent refreshes share reads of the store.
+func TestRefreshesShareReads(t *testing.T) {
+	r := newFixture(t, widgets(1, "True", ""))
 	r.until()
 	var reads atomic.Int64
 	confirm := func(at int64) int64 { reads.Add(1); return at }
@@ -25,21 +24,21 @@ func TestLooksAreShared(t *testing.T) {
 		all.Go(func() {
 			for range each {
 				if s := r.follower.Newest(t.Context(), r.live); !r.serves(s, 1) {
-					t.Error("what is defined is not served")
+					t.Error("a definition is not served")
 				}
 			}
 		})
 	}
 	all.Wait()
 	if most := int64(time.Since(begin)/between) + 2; reads.Load() > most || reads.Load() < each {
-		t.Errorf("%d reads for %d looks, of which %d come after one another; there is room for %d", reads.Load(), callers*each, each, most)
+		t.Errorf("got %d reads for %d refreshes, %d of them in sequence, want at most %d", reads.Load(), callers*each, each, most)
 	}
 }
 
-// Who looks while a read runs gets what a later one tells: the one that runs may be older
-// than what was written before the look.
-func TestALookDoesNotShareWhatBeganBeforeIt(t *testing.T) {
-	r := newRig(t, widgets(1, "True", ""))
+// TestRefreshDoesNotJoinEarlierRead: a read that is in progress may be older than a write that
+// precedes the refresh. The refresh waits for the next read.
+func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
+	r := newFixture(t, widgets(1, "True", ""))
 	r.until()
 	began, answer := make(chan int64), make(chan int64)
 	confirm := func(at int64) int64 {
@@ -54,17 +53,17 @@ func TestALookDoesNotShareWhatBeganBeforeIt(t *testing.T) {
 	}
 	first := look()
 	at := <-began
-	// Another replica defines something, and its answer has come.
+	// Another replica creates a definition, and the client has its response.
 	second := look()
 	answer <- at
 	if s := <-first; r.serves(s, 2) {
-		t.Error("what was defined later is served before it is told")
+		t.Error("a definition is served before its event")
 	}
 	<-began
 	answer <- at + 1
-	r.tell([]string{widgets(2, "True", "")})
+	r.send([]string{widgets(2, "True", "")})
 	r.until()
 	if s := <-second; !r.serves(s, 2) {
-		t.Error("what was defined before the look is not served")
+		t.Error("a definition from before the refresh is not served")
 	}
 }

@@ -29,7 +29,7 @@ func TestForbidden(t *testing.T) {
 		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
 		var told apierrors.APIStatus
 		if !errors.As(err, &told) || told.Status().Code != http.StatusForbidden || told.Status().Message != c.message || !reflect.DeepEqual(told.Status().Details, &c.details) {
-			t.Errorf("%s: %v, %+v", c.path, err, told.Status().Details)
+			t.Errorf("%s: got %v, %+v", c.path, err, told.Status().Details)
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {
@@ -37,15 +37,15 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// says is an authorizer that answers always the same.
-type says struct {
+// fixed is an authorizer with a fixed decision.
+type fixed struct {
 	decision authz.Decision
 	err      error
 	asked    *[]string
-	only     string // the name that the answer is for
+	only     string // resource name that the decision is for
 }
 
-func (s says) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
+func (s fixed) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	if s.asked != nil {
 		*s.asked = append(*s.asked, strings.Join([]string{a.User.Name, a.Verb, a.Group, a.ResourceName, a.Name}, " "))
 	}
@@ -55,8 +55,8 @@ func (s says) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision,
 	return s.decision, "", s.err
 }
 
-// lists is one that lists rules too.
-type lists struct{ says }
+// lists is a fixed authorizer that also lists rules.
+type lists struct{ fixed }
 
 func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
 	return authorizer.Rules{Incomplete: true}, nil
@@ -65,36 +65,36 @@ func (lists) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rul
 func TestSigners(t *testing.T) {
 	broken := errors.New("broken")
 	for what, c := range map[string]struct {
-		says says
-		may  bool
+		fixed fixed
+		may   bool
 	}{
-		"by its name":           {says{decision: authz.Allow, only: "example.com/a"}, true},
-		"all of its domain":     {says{decision: authz.Allow, only: "example.com/*"}, true},
-		"another":               {says{decision: authz.Allow, only: "example.com/b"}, false},
-		"no opinion":            {says{decision: authz.NoOpinion}, false},
-		"denied":                {says{decision: authz.Deny}, false},
-		"allowed with an error": {says{decision: authz.Allow, err: broken}, false},
-		"an error":              {says{err: broken}, false},
+		"by its name":           {fixed{decision: authz.Allow, only: "example.com/a"}, true},
+		"all of its domain":     {fixed{decision: authz.Allow, only: "example.com/*"}, true},
+		"another":               {fixed{decision: authz.Allow, only: "example.com/b"}, false},
+		"no opinion":            {fixed{decision: authz.NoOpinion}, false},
+		"denied":                {fixed{decision: authz.Deny}, false},
+		"allowed with an error": {fixed{decision: authz.Allow, err: broken}, false},
+		"an error":              {fixed{err: broken}, false},
 	} {
 		var asked []string
-		c.says.asked = &asked
-		if may := authz.MayOnSigner(t.Context(), c.says, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
-			t.Errorf("%s: %v", what, may)
+		c.fixed.asked = &asked
+		if may := authz.MayOnSigner(t.Context(), c.fixed, &request.User{Name: "u"}, "sign", "example.com/a"); may != c.may {
+			t.Errorf("%s: got %v", what, may)
 		}
 		if asked[0] != "u sign certificates.k8s.io signers example.com/a" {
-			t.Errorf("%s: asked of %q", what, asked)
+			t.Errorf("%s: got requests %q", what, asked)
 		}
 	}
 }
 
-func TestDecisionsAreCounted(t *testing.T) {
+func TestDecisionMetrics(t *testing.T) {
 	broken := errors.New("broken")
 	reg := prometheus.NewPedanticRegistry()
 	m := authz.NewMetrics(reg)
-	for _, s := range []says{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
+	for _, s := range []fixed{{decision: authz.Allow}, {decision: authz.Deny}, {decision: authz.Deny}, {decision: authz.Deny, err: broken}, {}, {err: broken}} {
 		for _, z := range []authz.Authorizer{m.Requests(s), m.Decisions("RBAC", "rbac", s)} {
 			if d, _, err := z.Authorize(t.Context(), &authz.Attributes{}); d != s.decision || !errors.Is(err, s.err) {
-				t.Errorf("%+v became %v, %v", s, d, err)
+				t.Errorf("%+v: got %v, %v", s, d, err)
 			}
 		}
 	}
@@ -115,14 +115,14 @@ func TestDecisionsAreCounted(t *testing.T) {
 		"authorization_attempts_total allowed": 1, "authorization_attempts_total denied": 3, "authorization_attempts_total no-opinion": 1, "authorization_attempts_total error": 1,
 	}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("counted %v", got)
+		t.Errorf("got %v", got)
 	}
 	if r, ok := m.Decisions("RBAC", "lists", lists{}).(authorizer.RuleResolver); !ok {
-		t.Error("the rules are lost")
+		t.Error("got no rules")
 	} else if rules, err := r.RulesFor(t.Context(), nil, ""); err != nil || !rules.Incomplete {
-		t.Errorf("%+v, %v", rules, err)
+		t.Errorf("got %+v, %v", rules, err)
 	}
-	if _, ok := m.Decisions("RBAC", "none", says{}).(authorizer.RuleResolver); ok {
-		t.Error("rules come from one that has none")
+	if _, ok := m.Decisions("RBAC", "none", fixed{}).(authorizer.RuleResolver); ok {
+		t.Error("got rules of an authorizer without rules")
 	}
 }

@@ -12,9 +12,9 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// TestHeldUntilTheNewestIsSaid: who waits for a definition that is changed meanwhile waits
-// for what it says now, and no longer.
-func TestHeldUntilTheNewestIsSaid(t *testing.T) {
+// TestWaitEndsWithTheNewestDefinition: a request that waits for a definition which changes
+// meanwhile waits until the newest one is published, and no longer.
+func TestWaitEndsWithTheNewestDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(nil, "a", &registry.Catalog{}, &registry.Catalog{}, time.Now)
 		defined := func(versions ...string) *apiextensionsv1.CustomResourceDefinition {
@@ -36,7 +36,7 @@ func TestHeldUntilTheNewestIsSaid(t *testing.T) {
 		m.Define([]*apiextensionsv1.CustomResourceDefinition{defined("v1", "v2")})
 		synctest.Wait()
 		if len(held) != 0 {
-			t.Fatal("it is not held by what came instead")
+			t.Fatal("the wait ended before the newer definition was published")
 		}
 		m.mu.Lock()
 		c := m.custom[foos]
@@ -45,7 +45,7 @@ func TestHeldUntilTheNewestIsSaid(t *testing.T) {
 		m.mu.Unlock()
 		begin := time.Now()
 		if <-held || time.Since(begin) > 0 {
-			t.Errorf("held for %v after it was said", time.Since(begin))
+			t.Errorf("waited %v after the publication", time.Since(begin))
 		}
 	})
 }

@@ -22,7 +22,7 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// clock tells a time that goes on when a test says so.
+// clock is a clock that a test advances.
 type clock struct {
 	begin time.Time
 	later atomic.Int64
@@ -34,8 +34,8 @@ func (c *clock) now() time.Time { return c.begin.Add(time.Duration(c.later.Load(
 
 func (c *clock) advance(d time.Duration) { c.later.Add(int64(d)) }
 
-// registered waits until the aggregator knows of so many APIServices.
-func (b *bench) registered(n int) {
+// registered waits until the aggregator has n APIServices.
+func (b *fixture) registered(n int) {
 	b.t.Helper()
 	b.eventually("registered", func() bool {
 		known := 0
@@ -46,8 +46,8 @@ func (b *bench) registered(n int) {
 	})
 }
 
-// rounds waits until it was looked anew what is due; there is one server.
-func (b *bench) rounds() {
+// rounds waits for a full pass over the due checks. There must be one server.
+func (b *fixture) rounds() {
 	b.t.Helper()
 	count := func() int {
 		b.mu.Lock()
@@ -55,30 +55,31 @@ func (b *bench) rounds() {
 		return b.locals
 	}
 	first := count()
-	b.eventually("looked what is due", func() bool { b.Wake(); return count() >= first+2 })
+	b.eventually("pass completed", func() bool { b.Wake(); return count() >= first+2 })
 }
 
-// poke has everything looked at now.
-func (b *bench) poke(times *clock) {
-	times.advance(2 * time.Second) // longer than it waits before it looks once more
+// poke makes all checks due now.
+func (b *fixture) poke(times *clock) {
+	times.advance(2 * time.Second) // longer than the minimum time between two checks
 	b.Poke()
 }
 
-func (b *bench) told() int {
+func (b *fixture) notifications() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changed
 }
 
-// TestChangesAreTold: of what a server serves, and of whether it does, but not that all is as it was.
-func TestChangesAreTold(t *testing.T) {
+// TestChangesAreNotified: each change of resources, documents and availability is notified, an
+// unchanged server is not.
+func TestChangesAreNotified(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	b.eventually("told of the first", func() bool { return b.told() > 0 })
-	// serving is a server of one resource, whose v3 index says so of its document.
+	b.eventually("first notification", func() bool { return b.notifications() > 0 })
+	// serving serves one resource, whose document has the given relative URL in the v3 index.
 	serving := func(resource, index string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			switch {
@@ -98,33 +99,34 @@ func TestChangesAreTold(t *testing.T) {
 		serve http.HandlerFunc
 	}{
 		{"other resources", serving("others", "")},
-		{"that they are not known any more", serving("", "")},
-		{"that they are known again", serving("others", "")},
+		{"resources unknown", serving("", "")},
+		{"resources known again", serving("others", "")},
 		{"a document", serving("others", "/x")},
 		{"another document", serving("others", "/x?hash=2")},
 		{"no document", serving("others", "")},
-		{"that it is away", http.NotFound},
-		{"that it is there", serving("others", "")},
+		{"server unavailable", http.NotFound},
+		{"server available", serving("others", "")},
 	} {
-		before := b.told()
-		e.does(c.serve)
+		before := b.notifications()
+		e.handle(c.serve)
 		b.poke(times)
-		b.eventually("told of "+c.what, func() bool { return b.told() > before })
+		b.eventually("notified of "+c.what, func() bool { return b.notifications() > before })
 	}
 	b.eventually("available", func() bool { return b.condition(name) == passed })
-	before, asked := b.told(), len(e.asked("/openapi/v3"))
-	b.eventually("looked at again", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= asked+2 })
-	if n := b.told() - before; n != 0 {
-		t.Errorf("nothing changed, which was told %d times", n)
+	before, requests := b.notifications(), len(e.requests("/openapi/v3"))
+	b.eventually("checked again", func() bool { b.poke(times); return len(e.requests("/openapi/v3")) >= requests+2 })
+	if n := b.notifications() - before; n != 0 {
+		t.Errorf("got %d notifications without a change", n)
 	}
 }
 
-// TestConditionsHaveTheTimeOfTheirStatus: another reason is told, but not as another status.
-func TestConditionsHaveTheTimeOfTheirStatus(t *testing.T) {
+// TestTransitionTimeFollowsTheStatus: a new reason is notified, but keeps the transition time of
+// the status.
+func TestTransitionTimeFollowsTheStatus(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("late.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	times := newClock()
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	s := apiService(e.port, ca.pem)
 	s.Spec.Service.Name = "late"
 	b.board.put(name, s)
@@ -138,26 +140,26 @@ func TestConditionsHaveTheTimeOfTheirStatus(t *testing.T) {
 		b.services["agg/late"] = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "late"}, Spec: spec}
 	}
 	first := since("ServiceNotFound")
-	told := b.told()
+	notifications := b.notifications()
 	times.advance(time.Hour)
 	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP})
 	if second := since("ServicePortError"); !second.Equal(first) {
-		t.Errorf("another reason of the same status is of %v, not %v", second, first)
+		t.Errorf("new reason, same status: got transition time %v, want %v", second, first)
 	}
-	b.eventually("told", func() bool { return b.told() > told })
+	b.eventually("notified", func() bool { return b.notifications() > notifications })
 	if n := metrics(t, b, "aggregator_unavailable_apiservice_total"); n != 2 {
-		t.Errorf("%v reasons were counted", n)
+		t.Errorf("got %v counted reasons, want 2", n)
 	}
 	times.advance(time.Hour)
 	serve(corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"})
 	if third := since("Passed"); !third.After(first.Add(time.Hour)) {
-		t.Errorf("another status is of %v, after %v", third, first)
+		t.Errorf("new status: got transition time %v, want at least 1h after %v", third, first)
 	}
 }
 
-// TestWhenServersAreLookedAt: what is there seldom, what was said meanwhile soon, and nothing twice
-// at a time.
-func TestWhenServersAreLookedAt(t *testing.T) {
+// TestCheckSchedule: an available server is checked rarely. A change during a check leads to
+// another check soon after. Checks of one server never overlap.
+func TestCheckSchedule(t *testing.T) {
 	ca := newAuthority(t)
 	held, goOn := make(chan bool, 8), make(chan bool)
 	var holds atomic.Bool
@@ -169,19 +171,19 @@ func TestWhenServersAreLookedAt(t *testing.T) {
 		plain(w, r)
 	})
 	times := newClock()
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
-	asked := func() int { return len(e.asked("/openapi/v3")) }
+	requests := func() int { return len(e.requests("/openapi/v3")) }
 	looked := func(what string, want int) {
 		t.Helper()
-		b.eventually(what, func() bool { return asked() >= want })
+		b.eventually(what, func() bool { return requests() >= want })
 		b.rounds()
-		if n := asked(); n != want {
-			t.Errorf("%s: asked %d times, want %d", what, n, want)
+		if n := requests(); n != want {
+			t.Errorf("%s: got %d checks, want %d", what, n, want)
 		}
 	}
-	// What is written is shown by then, and not what was found last.
-	b.eventually("shown", func() bool {
+	// Wait until the written condition was read back.
+	b.eventually("read back", func() bool {
 		for s := range b.Registered() {
 			return len(s.Status.Conditions) == 1
 		}
@@ -189,19 +191,19 @@ func TestWhenServersAreLookedAt(t *testing.T) {
 	})
 	times.advance(2 * time.Second)
 	b.rounds()
-	first := asked()
+	first := requests()
 	holds.Store(true)
 	times.advance(28 * time.Second)
-	looked("after half a minute", first+1)
+	looked("after 30 s", first+1)
 	<-held
 	times.advance(time.Minute)
-	looked("while it is looked at", first+1)
+	looked("during a check", first+1)
 	b.Poke()
 	b.rounds()
 	times.advance(2 * time.Second)
 	holds.Store(false)
 	close(goOn)
-	looked("what was said meanwhile", first+2)
+	looked("after a change during the check", first+2)
 
 	times.advance(2 * time.Second)
 	s := b.board.get(name)
@@ -213,25 +215,25 @@ func TestWhenServersAreLookedAt(t *testing.T) {
 		}
 		return false
 	})
-	looked("what it says besides", first+2)
+	looked("after a change of annotations", first+2)
 	s = b.board.get(name)
 	s.Status.Conditions[0].Status = apiregistrationv1.ConditionFalse
 	b.board.put(name, s)
-	b.eventually("put right", func() bool { return b.condition(name) == passed && asked() == first+3 })
+	b.eventually("status corrected", func() bool { return b.condition(name) == passed && requests() == first+3 })
 	times.advance(2 * time.Second)
 	s = b.board.get(name)
 	s.Status.Conditions = nil
 	b.board.put(name, s)
-	b.eventually("put back", func() bool { return b.condition(name) == passed && asked() == first+4 })
+	b.eventually("put back", func() bool { return b.condition(name) == passed && requests() == first+4 })
 }
 
-// TestWhatOthersFoundCounts: until a server is checked here it is there when its APIService says so.
-// A check that does not come to an end finds nothing.
-func TestWhatOthersFoundCounts(t *testing.T) {
+// TestStoredConditionCountsBeforeTheFirstCheck: until a server is checked here, the condition of
+// its APIService decides. A check that is aborted reports nothing.
+func TestStoredConditionCountsBeforeTheFirstCheck(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
 	checked := make(chan bool, 1)
-	b := start(t, func(_ *bench, c *aggregation.Config) {
+	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
 			select {
 			case checked <- true:
@@ -243,30 +245,30 @@ func TestWhatOthersFoundCounts(t *testing.T) {
 	})
 	b.board.put(name, apiService(e.port, ca.pem))
 	<-checked
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("before anybody found anything: %d %s", w.Code, w.Body)
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("without a condition: got %d %s, want 503", w.Code, w.Body)
 	}
 	s := apiService(e.port, ca.pem)
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{
 		{Type: "Another", Status: apiregistrationv1.ConditionFalse}, {Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue},
 	}
 	b.board.put(name, s)
-	b.eventually("there", func() bool { return b.ask(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot })
+	b.eventually("there", func() bool { return b.send(eve, httptest.NewRequest("GET", thing, nil)).Code == http.StatusTeapot })
 	b.stop()
 	if len(b.written) != 0 || b.changed != 0 {
-		t.Errorf("written %v, told %d times", b.written, b.changed)
+		t.Errorf("got conditions %v and %d notifications, want none", b.written, b.changed)
 	}
 }
 
-// TestAPIServicesThatCannotBeRead: nobody answers for them, and others do as before.
-func TestAPIServicesThatCannotBeRead(t *testing.T) {
+// TestUndecodableAPIServicesAreSkipped: they have no handler, and other APIServices work.
+func TestUndecodableAPIServicesAreSkipped(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
-	b := start(t, func(_ *bench, c *aggregation.Config) {
+	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		decode := c.Decode
 		c.Decode = func(entry *watchcache.Entry) (*apiregistrationv1.APIService, error) {
 			if entry.Name() == "broken" {
-				return nil, errors.New("no APIService")
+				return nil, errors.New("not an APIService")
 			}
 			return decode(entry)
 		}
@@ -278,14 +280,14 @@ func TestAPIServicesThatCannotBeRead(t *testing.T) {
 	b.board.put(local.Name, local)
 	b.registered(2)
 	for range b.Registered() {
-		break // who has found what he looked for
+		break
 	}
-	if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
-		t.Errorf("%d %s", w.Code, w.Body)
+	if w := b.send(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
 
-// TestServersThatMove: another place in the APIService is that of another server.
+// TestServersThatMove: a new port in the APIService leads to another server.
 func TestServersThatMove(t *testing.T) {
 	ca := newAuthority(t)
 	cert := ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth)
@@ -293,15 +295,15 @@ func TestServersThatMove(t *testing.T) {
 	b := start(t, nil)
 	b.register(old, ca.pem)
 	b.register(other, ca.pem)
-	b.eventually("asked there", func() bool {
-		b.ask(eve, httptest.NewRequest("GET", thing, nil))
-		return len(other.asked(thing)) > 0
+	b.eventually("requested there", func() bool {
+		b.send(eve, httptest.NewRequest("GET", thing, nil))
+		return len(other.requests(thing)) > 0
 	})
 }
 
-// TestServersThatAreNowhere: of what nobody knows the place, or one that is none, is not there; where
-// that is so only later it is not known what it serves.
-func TestServersThatAreNowhere(t *testing.T) {
+// TestUnresolvableServersAreStale: a server whose address is unknown or invalid is unavailable. If
+// only discovery fails to resolve it, its resources are stale.
+func TestUnresolvableServersAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for _, c := range []struct {
 		host string
@@ -312,9 +314,9 @@ func TestServersThatAreNowhere(t *testing.T) {
 		{"no host:443", nil, "invalid URL"},
 	} {
 		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
-		for _, from := range []int64{1, 2} { // the first is that of the check
+		for _, from := range []int64{1, 2} { // the first call is that of the check
 			var calls atomic.Int64
-			b := start(t, func(_ *bench, config *aggregation.Config) {
+			b := start(t, func(_ *fixture, config *aggregation.Config) {
 				resolve := config.Resolve
 				config.Resolve = func(ctx context.Context, namespace, name string, port int32) (string, error) {
 					if calls.Add(1) >= from {
@@ -336,8 +338,8 @@ func TestServersThatAreNowhere(t *testing.T) {
 	}
 }
 
-// TestServersThatDoNotAnswerTheQuestion: who wants to speak of something else is not there.
-func TestServersThatDoNotAnswerTheQuestion(t *testing.T) {
+// TestCheckRejectsSwitchingProtocols: a server that answers 101 is unavailable.
+func TestCheckRejectsSwitchingProtocols(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -360,11 +362,11 @@ func TestServersThatDoNotAnswerTheQuestion(t *testing.T) {
 	}
 }
 
-// TestSameConditions: words that change from check to check are no change.
+// TestSameConditions: addresses and ports that differ from check to check are no change.
 func TestSameConditions(t *testing.T) {
 	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
-	condition := func(told string) *apiregistrationv1.APIServiceCondition {
-		parts := strings.SplitN(told, " ", 3)
+	condition := func(notifications string) *apiregistrationv1.APIServiceCondition {
+		parts := strings.SplitN(notifications, " ", 3)
 		return &apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionStatus(parts[0]), Reason: parts[1], Message: parts[2]}
 	}
 	const failed = "False FailedDiscoveryCheck " + at

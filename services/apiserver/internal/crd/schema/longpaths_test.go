@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// below makes a schema and a value stand below keys of 50,000 bytes each.
+// below nests a schema and a value under keys of 50,000 bytes each.
 func below(keys int, schema, value string) (string, string) {
 	for i := range keys {
 		schema = `{"type":"object","additionalProperties":` + schema + `}`
@@ -19,7 +19,7 @@ func below(keys int, schema, value string) (string, string) {
 	return `{"type":"object","properties":{"x":` + schema + `}}`, `{"x":` + value + `}`
 }
 
-// each joins n texts, which get their number.
+// each joins n texts that contain their numbers.
 func each(n int, format string) string {
 	var all []string
 	for i := range n {
@@ -28,14 +28,15 @@ func each(n int, format string) string {
 	return strings.Join(all, ",")
 }
 
-// embeddedObject is the schema of an embedded resource, in parts.
+// embeddedObject is the schema of an embedded resource.
 const (
 	embeddedObject = `{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}`
 	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
 )
 
-// What is far below in a document is told as far as there is room for it, the first as ever.
-func TestToldOfLongPaths(t *testing.T) {
+// TestErrorsWithLongPaths: errors with long paths are reported up to a limit in bytes, the first
+// ones as usual.
+func TestErrorsWithLongPaths(t *testing.T) {
 	const many = 300
 	checked := func(p *Program, doc string) []string {
 		var all []string
@@ -52,7 +53,7 @@ func TestToldOfLongPaths(t *testing.T) {
 		return shaped.Unknown
 	}
 	for name, c := range map[string]struct {
-		schema, value string // the value for a list of what is wrong
+		schema, value string // value with one %s for the list of errors
 		wrong         string
 		find          func(*Program, string) []string
 	}{
@@ -74,7 +75,7 @@ func TestToldOfLongPaths(t *testing.T) {
 				return c.find(program(t, s), v)
 			}
 			if near := with(0, many); len(near) < many {
-				t.Fatalf("of short paths, %d are told", len(near))
+				t.Fatalf("short paths: got %d errors", len(near))
 			}
 			far, first := with(3, many), with(3, 1)
 			size := 0
@@ -82,18 +83,19 @@ func TestToldOfLongPaths(t *testing.T) {
 				size += len(s)
 			}
 			if size < maxTold/4 || size > 2*maxTold {
-				t.Errorf("%d are told in %d bytes", len(far), size)
+				t.Errorf("got %d errors in %d bytes", len(far), size)
 			}
-			slices.Sort(far) // labels come in no order
+			slices.Sort(far) // labels have no order
 			if len(first) == 0 || name != "embedded labels" && !slices.Contains(far, first[0]) {
-				t.Errorf("the first is not told among %d", len(far))
+				t.Errorf("the first error is missing among %d", len(far))
 			}
 		})
 	}
 }
 
-// Owners of embedded resources that are wrong together, or all in the same way, are found so in the room of few.
-func TestToldOfManyOwners(t *testing.T) {
+// TestManyInvalidOwners: owner references of embedded resources that are invalid in the same way
+// are validated in bounded memory.
+func TestManyInvalidOwners(t *testing.T) {
 	const many = 60_000
 	p := program(t, embeddedObject)
 	for name, c := range map[string]struct {
@@ -109,17 +111,17 @@ func TestToldOfManyOwners(t *testing.T) {
 		errs := p.Check(doc, nil, true, nil).All()
 		runtime.ReadMemStats(&after)
 		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
-			t.Errorf("%s: %v", name, errs)
+			t.Errorf("%s: got %v", name, errs)
 		}
 		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
-			t.Errorf("%s: %d MiB", name, took)
+			t.Errorf("%s: got %d MiB", name, took)
 		}
 	}
 }
 
-// What was wrong before and has not changed takes no room from what has, but the time to find that out
-// is bounded.
-func TestToldOfLongPathsAfterChanges(t *testing.T) {
+// TestLongPathsAfterChanges: unchanged errors do not count towards the limit of bytes, but the time
+// to find them is bounded.
+func TestLongPathsAfterChanges(t *testing.T) {
 	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`
 	for name, c := range map[string]struct {
 		keys, wrong int
@@ -145,7 +147,7 @@ func TestToldOfLongPathsAfterChanges(t *testing.T) {
 				got = errs[len(errs)-1].Type
 			}
 			if got != c.want || len(errs) > 1 {
-				t.Errorf("%d errors, the last %q, want %q", len(errs), string(got), string(c.want))
+				t.Errorf("got %d errors, the last %q, want %q", len(errs), string(got), string(c.want))
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// expression is one of random parts over config maps.
+// expression returns a random expression over config maps.
 func expression(r *rand.Rand, depth int) string {
 	key := string(rune('a' + r.IntN(4)))
 	atoms := []string{
@@ -52,7 +52,8 @@ func randomMap(r *rand.Rand) *corev1.ConfigMap {
 	}
 }
 
-// Policies judge as CEL does over plain maps: random objects, random policies.
+// TestSameAsCEL: policies give the verdicts of cel-go over plain maps, for random objects and
+// policies.
 func TestSameAsCEL(t *testing.T) {
 	const manyPolicies, manyObjects = 60, 150
 	r := rand.New(rand.NewPCG(1, 2))
@@ -80,10 +81,10 @@ func TestSameAsCEL(t *testing.T) {
 		others = append(others, other{name, p})
 		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`), bound(name, `"validationActions":["Audit"]`))
 	}
-	// Each policy has a world of its own, so that all verdicts can be seen.
-	worlds := map[string]*world{}
+	// Each policy has its own fixture, so that all verdicts are visible.
+	fixtures := map[string]*fixture{}
 	for i, o := range others {
-		worlds[o.name] = newWorld(t, objects[2*i], strings.Replace(objects[2*i+1], "Audit", "Deny", 1))
+		fixtures[o.name] = newFixture(t, objects[2*i], strings.Replace(objects[2*i+1], "Audit", "Deny", 1))
 	}
 	verdicts := map[bool]int{}
 	for range manyObjects {
@@ -96,14 +97,14 @@ func TestSameAsCEL(t *testing.T) {
 			v, _, err := o.Eval(map[string]any{"object": tree, "oldObject": nil, "request": map[string]any{"name": "x"}})
 			want := err == nil && v.Value() == true
 			verdicts[want]++
-			w := worlds[o.name]
+			w := fixtures[o.name]
 			refusal := w.validating.Validate(t.Context(), w.request("configmaps", m.DeepCopy()))
 			if got := refusal == nil; got != want {
-				t.Fatalf("%s of %s: %t, want %t (%v; %v)", o.name, asJSON(m), got, want, refusal, err)
+				t.Fatalf("%s of %s: got %t, want %t (%v; %v)", o.name, asJSON(m), got, want, refusal, err)
 			}
 		}
 	}
 	if verdicts[true] < 1000 || verdicts[false] < 1000 {
-		t.Errorf("too few of one verdict: %v", verdicts)
+		t.Errorf("got verdicts %v, want at least 1000 of each", verdicts)
 	}
 }

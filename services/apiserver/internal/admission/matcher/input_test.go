@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestExactBesideOthers: who takes rules by their letter does it also where others do not.
-func TestExactBesideOthers(t *testing.T) {
+// TestIndexMixesExactAndEquivalent: an entry with match policy Exact does not affect others.
+func TestIndexMixesExactAndEquivalent(t *testing.T) {
 	var entries []matcher.Entry[string]
 	for _, c := range []struct {
 		name  string
@@ -34,11 +34,11 @@ func TestExactBesideOthers(t *testing.T) {
 		got = append(got, c.Value)
 	}
 	if fmt.Sprint(got) != "[loose]" || x.Len() != 3 {
-		t.Errorf("%v of %d", got, x.Len())
+		t.Errorf("got %v of %d entries", got, x.Len())
 	}
 }
 
-// TestNamespaces: that of a namespace is itself, also before its name is part of the request.
+// TestNamespaces: the namespace of a Namespace is itself, also before the request has its name.
 func TestNamespaces(t *testing.T) {
 	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
 	named := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}
@@ -49,56 +49,56 @@ func TestNamespaces(t *testing.T) {
 		"":     {Resource: kind},
 	} {
 		if got := matcher.Namespace(r); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
-		t.Errorf("of what has no metadata: %q", got)
+		t.Errorf("object without metadata: got %q", got)
 	}
 }
 
-// asks writes down what it is asked.
-type asks struct{ asked *authorizer.Attributes }
+// recorder is an authorizer that records the attributes of its last call.
+type recorder struct{ attributes *authorizer.Attributes }
 
-func (a *asks) Authorize(_ context.Context, q *authorizer.Attributes) (authorizer.Decision, string, error) {
-	a.asked = q
+func (a *recorder) Authorize(_ context.Context, q *authorizer.Attributes) (authorizer.Decision, string, error) {
+	a.attributes = q
 	return authorizer.Allow, "", nil
 }
 
-// TestWhatIsShown of a request to expressions.
-func TestWhatIsShown(t *testing.T) {
+// TestInput covers the variables of expressions.
+func TestInput(t *testing.T) {
 	r := widget(v1, admission.Update, "")
 	as := matcher.As{Resource: v2.GVR(), Kind: v2.GVK()}
 	in := matcher.InputOf(t.Context(), r, nil, as, nil)
 	if in.Authorizer != nil || in.RequestResource != nil {
-		t.Error("an authorizer is shown that there is not")
+		t.Error("got an authorizer, want none")
 	}
 	m := in.Request().(map[string]any)
 	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
-		t.Errorf("of nobody: %v, %v", m, in.Err)
+		t.Errorf("without user: got %v, %v", m, in.Err)
 	}
 	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" || m["namespace"] != "ns" || m["dryRun"] != false {
-		t.Errorf("the request is %v", m)
+		t.Errorf("got request %v", m)
 	}
 	for _, left := range []string{"uid", "object", "oldObject"} {
 		if _, there := m[left]; there {
-			t.Errorf("%s is shown", left)
+			t.Errorf("got unset field %s", left)
 		}
 	}
 	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
 	r.Options, r.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
-	z := &asks{}
+	z := &recorder{}
 	in = matcher.InputOf(t.Context(), r, nil, as, z)
 	m = in.Request().(map[string]any)
 	if got, want := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]), "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"; got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("got %s, want %s", got, want)
 	}
 	if in.Authorizer == nil || in.RequestResource == nil {
-		t.Error("the authorizer is not shown")
+		t.Error("got no authorizer")
 	}
 }
 
-// TestOptions are shown as those of what a request does, with their kind.
+// TestOptions: options have the kind of the operation.
 func TestOptions(t *testing.T) {
 	for _, c := range []struct {
 		op   admission.Operation
@@ -124,7 +124,7 @@ func TestOptions(t *testing.T) {
 			got = o.Kind
 		}
 		if got != c.want {
-			t.Errorf("%s of %T: %q, want %q", c.op, c.in, got, c.want)
+			t.Errorf("%s of %T: got %q, want %q", c.op, c.in, got, c.want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const foreign = `{"swagger":"2.0","info":{"title":"Ext","version":"v0"},"paths":
 		"test.ext.v1.Thing":{"type":"object","description":"a thing","properties":{"metadata":{"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}},"x-kubernetes-group-version-kind":[{"group":"ext.test","version":"v1","kind":"Thing"}]},
 		"io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta":{"type":"object","description":"another ObjectMeta","properties":{"odd":{"type":"string"}}}}}`
 
-func TestDocumentsOfOthers(t *testing.T) {
+func TestExtensionDocuments(t *testing.T) {
 	s := small(t)
 	part, err := openapi.Part([]byte(foreign), ext)
 	if err != nil {
@@ -36,7 +36,7 @@ func TestDocumentsOfOthers(t *testing.T) {
 	others = []openapi.Swagger{{GroupVersion: ext, Tag: tag, Text: part}, {GroupVersion: ext, Tag: tag, Text: []byte("nonsense")}}
 	both := get(t, s, "/openapi/v2")
 	if both.Header().Get("ETag") == alone.Header().Get("ETag") || both.Code != 200 {
-		t.Fatalf("%d %v", both.Code, both.Header())
+		t.Fatalf("got %d %v", both.Code, both.Header())
 	}
 	var doc struct {
 		Info  map[string]string
@@ -51,47 +51,47 @@ func TestDocumentsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := doc.Definitions["test.ext.v1.Thing"]["properties"]; !reflect.DeepEqual(got, map[string]any{"metadata": map[string]any{"$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"}}) {
-		t.Errorf("thing: %v", got)
+		t.Errorf("got thing %v", got)
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta_v2"]["description"]; got != "another ObjectMeta" {
-		t.Errorf("its metadata: %v", got)
+		t.Errorf("got metadata %v", got)
 	}
 	if got := doc.Definitions["io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"]["description"]; got == "another ObjectMeta" {
-		t.Error("a definition of ours was replaced")
+		t.Error("a local definition was replaced")
 	}
 	if doc.Paths["/apis/ext.test/v1/namespaces/{namespace}/things"].Get.Responses["200"].Schema["$ref"] != "#/definitions/test.ext.v1.Thing" {
-		t.Error("their path is missing")
+		t.Error("got no path of the extension server")
 	}
 	if _, ok := doc.Paths["/healthz"]; ok || strings.Contains(both.Body.String(), "spy") || doc.Info["title"] != "Kubernetes" {
-		t.Error("more than the group version was taken")
+		t.Error("got paths of other group versions")
 	}
 	if w := get(t, s, "/openapi/v2", "If-None-Match", both.Header().Get("ETag")); w.Code != http.StatusNotModified {
-		t.Errorf("asked again: %d", w.Code)
+		t.Errorf("second request: got %d", w.Code)
 	}
 	if w := get(t, s, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"); w.Code != 200 || !strings.Contains(w.Body.String(), "another ObjectMeta") {
-		t.Errorf("protobuf: %d", w.Code)
+		t.Errorf("protobuf: got %d", w.Code)
 	}
 	others = nil
 	if w := get(t, s, "/openapi/v2"); w.Header().Get("ETag") != alone.Header().Get("ETag") {
-		t.Error("what is gone is still there")
+		t.Error("got a removed document")
 	}
 }
 
-func TestDocumentsThatAreNone(t *testing.T) {
+func TestInvalidExtensionDocuments(t *testing.T) {
 	for what, text := range map[string]string{
 		"nothing": "", "text": `"x"`, "null": "null", "no paths": `{"swagger":"2.0"}`, "list": "[]",
-		"a reference to nothing":  `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/none"}}}}}}}`,
-		"a reference to somebody": `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"https://example.com/x"}}}}}}}`,
+		"an unresolved reference": `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/none"}}}}}}}`,
+		"an external reference":   `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"https://example.com/x"}}}}}}}`,
 		"depth":                   `{"paths":{"/apis/ext.test/v1/things":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`,
 		"odd responses":           `{"paths":{"/apis/ext.test/v1/things":{"get":{"responses":{"200":[1]}}}}}`,
 	} {
 		if part, err := openapi.Part([]byte(text), ext); err == nil {
-			t.Errorf("%s was taken: %s", what, part)
+			t.Errorf("%s: got %s, want it rejected", what, part)
 		}
 	}
 }
 
-func TestV3DocumentsOfOthers(t *testing.T) {
+func TestExtensionV3Documents(t *testing.T) {
 	s := small(t)
 	theirs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) })
 	s.Replace(nil, []openapi.Other{
@@ -107,17 +107,17 @@ func TestV3DocumentsOfOthers(t *testing.T) {
 	}
 	for path, want := range map[string]string{"apis/ext.test/v1": "/openapi/v3/apis/ext.test/v1?hash=a+b", "apis/plain.test/v1": "/openapi/v3/apis/plain.test/v1"} {
 		if got := index.Paths[path].ServerRelativeURL; got != want {
-			t.Errorf("%s is at %q", path, got)
+			t.Errorf("%s: got %q", path, got)
 		}
 		if w := get(t, s, want); w.Body.String() != "theirs "+want {
-			t.Errorf("%s: %s", want, w.Body)
+			t.Errorf("%s: got %s", want, w.Body)
 		}
 	}
 	if w := get(t, s, "/openapi/v3/apis/coordination.k8s.io/v1"); strings.HasPrefix(w.Body.String(), "theirs") {
-		t.Error("a document of ours is theirs")
+		t.Error("a local document was replaced")
 	}
 	s.Replace(nil, nil)
 	if w := get(t, s, "/openapi/v3/apis/ext.test/v1"); w.Code != 404 {
-		t.Errorf("after it is gone: %d", w.Code)
+		t.Errorf("removed document: got %d", w.Code)
 	}
 }

@@ -15,10 +15,10 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/authentication/v1"
 )
 
-// slow is an API server that says nothing of strangers' tokens until it is let go.
+// slow is an API server that holds reviews of unknown tokens until released.
 type slow struct {
 	*server
-	asked chan struct{} // one for each that waits
+	asked chan struct{} // one value per waiting review
 	open  chan struct{}
 }
 
@@ -48,12 +48,12 @@ func (r slowReviews) Create(ctx context.Context, review *authenticationv1.TokenR
 	return r.TokenReviewInterface.Create(ctx, review, o)
 }
 
-// TestStrangersKeepNobodyOut: not who was let in before, nor who shows a certificate, nor
-// who comes from elsewhere.
-func TestStrangersKeepNobodyOut(t *testing.T) {
+// TestUnknownTokensBlockNoOthers: unknown tokens affect neither cached tokens, nor clients with
+// certificates, nor other networks.
+func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	s := &slow{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)
-	d := door(t, s.server, ours)
+	d := newAuthorizer(t, s.server, ours)
 	d.api = s
 	now := time.Now()
 	d.now = func() time.Time { return now }
@@ -61,39 +61,39 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		r.RemoteAddr = address
 		return r
 	}
-	const stranger, elsewhere = "[2001:db8::1]:1", "192.0.2.1:1"
-	if got := d.Check(from(stranger, ask("Bearer ada"))); got != nil {
+	const unknownClient, elsewhere = "[2001:db8::1]:1", "192.0.2.1:1"
+	if got := d.Check(from(unknownClient, ask("Bearer ada"))); got != nil {
 		t.Fatal(got)
 	}
-	for n := range 2 * keptAnswers { // they do not make who was let in forgotten
-		d.Check(from(stranger, ask(fmt.Sprint("Bearer unknown", n))))
+	for n := range 2 * maxDecisions { // they do not evict the cached token
+		d.Check(from(unknownClient, ask(fmt.Sprint("Bearer unknown", n))))
 	}
-	now = now.Add(keptFor)
+	now = now.Add(decisionTTL)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	defer close(s.open)
-	for n := range 2 * atOnce {
+	for n := range 2 * maxConcurrent {
 		waiting.Go(func() {
 			d.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
 		})
 	}
-	for range atOnceFrom {
+	for range maxUnknownPerAddress {
 		<-s.asked
 	}
 	for what, r := range map[string]*http.Request{
-		"who was let in before":   from(stranger, ask("Bearer ada")),
-		"who shows a certificate": from(stranger, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
+		"cached token":       from(unknownClient, ask("Bearer ada")),
+		"client certificate": from(unknownClient, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
 	} {
 		if got := d.Check(r); got != nil {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: got %+v", what, got)
 		}
 	}
 	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
-		t.Errorf("who comes from elsewhere: %+v", got)
+		t.Errorf("another network: got %+v", got)
 	}
 	select {
 	case <-s.asked:
-		t.Error("too many are asked about from one network")
+		t.Error("got too many reviews of one network")
 	default:
 	}
 }

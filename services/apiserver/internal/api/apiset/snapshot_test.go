@@ -24,30 +24,30 @@ func catalog(t *testing.T, resources ...string) *registry.Catalog {
 	return c
 }
 
-func TestASetStaysWhatItIs(t *testing.T) {
+func TestSnapshotsDoNotChange(t *testing.T) {
 	gv := schema.GroupVersion{Group: "g", Version: "v1"}
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t, "apples"), 1))
 	taken := live.Current()
 	live.Swap(apiset.Builder{}.Set(catalog(t, "pears"), 2))
 	if taken.Resource(gv.WithResource("apples")) == nil || taken.Resource(gv.WithResource("pears")) != nil {
-		t.Error("a set that was taken changes with the next")
+		t.Error("a snapshot changed with the next set")
 	}
 	if s := live.Current(); s.Resource(gv.WithResource("apples")) != nil || s.Resource(gv.WithResource("pears")) == nil || s.Revision() != 2 {
-		t.Error("the newest set is not the one that was swapped in")
+		t.Error("the current set is not the one that was swapped in")
 	}
 	if !taken.ServesGroup("g") || !taken.Serves(gv) || taken.ServesGroup("") || taken.Serves(schema.GroupVersion{Group: "g", Version: "v2"}) {
-		t.Error("groups and versions are not those of the catalog")
+		t.Error("got other groups and versions than the catalog")
 	}
 	var none *apiset.Set
 	if none.Resource(gv.WithResource("apples")) != nil || none.ServesGroup("g") || none.Serves(gv) {
-		t.Error("no set serves something")
+		t.Error("the empty set serves resources")
 	}
 }
 
-func TestWaitForASet(t *testing.T) {
+func TestWaitForSet(t *testing.T) {
 	live := apiset.NewLive(apiset.Builder{}.Set(catalog(t), 1))
 	if s, err := live.Wait(t.Context(), 1); err != nil || s.Revision() != 1 {
-		t.Fatalf("a set that is there: %v", err)
+		t.Fatalf("existing set: got %v", err)
 	}
 	got := make(chan int64)
 	go func() {
@@ -65,6 +65,6 @@ func TestWaitForASet(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := live.Wait(ctx, 5); !errors.Is(err, context.Canceled) {
-		t.Errorf("wait without end: %v", err)
+		t.Errorf("canceled wait: got %v", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
-// ofOneNetwork is how many questions those of one network have at a time.
-const ofOneNetwork = 500
+// maxPerNetwork is the number of concurrent reviews of one network.
+const maxPerNetwork = 500
 
 // client is a connection from an address.
 type client struct {
@@ -36,16 +36,16 @@ func from(ctx context.Context, address string) context.Context {
 	return reviews.WithConnection(ctx, client{address: address})
 }
 
-// crowd is a service that answers tokens of a crowd when it is told to, and others at once.
+// crowd is a reviewer that holds tokens of a crowd until released, and answers others at once.
 type crowd struct {
-	*rig
+	*fixture
 	begun  sync.WaitGroup
 	answer chan struct{}
 }
 
 func newCrowd(t *testing.T, change func(*reviews.Config)) *crowd {
 	c := &crowd{answer: make(chan struct{})}
-	c.rig = newRig(t, false, func(cfg *reviews.Config) {
+	c.fixture = newFixture(t, false, func(cfg *reviews.Config) {
 		asked := cfg.Token
 		cfg.Token = authenticator.Union{local{}, reviews.Shared(asked)}
 		if change != nil {
@@ -62,7 +62,7 @@ func newCrowd(t *testing.T, change func(*reviews.Config)) *crowd {
 	return c
 }
 
-// local knows its tokens without asking anybody.
+// local accepts its own tokens without a service.
 type local struct{}
 
 func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
@@ -72,10 +72,10 @@ func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*
 	return nil, false, nil
 }
 
-// fill has so many tokens under review, from two addresses of one network.
+// fill starts the maximum number of reviews from two addresses of one network.
 func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
-	c.begun.Add(ofOneNetwork)
-	for i := range ofOneNetwork {
+	c.begun.Add(maxPerNetwork)
+	for i := range maxPerNetwork {
 		wg.Go(func() {
 			_, _ = c.cache.Review(from(ctx, fmt.Sprintf("[2001:db8::%d]:1", i%2+1)), fmt.Sprintf("crowd-%d", i), nil)
 		})
@@ -83,9 +83,9 @@ func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
 	c.begun.Wait()
 }
 
-// TestACrowdOfTokens: who sends more tokens than the service answers waits for himself: neither
-// tokens that are known here wait, nor those from elsewhere.
-func TestACrowdOfTokens(t *testing.T) {
+// TestReviewsPerNetworkAreLimited: a network that sends too many tokens delays only its own
+// reviews. Neither local tokens nor other networks wait.
+func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newCrowd(t, func(cfg *reviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
@@ -94,12 +94,12 @@ func TestACrowdOfTokens(t *testing.T) {
 			t.Errorf("%s from %s: %+v, %v", token, address, rev, err)
 		}
 	}
-	// One more of the crowd waits for its turn, all who ask the same together.
+	// One more token of the crowd waits for a slot. Requests with the same token wait together.
 	g := gate{from(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
 	for range 2 {
 		wg.Go(func() {
 			if rev, err := c.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
-				t.Errorf("%+v, %v", rev, err)
+				t.Errorf("got %+v, %v", rev, err)
 			}
 		})
 	}
@@ -109,23 +109,24 @@ func TestACrowdOfTokens(t *testing.T) {
 	close(c.answer)
 	wg.Wait()
 	if n := c.reviewer.count("late"); n != 1 {
-		t.Errorf("%d reviews of the late one", n)
+		t.Errorf("got %d reviews of the waiting token", n)
 	}
 }
 
-// leaver is a gate that may be left.
-type leaver struct{ gate }
+// leaver is a gate whose request can be canceled.
+type cancelableGate struct{ gate }
 
-func (l leaver) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
+func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
 
-// TestWhoLeavesTheLine is not asked about, and who comes later is.
-func TestWhoLeavesTheLine(t *testing.T) {
+// TestCanceledWaitersAreNotReviewed: a waiting request that is canceled causes no review, and later
+// ones proceed.
+func TestCanceledWaitersAreNotReviewed(t *testing.T) {
 	c := newCrowd(t, func(cfg *reviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
 	ctx, leave := context.WithCancel(from(t.Context(), "[2001:db8::3]:1"))
 	left := make(chan error, 1)
-	g := leaver{gate{ctx, make(chan struct{}, 1)}}
+	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
 	go func() {
 		_, err := c.cache.Review(g, "late", nil)
 		left <- err
@@ -133,10 +134,10 @@ func TestWhoLeavesTheLine(t *testing.T) {
 	<-g.waits
 	leave()
 	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("who left: %v", err)
+		t.Errorf("canceled: got %v", err)
 	}
 	if n := c.reviewer.count("late"); n != 0 {
-		t.Errorf("%d reviews while there is no turn", n)
+		t.Errorf("got %d reviews without a free slot", n)
 	}
 	close(c.answer)
 	wg.Wait()
@@ -146,13 +147,14 @@ func TestWhoLeavesTheLine(t *testing.T) {
 	})
 }
 
-// TestCrowdedOut: who gets no turn in time is told so, which says nothing of the token.
-func TestCrowdedOut(t *testing.T) {
+// TestNoSlotInTime: a request without a slot fails with ErrUnavailable, and its token is not
+// rejected.
+func TestNoSlotInTime(t *testing.T) {
 	c := newCrowd(t, func(cfg *reviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
 	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, webhookclient.ErrCrowded) {
-		t.Errorf("%+v, %v", rev, err)
+		t.Errorf("got %+v, %v", rev, err)
 	}
 	close(c.answer)
 	wg.Wait()

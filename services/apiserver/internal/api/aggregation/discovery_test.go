@@ -24,8 +24,8 @@ const (
 	spies = `{"items":[{"metadata":{"name":"ext.test"},"versions":[{"version":"v1","resources":[{"resource":"spies"}]}]}]}`
 )
 
-// shows are the names of the resources of the only server, with "stale" before what is.
-func (b *bench) shows() string {
+// discovered returns the resource names of the only server, after "stale" if they are stale.
+func (b *fixture) discovered() string {
 	all := b.Versions()
 	if len(all) != 1 {
 		return ""
@@ -40,11 +40,11 @@ func (b *bench) shows() string {
 	return strings.Join(names, " ")
 }
 
-// TestDocumentsThatAreTakenOrNot: the list of the group version is read from a server without an
-// aggregated document. A server whose document cannot be read, or that is unavailable, is stale.
-func TestDocumentsThatAreTakenOrNot(t *testing.T) { inBubble(t, documentsThatAreTakenOrNot) }
+// TestSourceOfDiscovery: without an aggregated document, resources come from the list of the group
+// version. A server whose document cannot be read, or that is unavailable, is stale.
+func TestSourceOfDiscovery(t *testing.T) { inBubble(t, sourceOfDiscovery) }
 
-func documentsThatAreTakenOrNot(t *testing.T, n *network) {
+func sourceOfDiscovery(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	const fromList = "things things/status"
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func documentsThatAreTakenOrNot(t *testing.T, n *network) {
 		{what: "another document", mediaType: "application/json", code: 200, body: spies, want: fromList},
 		{what: "partly another", mediaType: aggregatedType, code: 200, body: strings.TrimSuffix(spies, "]}") + `,{"metadata":5}]}`, want: "stale"},
 		{what: "too long", mediaType: aggregatedType, code: 200, body: spies + strings.Repeat(" ", 16<<20+1-len(spies)), want: "stale"},
-		{what: "unchanged since never", mediaType: aggregatedType, code: 304, want: fromList},
+		{what: "not modified without a previous response", mediaType: aggregatedType, code: 304, want: fromList},
 		{what: "compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: compressed(spies), want: "spies"},
 		{what: "not compressed", mediaType: aggregatedType, encoding: "gzip", code: 200, body: spies, want: "stale"},
 	} {
@@ -79,12 +79,12 @@ func documentsThatAreTakenOrNot(t *testing.T, n *network) {
 		})
 		b := n.start(t, nil)
 		b.register(e, ca.pem)
-		b.eventually("described", func() bool { return len(e.asked("/openapi/v3")) > 0 })
-		if got := b.shows(); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		b.eventually("described", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+		if got := b.discovered(); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
-		if got := e.asked("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
-			t.Errorf("asked for %q", got)
+		if got := e.requests("/apis")[0].Header.Get("Accept"); !strings.HasPrefix(got, aggregatedType+",") {
+			t.Errorf("got request for %q", got)
 		}
 		b.stop()
 	}
@@ -98,8 +98,8 @@ func compressed(text string) string {
 	return out.String()
 }
 
-// TestListsThatAreNotTaken: of a server that gives none it is not known what it serves.
-func TestListsThatAreNotTaken(t *testing.T) {
+// TestInvalidListsAreStale: without a valid list, a server is stale and has no resources.
+func TestInvalidListsAreStale(t *testing.T) {
 	ca := newAuthority(t)
 	for what, serve := range map[string]http.HandlerFunc{
 		"an error": func(w http.ResponseWriter, _ *http.Request) {
@@ -120,16 +120,16 @@ func TestListsThatAreNotTaken(t *testing.T) {
 		})
 		b := start(t, nil)
 		b.register(e, ca.pem)
-		b.eventually("asked", func() bool { return len(e.asked("/openapi/v3")) > 0 })
-		if got := b.shows(); got != "stale" {
-			t.Errorf("%s: %q", what, got)
+		b.eventually("requested", func() bool { return len(e.requests("/openapi/v3")) > 0 })
+		if got := b.discovered(); got != "stale" {
+			t.Errorf("%s: got %q", what, got)
 		}
 		b.stop()
 	}
 }
 
-// TestDocumentsWithTags: what did not change stays, and what did is taken.
-func TestDocumentsWithTags(t *testing.T) {
+// TestDiscoveryUsesEntityTags: an unchanged document is kept, a changed one replaces it.
+func TestDiscoveryUsesEntityTags(t *testing.T) {
 	ca := newAuthority(t)
 	var now atomic.Int64
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -150,32 +150,32 @@ func TestDocumentsWithTags(t *testing.T) {
 		}
 	})
 	times := newClock()
-	b := start(t, func(_ *bench, c *aggregation.Config) { c.Now = times.now })
+	b := start(t, func(_ *fixture, c *aggregation.Config) { c.Now = times.now })
 	b.register(e, ca.pem)
 	known := func() string {
-		others := b.Others()
-		if len(others) != 1 {
-			return b.shows()
+		otherGroups := b.Others()
+		if len(otherGroups) != 1 {
+			return b.discovered()
 		}
-		return b.shows() + " " + others[0].Hash
+		return b.discovered() + " " + otherGroups[0].Hash
 	}
 	for n := range int64(2) {
 		now.Store(n)
 		want := fmt.Sprintf("spies%d %d", n, n)
 		b.eventually("described", func() bool { b.poke(times); return known() == want })
-		asked := len(e.asked("/openapi/v3"))
-		b.eventually("asked again", func() bool {
+		requests := len(e.requests("/openapi/v3"))
+		b.eventually("requested again", func() bool {
 			if got := known(); got != want {
-				t.Errorf("%q, want %q", got, want)
+				t.Errorf("got %q, want %q", got, want)
 			}
 			b.poke(times)
-			return len(e.asked("/openapi/v3")) >= asked+3
+			return len(e.requests("/openapi/v3")) >= requests+3
 		})
 	}
 }
 
-// TestServersOfTheCoreGroup: its paths are others.
-func TestServersOfTheCoreGroup(t *testing.T) {
+// TestCoreGroup: the core group has paths of its own.
+func TestCoreGroup(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -192,7 +192,7 @@ func TestServersOfTheCoreGroup(t *testing.T) {
 	s := apiService(e.port, ca.pem)
 	s.Name, s.Spec.Group, s.Spec.Version = "v2.", "", "v2"
 	b.board.put(s.Name, s)
-	b.eventually("described", func() bool { return b.shows() == "spies" })
+	b.eventually("described", func() bool { return b.discovered() == "spies" })
 }
 
 const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
@@ -201,13 +201,13 @@ const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k
 		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
 		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"],"acceptedTypes":[{"group":"","version":"","kind":"Accepted"}]}]}]}]}]}`
 
-func TestWhatIsServedIsFoundOut(t *testing.T) { inBubble(t, whatIsServedIsFoundOut) }
+func TestDiscoveryFollowsChanges(t *testing.T) { inBubble(t, discoveryFollowsChanges) }
 
-func whatIsServedIsFoundOut(t *testing.T, n *network) {
+func discoveryFollowsChanges(t *testing.T, n *network) {
 	ca := newAuthority(t)
 	b := n.start(t, nil)
 	if got := b.Versions(); len(got) != 0 {
-		t.Errorf("before any: %v", got)
+		t.Errorf("before any server: got %v", got)
 	}
 	e := n.extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	b.register(e, ca.pem)
@@ -222,11 +222,11 @@ func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
 	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
 	if got := version(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
+		t.Errorf("got %+v\nwant %+v", got, want)
 	}
 
-	// The document of all groups is preferred, and asked for only when it is another.
-	e.does(func(w http.ResponseWriter, r *http.Request) {
+	// The aggregated document is preferred and requested with its entity tag.
+	e.handle(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis" {
 			plain(w, r)
 			return
@@ -251,22 +251,22 @@ func whatIsServedIsFoundOut(t *testing.T, n *network) {
 	b.Poke()
 	b.eventually("described anew", func() bool { return reflect.DeepEqual(version(), want) })
 	b.Poke()
-	b.eventually("asked whether it is another", func() bool {
-		all := e.asked("/apis")
+	b.eventually("requested with an entity tag", func() bool {
+		all := e.requests("/apis")
 		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
 	})
 
-	// A server that has gone is stale, without resources.
-	e.does(http.NotFound)
+	// A server that fails is stale and has no resources.
+	e.handle(http.NotFound)
 	b.Poke()
 	want.Stale, want.Resources, want.Aggregated = true, nil, nil
 	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
 
-	e.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
+	e.handle(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
 	b.Poke()
 	b.eventually("there", func() bool { return b.condition(name) == passed })
 	if got := version(); !got.Stale {
-		t.Errorf("nonsense was taken for %v", got)
+		t.Errorf("invalid document: got %v", got)
 	}
 }
 
@@ -296,11 +296,11 @@ func TestDiscoveryIsRetriedAfterAFailure(t *testing.T) {
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), serveDiscovery(&ready, http.StatusOK))
 	b := start(t, nil)
 	b.register(e, ca.pem)
-	if got := b.shows(); got != "stale" {
-		t.Errorf("before /apis answers, discovery shows %q", got)
+	if got := b.discovered(); got != "stale" {
+		t.Errorf("before /apis answers: got %q", got)
 	}
 	ready.Store(true)
-	b.eventually("current", func() bool { return b.shows() == "spies" })
+	b.eventually("current", func() bool { return b.discovered() == "spies" })
 }
 
 // TestDiscoveryDoesNotDependOnAvailability: the resources of a server that fails its availability
@@ -313,15 +313,15 @@ func TestDiscoveryDoesNotDependOnAvailability(t *testing.T) {
 	b := start(t, nil)
 	b.board.put(name, apiService(e.port, ca.pem))
 	b.eventually("unavailable", func() bool { return strings.HasPrefix(b.condition(name), "False FailedDiscoveryCheck") })
-	b.eventually("current", func() bool { return b.shows() == "spies" })
+	b.eventually("current", func() bool { return b.discovered() == "spies" })
 	s := apiService(e.port, ca.pem)
 	s.Spec.VersionPriority++
 	b.board.put(name, s)
 	b.eventually("changed", func() bool { all := b.Versions(); return len(all) == 1 && all[0].VersionPriority == 16 })
-	if got := b.shows(); got != "spies" {
-		t.Errorf("after a change of the APIService, discovery shows %q", got)
+	if got := b.discovered(); got != "spies" {
+		t.Errorf("after a change of the APIService: got %q", got)
 	}
-	if got := e.asked("/openapi/v3"); len(got) != 0 {
-		t.Errorf("OpenAPI was requested %d times from a server that is unavailable", len(got))
+	if got := e.requests("/openapi/v3"); len(got) != 0 {
+		t.Errorf("got %d OpenAPI requests to an unavailable server, want 0", len(got))
 	}
 }

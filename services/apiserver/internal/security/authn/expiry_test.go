@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
-// below makes an authority that this one vouches for until a time.
+// below issues an intermediate authority that is valid until a time.
 func (a *authority) below(name string, until time.Time) *authority {
 	a.t.Helper()
 	out := newAuthority(a.t)
@@ -36,7 +36,7 @@ func (a *authority) below(name string, until time.Time) *authority {
 	return out
 }
 
-// certificateMethods are those that verify certificates and remember what they found.
+// certificateMethods are the methods that verify certificates and cache the results.
 var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) authn.Authenticator{
 	"client": func(t *testing.T, cas func() *x509.CertPool) authn.Authenticator {
 		c, err := authn.NewCertificates(cas, false)
@@ -54,17 +54,17 @@ var certificateMethods = map[string]func(*testing.T, func() *x509.CertPool) auth
 	},
 }
 
-// TestHowLongACertificateIsGood: what was found is believed as long as every
-// certificate of its chain, and no longer than the authority.
-func TestHowLongACertificateIsGood(t *testing.T) {
+// TestCachedCertificateExpiry: a cached result is valid as long as every certificate of the chain,
+// and until the authorities change.
+func TestCachedCertificateExpiry(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		for what, c := range map[string]struct {
-			present func(root *authority) []*x509.Certificate
-			sleep   time.Duration
-			change  func(leaf *x509.Certificate)
-			anew    bool // the authority is another one then
-			before  bool // whether it is good before
-			after   bool // and then
+			present       func(root *authority) []*x509.Certificate
+			sleep         time.Duration
+			change        func(leaf *x509.Certificate)
+			bundleChanges bool // the bundle changes
+			before        bool // valid before the change
+			after         bool // valid after the change
 		}{
 			"in its time": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
@@ -76,12 +76,12 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 				issuer := root.below("issuer", time.Now().Add(10*time.Minute))
 				return []*x509.Certificate{issuer.issue(pkix.Name{CommonName: "alice"}, nil), issuer.cert}
 			}, sleep: 11 * time.Minute, before: true},
-			"the root expired since": {present: func(root *authority) []*x509.Certificate {
+			"its root expired since": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(3 * time.Hour) })}
 			}, sleep: 2 * time.Hour, before: true},
-			"the authority was taken away": {present: func(root *authority) []*x509.Certificate {
+			"the authority was removed": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
-			}, anew: true, before: true},
+			}, bundleChanges: true, before: true},
 			"the clock was set back": {present: func(root *authority) []*x509.Certificate {
 				return []*x509.Certificate{root.issue(pkix.Name{CommonName: "alice"}, nil)}
 			}, change: func(leaf *x509.Certificate) { leaf.NotBefore = time.Now().Add(time.Minute) }, before: true},
@@ -100,25 +100,25 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 						r.TLS.PeerCertificates = presented
 						u, err := m.Authenticate(r)
 						if (u == nil) != errors.Is(err, authn.ErrInvalid) {
-							t.Errorf("user %v, error %v", u, err)
+							t.Errorf("got user %v, error %v", u, err)
 						}
 						return name(u) == "alice"
 					}
 					for range 2 {
 						if got := ask(); got != c.before {
-							t.Fatalf("good at first: %v", got)
+							t.Fatalf("before: got valid %v", got)
 						}
 					}
 					if c.change != nil {
 						c.change(presented[0])
 					}
-					if c.anew {
+					if c.bundleChanges {
 						pool = newAuthority(t).pool()
 					}
 					time.Sleep(c.sleep)
 					for range 2 {
 						if got := ask(); got != c.after {
-							t.Errorf("good afterwards: %v", got)
+							t.Errorf("after: got valid %v", got)
 						}
 					}
 				})
@@ -127,9 +127,9 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 	}
 }
 
-// TestAnotherChainMayBeGood: a certificate that was refused without the certificate
-// of its issuer is good with it.
-func TestAnotherChainMayBeGood(t *testing.T) {
+// TestChainIsPartOfTheCacheKey: a certificate that was rejected without its intermediate is
+// accepted with it.
+func TestChainIsPartOfTheCacheKey(t *testing.T) {
 	for method, newMethod := range certificateMethods {
 		root := newAuthority(t)
 		issuer, stranger := root.below("issuer", time.Now().Add(time.Hour)), newAuthority(t)
@@ -142,7 +142,7 @@ func TestAnotherChainMayBeGood(t *testing.T) {
 			r := with(get("X-Remote-User", "alice"), nil)
 			r.TLS.PeerCertificates = []*x509.Certificate{leaf, c.with}
 			if u, err := m.Authenticate(r); name(u) != c.user {
-				t.Errorf("%s: %v, %v, want %q", method, u, err, c.user)
+				t.Errorf("%s: got %v, %v, want %q", method, u, err, c.user)
 			}
 		}
 	}
@@ -156,33 +156,32 @@ func TestCertificatesWithoutAnAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u, err := none.Authenticate(with(get(), ca.issue(uid, nil))); u != nil || err != nil {
-		t.Errorf("no authority: %v, %v", u, err)
+		t.Errorf("no authority: got %v, %v", u, err)
 	}
 	certs, err := authn.NewCertificates(ca.pool, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if u, err := certs.Authenticate(get()); u != nil || err != nil {
-		t.Errorf("no TLS: %v, %v", u, err)
+		t.Errorf("no TLS: got %v, %v", u, err)
 	}
 	if u, err := certs.Authenticate(with(get(), ca.issue(uid, nil))); err != nil || name(u) != "alice" || u.UID != "" {
-		t.Errorf("uids that certificates may not name: %v, %v", u, err)
+		t.Errorf("certificates without uids: got %v, %v", u, err)
 	}
 }
 
-// TestTheFirstThatKnowsDecides: a credential that one method refuses may be what
-// another one takes.
-func TestTheFirstThatKnowsDecides(t *testing.T) {
+// TestFirstMethodThatAcceptsDecides: a credential that one method rejects may be valid for another.
+func TestFirstMethodThatAcceptsDecides(t *testing.T) {
 	proxies, clients := newAuthority(t), newAuthority(t)
 	proxy := certificateMethods["proxy"](t, proxies.pool)
 	certs := certificateMethods["client"](t, clients.pool)
 	u, err := authn.Chain{proxy, certs, authn.Anonymous{}}.Authenticate(with(get(), clients.issue(pkix.Name{CommonName: "alice"}, nil)))
 	if err != nil || name(u) != "alice" {
-		t.Errorf("%v, %v", u, err)
+		t.Errorf("got %v, %v", u, err)
 	}
 }
 
-func TestTheFirstHeaderCounts(t *testing.T) {
+func TestFirstHeaderCounts(t *testing.T) {
 	ca := newAuthority(t)
 	p, err := authn.NewFrontProxy(ca.pool, nil, authn.ProxyHeaders{Username: []string{"A"}, UID: []string{"B", "C"}})
 	if err != nil {
@@ -190,35 +189,35 @@ func TestTheFirstHeaderCounts(t *testing.T) {
 	}
 	u, err := p.Authenticate(with(get("A", "alice", "B", "1", "C", "2"), ca.issue(pkix.Name{CommonName: "any"}, nil)))
 	if want := (&request.User{Name: "alice", UID: "1", Groups: []string{"system:authenticated"}}); err != nil || !reflect.DeepEqual(u, want) {
-		t.Errorf("%+v, %v", u, err)
+		t.Errorf("got %+v, %v", u, err)
 	}
 }
 
-// TestProtocolsWithoutATokenStay as they were sent; a text that cannot be a token is
-// not shown to anybody.
-func TestProtocolsWithoutATokenStay(t *testing.T) {
+// TestProtocolsWithoutTokenStay: WebSocket protocols without a token are not changed. A malformed
+// token is not reviewed.
+func TestProtocolsWithoutTokenStay(t *testing.T) {
 	const header = "Sec-Websocket-Protocol"
 	r := get("Upgrade", "websocket", header, "a,  b", header, "c")
 	if _, err := (authn.Chain{authn.Anonymous{}}).Authenticate(r); err != nil || !reflect.DeepEqual(r.Header.Values(header), []string{"a,  b", "c"}) {
-		t.Errorf("%q, %v", r.Header.Values(header), err)
+		t.Errorf("got %q, %v", r.Header.Values(header), err)
 	}
 	for _, text := range []string{"_w", "YQ%", "YQ=="} {
 		known := &tokens{}
 		r := get("Upgrade", "websocket", header, "base64url.bearer.authorization.k8s.io."+text+", v4")
-		if u, err := (authn.WebSocket{Tokens: known}).Authenticate(r); u != nil || !errors.Is(err, authn.ErrInvalid) || len(known.asked) > 0 {
-			t.Errorf("%s: %v, %v, asked of %q", text, u, err, known.asked)
+		if u, err := (authn.WebSocket{Tokens: known}).Authenticate(r); u != nil || !errors.Is(err, authn.ErrInvalid) || len(known.reviewed) > 0 {
+			t.Errorf("%s: got %v, %v, reviews of %q", text, u, err, known.reviewed)
 		}
 	}
 }
 
-// someone is always known.
+// someone authenticates every request as one user.
 type someone string
 
 func (s someone) Authenticate(*http.Request) (*request.User, error) {
 	return &request.User{Name: string(s)}, nil
 }
 
-func TestKindsOfNames(t *testing.T) {
+func TestKindOfUserNameMetric(t *testing.T) {
 	for user, label := range map[string]string{
 		"admin": "admin", "client": "client", "kube_proxy": "kube_proxy", "kubelet": "kubelet",
 		"system:serviceaccount:kube-system:default": "system:serviceaccount:kube-system:default",
@@ -232,7 +231,7 @@ func TestKindsOfNames(t *testing.T) {
 		}
 		for _, f := range families {
 			if f.GetName() == "authenticated_user_requests" && f.GetMetric()[0].GetLabel()[0].GetValue() != label {
-				t.Errorf("%s is counted as %v", user, f.GetMetric())
+				t.Errorf("%s: got %v", user, f.GetMetric())
 			}
 		}
 	}

@@ -18,10 +18,10 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// TestUpgradedConnectionsLast: once the other server agrees a connection ends neither with the
-// deadline of its request, nor does it hold a place of those who wait for the server, but one
-// of those that last.
-func TestUpgradedConnectionsLast(t *testing.T) {
+// TestUpgradedConnectionsOutliveTheirRequest: an established connection does not end with the
+// deadline of its request. It does not count as a request that waits for the server, but as a
+// long-running connection.
+func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
@@ -37,16 +37,16 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 		_ = rw.Flush()
 		_, _ = io.Copy(conn, rw)
 	})
-	const most = 8 // more than may wait
-	places := make(chan bool, most)
-	b := start(t, func(_ *bench, c *aggregation.Config) {
-		c.MaxRequests = most / 2
+	const limit = 8 // more than the requests that may wait
+	slots := make(chan bool, limit)
+	b := start(t, func(_ *fixture, c *aggregation.Config) {
+		c.MaxRequests = limit / 2
 		c.Place = func(*http.Request) (func(), error) {
 			select {
-			case places <- true:
-				return func() { <-places }, nil
+			case slots <- true:
+				return func() { <-slots }, nil
 			default:
-				return nil, errors.New("there is none")
+				return nil, errors.New("no slot left")
 			}
 		}
 	})
@@ -56,7 +56,7 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := requestinfo.Carry(request.WithUser(request.WithBegun(life, func() { begun <- true }), eve), &requestinfo.Info{Verb: "get", IsResource: true})
 		request.SetLife(ctx)
-		ctx, end := context.WithCancel(ctx) // as a deadline does
+		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
 		deadlines <- end
 		b.Handler(gv).ServeHTTP(w, r.WithContext(ctx))
@@ -73,11 +73,11 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 		fmt.Fprint(conn, "GET /apis/ext.test/v1/namespaces/n/things/x/console HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
 		read := bufio.NewReader(conn)
 		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != want {
-			t.Fatalf("%+v, %v, want %d", resp, err, want)
+			t.Fatalf("got %+v, %v, want %d", resp, err, want)
 		}
 		return conn, read
 	}
-	for range most {
+	for range limit {
 		conn, read := upgrade(http.StatusSwitchingProtocols)
 		<-begun
 		(<-deadlines)()
@@ -94,10 +94,10 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 	shutdown()
 	for _, read := range reads {
 		if _, err := read.ReadByte(); err == nil {
-			t.Error("it goes on after the server's end")
+			t.Error("a connection is open after shutdown")
 		}
 	}
-	for range most { // all are given back
-		places <- true
+	for range limit { // all slots were released
+		slots <- true
 	}
 }

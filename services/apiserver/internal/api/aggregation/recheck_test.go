@@ -16,14 +16,14 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
-// TestServersAreNotAskedForWhatIsOthers: a server is looked at when what leads to it changed, and
-// of the APIServices those are read that did.
-func TestServersAreNotAskedForWhatIsOthers(t *testing.T) {
+// TestOnlyChangedServersAreChecked: a server is checked when its APIService, service or endpoints
+// change, and only changed APIServices are decoded.
+func TestOnlyChangedServersAreChecked(t *testing.T) {
 	ca := newAuthority(t)
 	quiet := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
 	busy := extend(t, ca.issue("busy.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	var later, decoded atomic.Int64
-	b := start(t, func(b *bench, c *aggregation.Config) {
+	b := start(t, func(b *fixture, c *aggregation.Config) {
 		begin := time.Now()
 		c.Now = func() time.Time { return begin.Add(time.Duration(later.Load())) }
 		b.services["agg/busy"] = &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"}}
@@ -40,7 +40,7 @@ func TestServersAreNotAskedForWhatIsOthers(t *testing.T) {
 	for _, of := range []string{name, other.Name} {
 		b.eventually("available", func() bool { return b.condition(of) == passed })
 	}
-	b.eventually("described", func() bool { return len(quiet.asked("/openapi/v3")) > 0 && len(busy.asked("/openapi/v3")) > 0 })
+	b.eventually("described", func() bool { return len(quiet.requests("/openapi/v3")) > 0 && len(busy.requests("/openapi/v3")) > 0 })
 	b.eventually("read as available", func() bool {
 		n := 0
 		for s := range b.Registered() {
@@ -48,24 +48,24 @@ func TestServersAreNotAskedForWhatIsOthers(t *testing.T) {
 		}
 		return n == 2
 	})
-	asked := func() int { return len(quiet.asked("/apis/ext.test/v1")) }
-	first := asked()
+	requests := func() int { return len(quiet.requests("/apis/ext.test/v1")) }
+	first := requests()
 	for round := range 3 {
-		before := len(busy.asked("/openapi/v3"))
-		later.Add(int64(2 * time.Second)) // less than goes by between two checks
+		before := len(busy.requests("/openapi/v3"))
+		later.Add(int64(2 * time.Second)) // less than the time between two checks
 		s := b.board.get(other.Name)
 		s.Annotations = map[string]string{"round": fmt.Sprint(round)}
 		read := decoded.Load()
 		b.board.put(other.Name, s)
 		b.eventually("read", func() bool { b.Versions(); return decoded.Load() > read })
 		if n := decoded.Load() - read; n != 1 {
-			t.Errorf("%d APIServices were read of which one changed", n)
+			t.Errorf("decoded %d APIServices, want 1", n)
 		}
 		b.Moved("agg", "busy")
 		b.Moved("agg", "nobody")
-		b.eventually("looked at", func() bool { return len(busy.asked("/openapi/v3")) > before })
+		b.eventually("checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
 	}
-	if n := asked() - first; n > 2 { // one look, where what was found first was not told yet
-		t.Errorf("the server that nothing happened to was asked %d times", n)
+	if n := requests() - first; n > 2 { // one check may precede the first published result
+		t.Errorf("got %d checks of the unchanged server, want at most 2", n)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// definitionCoders are the codec of definitions, and one that takes nothing apart.
-func definitionCoders(t *testing.T) (apart, whole *codec.Coder) {
+// definitionCoders returns the codec of definitions, and one without lazily decoded fields.
+func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -32,13 +32,13 @@ func definitionCoders(t *testing.T) (apart, whole *codec.Coder) {
 			if whole, err = c.Custom(&plain); err != nil {
 				t.Fatal(err)
 			}
-			apart = c.Of(k)
+			lazy = c.Of(k)
 		}
 	}
-	return apart, whole
+	return lazy, whole
 }
 
-// bodies are definitions as clients send them, usual and unusual ones.
+// bodies returns definitions as clients send them, usual and unusual ones.
 func bodies(t *testing.T) []string {
 	t.Helper()
 	b, err := os.ReadFile("../../apis/apiextensions/v1/testdata/recorded.json")
@@ -75,14 +75,14 @@ func bodies(t *testing.T) []string {
 		fmt.Sprintf(strings.Replace(head, "v1", "v1beta1", 1), ""), "{}", "[]", "{", `{"spec":{"versions":[{"schema":{"openAPIV3Schema":{"type":"object"`)
 }
 
-// Definitions that are taken apart are read and shown as those that are not.
-func TestDefinitionsTakenApart(t *testing.T) {
-	apart, whole := definitionCoders(t)
+// TestLazyDefinitions: lazily decoded definitions are read and encoded like others.
+func TestLazyDefinitions(t *testing.T) {
+	lazy, whole := definitionCoders(t)
 	good := 0
 	for i, body := range bodies(t) {
 		for _, strict := range []bool{true, false} {
 			want, wrong := whole.DecodeBody(api.MediaJSON, []byte(body), strict)
-			got, err := apart.DecodeBody(api.MediaJSON, []byte(body), strict)
+			got, err := lazy.DecodeBody(api.MediaJSON, []byte(body), strict)
 			if fmt.Sprint(err) != fmt.Sprint(wrong) || fmt.Sprint(got.Unknown) != fmt.Sprint(want.Unknown) || got.GVK != want.GVK || !reflect.DeepEqual(got.Object, want.Object) {
 				t.Errorf("body %d, strict %t: %+v, %v\nwant %+v, %v\nof %s", i, strict, got, err, want, wrong, body)
 			}
@@ -99,26 +99,26 @@ func TestDefinitionsTakenApart(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := apart.JSONFrame(codec.Modified, it); err != nil || string(got) != string(shown) {
-				t.Errorf("body %d is shown as %s (%v)\nwant %s\nstored as %s", i, got, err, shown, stored)
+			if got, err := lazy.JSONFrame(codec.Modified, it); err != nil || string(got) != string(shown) {
+				t.Errorf("body %d: got %s (%v)\nwant %s\nstored as %s", i, got, err, shown, stored)
 			}
 			good++
 		}
 	}
 	if good < 20 {
-		t.Errorf("%d bodies are good: the test looks at too little", good)
+		t.Errorf("got %d valid bodies: the test covers too little", good)
 	}
 }
 
-// The usual ones are not read as a whole.
-func TestUsualDefinitionsAreTakenApart(t *testing.T) {
-	apart, _ := definitionCoders(t)
+// TestUsualDefinitionsAreDecodedLazily: usual definitions are decoded lazily.
+func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
+	lazy, _ := definitionCoders(t)
 	taken := 0
 	for _, body := range bodies(t) {
 		shorter := false
-		_, ok := apart.Decl.Stored.Apart.Read([]byte(body), func(text []byte) (registry.Object, error) {
+		_, ok := lazy.Decl.Stored.Apart.Read([]byte(body), func(text []byte) (registry.Object, error) {
 			shorter = !strings.Contains(string(text), "openAPIV3Schema")
-			obj := apart.Decl.New().(registry.Object)
+			obj := lazy.Decl.New().(registry.Object)
 			return obj, json.Unmarshal(text, obj)
 		})
 		if ok && shorter && strings.Contains(body, "openAPIV3Schema") {
@@ -126,6 +126,6 @@ func TestUsualDefinitionsAreTakenApart(t *testing.T) {
 		}
 	}
 	if taken < 4 {
-		t.Errorf("%d bodies are taken apart", taken)
+		t.Errorf("got %d lazily decoded bodies", taken)
 	}
 }

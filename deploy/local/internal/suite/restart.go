@@ -17,33 +17,33 @@ const (
 	quorumInterval = time.Second
 )
 
-// revivals tracks exited processes. The goroutine of Up owns it.
-type revivals struct {
-	deaths map[string]int         // consecutive exits, by instance
+// restarts tracks exited processes. The goroutine of Up owns it.
+type restarts struct {
+	exits  map[string]int         // consecutive exits, by instance
 	timers map[string]*time.Timer // of waiting instances
 	due    chan instance          // has capacity for all instances
 }
 
-func newRevivals(instances int) *revivals {
-	return &revivals{deaths: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
+func newRestarts(instances int) *restarts {
+	return &restarts{exits: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
 }
 
 // after returns the restart delay of an instance that has just exited.
-func (v *revivals) after(p *process) (wait time.Duration, death int) {
+func (v *restarts) after(p *process) (wait time.Duration, attempt int) {
 	if time.Since(p.begin) >= stable {
-		v.deaths[p.name] = 0
+		v.exits[p.name] = 0
 	}
-	v.deaths[p.name]++
-	death = v.deaths[p.name]
+	v.exits[p.name]++
+	attempt = v.exits[p.name]
 	wait = longest
-	if shift := death - 1; shift < 5 {
+	if shift := attempt - 1; shift < 5 {
 		wait = min(longest, firstWait<<shift)
 	}
-	return wait, death
+	return wait, attempt
 }
 
 // schedule makes an instance due after a delay.
-func (v *revivals) schedule(i instance, wait time.Duration) {
+func (v *restarts) schedule(i instance, wait time.Duration) {
 	if old := v.timers[i.name]; old != nil {
 		old.Stop()
 	}
@@ -55,27 +55,27 @@ func (v *revivals) schedule(i instance, wait time.Duration) {
 	})
 }
 
-func (v *revivals) stop() {
+func (v *restarts) stop() {
 	for _, t := range v.timers {
 		t.Stop()
 	}
 }
 
-// dead handles a process that ended without being asked to. It ends a suite with one instance of
-// each. In a replicated suite it schedules a restart.
-func (r *run) dead(p *process) error {
+// handleExit handles the unexpected exit of a process. It ends a suite with one instance of each. In
+// a replicated suite it schedules a restart.
+func (r *run) handleExit(p *process) error {
 	if !r.c.HA {
-		return r.died(p)
+		return r.exitError(p)
 	}
-	wait, death := r.revivals.after(p)
-	r.mourn(p)
-	r.out.say("%s is started again in %s (death %d in a row); the others go on", p.name, wait, death)
-	r.revivals.schedule(p.instance, wait)
+	wait, attempt := r.restarts.after(p)
+	r.logExit(p)
+	r.out.say("restarting %s in %s (attempt %d); other services keep running", p.name, wait, attempt)
+	r.restarts.schedule(p.instance, wait)
 	return nil
 }
 
-// revive restarts an exited instance, unless it runs again already.
-func (r *run) revive(i instance) {
+// restartInstance restarts an exited instance, unless it runs again already.
+func (r *run) restartInstance(i instance) {
 	for n, g := range r.groups {
 		for k, old := range g {
 			if old.name != i.name {
@@ -88,8 +88,8 @@ func (r *run) revive(i instance) {
 			}
 			p, err := r.run(i)
 			if err != nil {
-				r.out.say("%s cannot be started: %v; again in %s", i.name, err, longest)
-				r.revivals.schedule(i, longest)
+				r.out.say("cannot start %s: %v; next attempt in %s", i.name, err, longest)
+				r.restarts.schedule(i, longest)
 				return
 			}
 			r.groups[n][k] = p
@@ -100,11 +100,11 @@ func (r *run) revive(i instance) {
 	}
 }
 
-// mourn logs an exited process with its last lines.
-func (r *run) mourn(p *process) {
+// logExit logs an exited process with its last lines.
+func (r *run) logExit(p *process) {
 	last := p.output.end()
 	r.out.say("%s", strings.Repeat("!", 60))
-	r.out.say("%s has died: %s. Its last lines:", p.name, p.fate())
+	r.out.say("%s exited (%s); its last lines:", p.name, p.exitStatus())
 	for _, line := range last {
 		r.out.say("    %s", line)
 	}
@@ -131,10 +131,10 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 		case ctx.Err() != nil:
 			return
 		case missing >= r.c.QuorumPatience:
-			r.hopeless <- fmt.Errorf("etcd has had no quorum for %s", missing.Round(time.Second))
+			r.fatal <- fmt.Errorf("etcd has had no quorum for %s", missing.Round(time.Second))
 			return
 		case !said:
-			r.out.say("etcd has no quorum: writes wait, and everything ends in %s unless it comes back", r.c.QuorumPatience)
+			r.out.say("etcd has no quorum: writes wait; all services stop in %s unless it returns", r.c.QuorumPatience)
 			said = true
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"binnacle/services/tokencleaner/internal/controller"
 )
 
-func (b *bed) events() int {
+func (b *fixture) events() int {
 	b.t.Helper()
 	all, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(b.t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -30,14 +30,14 @@ func (b *bed) events() int {
 	return len(all.Items)
 }
 
-// TestOnlyUnreadableExpirationsAreTold, and a change to one is.
-func TestOnlyUnreadableExpirationsAreTold(t *testing.T) {
+// TestOnlyMalformedExpirationsAreReported includes a change to a malformed expiration.
+func TestOnlyMalformedExpirationsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, 0, nil, secret("aaaaaa", in(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
 		b.after(time.Second)
 		b.exists("past00", false)
 		if n := b.events(); n != 0 {
-			t.Errorf("%d events of what can be read", n)
+			t.Errorf("got %d events of valid expirations", n)
 		}
 		odd := secret("aaaaaa", "tomorrow")
 		odd.ResourceVersion = "8"
@@ -46,12 +46,12 @@ func TestOnlyUnreadableExpirationsAreTold(t *testing.T) {
 		}
 		b.after(time.Second)
 		if n := b.events(); n != 1 {
-			t.Errorf("%d events of what cannot be read any more", n)
+			t.Errorf("got %d events of a malformed expiration", n)
 		}
 	})
 }
 
-// warnings counts what is logged as one.
+// warnings counts logged warnings.
 type warnings struct {
 	slog.Handler
 	mu sync.Mutex
@@ -69,7 +69,8 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestDeletionsByOthers are no failures, also when they were missed while nobody watched.
+// TestDeletionsByOthers: tokens deleted by other clients are no errors, even if the deletion was
+// missed.
 func TestDeletionsByOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(secret("seenby", in(time.Minute)), secret("missed", in(time.Minute)))
@@ -83,7 +84,7 @@ func TestDeletionsByOthers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()
-		b := &bed{t: t, client: client}
+		b := &fixture{t: t, client: client}
 		b.after(settle)
 		remove := func(id string) {
 			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
@@ -95,20 +96,20 @@ func TestDeletionsByOthers(t *testing.T) {
 		synctest.Wait()
 		remove("missed")
 		expired := apierrors.NewResourceExpired("too old").Status()
-		watches[0].Error(&expired) // so that all is listed anew
+		watches[0].Error(&expired) // causes a new list
 		b.after(10 * time.Minute)
 		if n := len(b.deletes()); n != 0 || log.n != 0 || len(watches) < 2 {
-			t.Errorf("%d deletions, %d warnings, %d watches", n, log.n, len(watches))
+			t.Errorf("got %d deletions, %d warnings, %d watches", n, log.n, len(watches))
 		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run() = %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 }
 
-// TestAListComesInPages: all of them count, and none of them when one cannot be had.
-func TestAListComesInPages(t *testing.T) {
+// TestPaginatedList: all pages are used, and a list with a failing page is not applied.
+func TestPaginatedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := 1
 		b := run(t, 0, func(c *fake.Clientset) {
@@ -127,7 +128,7 @@ func TestAListComesInPages(t *testing.T) {
 			})
 		}, secret("aaaaaa", in(time.Minute)), secret("bbbbbb", in(time.Minute)))
 		if b.c.Check(nil) == nil {
-			t.Error("a list is whole without its second page")
+			t.Error("got a complete list without its second page")
 		}
 		b.after(2 * time.Minute)
 		b.exists("aaaaaa", false)

@@ -8,59 +8,59 @@ import (
 	"sync"
 )
 
-// places limits concurrency, in total and per address.
-type places struct {
-	all  chan struct{} // holds one element per user
+// slots limits concurrency, in total and per address.
+type slots struct {
+	all  chan struct{} // holds one element per request
 	each int
 
 	mu   sync.Mutex // a leaf lock
 	from map[string]*origin
 }
 
-// origin is an address with current or waiting users.
+// origin is an address with current or waiting requests.
 type origin struct {
-	there chan struct{}
-	users int
+	slots    chan struct{}
+	requests int
 }
 
-func newPlaces(all, each int) *places {
-	return &places{all: make(chan struct{}, all), each: each, from: map[string]*origin{}}
+func newSlots(all, each int) *slots {
+	return &slots{all: make(chan struct{}, all), each: each, from: map[string]*origin{}}
 }
 
-// enter waits for a slot, which leave releases. A request that waits for other requests from its
+// acquire waits for a slot, which release frees. A request that waits for other requests from its
 // address occupies no slot of the total.
-func (p *places) enter(ctx context.Context, address string) (leave func(), err error) {
-	p.mu.Lock()
-	o := p.from[address]
+func (s *slots) acquire(ctx context.Context, address string) (release func(), err error) {
+	s.mu.Lock()
+	o := s.from[address]
 	if o == nil {
-		o = &origin{there: make(chan struct{}, p.each)}
-		p.from[address] = o
+		o = &origin{slots: make(chan struct{}, s.each)}
+		s.from[address] = o
 	}
-	o.users++
-	p.mu.Unlock()
+	o.requests++
+	s.mu.Unlock()
 	forget := func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if o.users--; o.users == 0 {
-			delete(p.from, address)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if o.requests--; o.requests == 0 {
+			delete(s.from, address)
 		}
 	}
 	select {
-	case o.there <- struct{}{}:
+	case o.slots <- struct{}{}:
 	case <-ctx.Done():
 		forget()
 		return nil, ctx.Err()
 	}
 	select {
-	case p.all <- struct{}{}:
+	case s.all <- struct{}{}:
 	case <-ctx.Done():
-		<-o.there
+		<-o.slots
 		forget()
 		return nil, ctx.Err()
 	}
 	return func() {
-		<-p.all
-		<-o.there
+		<-s.all
+		<-o.slots
 		forget()
 	}, nil
 }

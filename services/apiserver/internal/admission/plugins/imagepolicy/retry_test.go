@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWhatIsTriedAgain: connections that broke, whose questions may not have come.
-func TestWhatIsTriedAgain(t *testing.T) {
+// TestRetriableErrors: a request is retried if its connection broke.
+func TestRetriableErrors(t *testing.T) {
 	for err, want := range map[error]bool{
 		fmt.Errorf("read: %w", syscall.ECONNRESET):   true,
 		errors.New("http2: client connection lost"):  true,
@@ -16,7 +16,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		errors.New("x509: no"):                       false,
 	} {
 		if got := again(err); got != want {
-			t.Errorf("%v: %t", err, got)
+			t.Errorf("%v: got %t", err, got)
 		}
 	}
 }

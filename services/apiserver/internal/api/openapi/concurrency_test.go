@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// slow are widgets whose schema is made when the gate opens.
+// slow returns widgets whose schema is built when the gate opens.
 func slow(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, made *atomic.Int32) {
 	t.Helper()
 	g, made = widgets(t, hash), &atomic.Int32{}
@@ -32,24 +32,24 @@ func slow(t *testing.T, hash string, gate <-chan struct{}) (g openapi.Group, mad
 	return g, made
 }
 
-// client is a request on its way.
+// client is a request in progress.
 type client struct {
 	leave context.CancelFunc
 	done  chan struct{}
 	w     *httptest.ResponseRecorder
-	// aside and rested tell whether others have its turn and its seats.
+	// aside and rested report whether the request has released its work slot and its seats.
 	aside, rested atomic.Bool
 }
 
-// ask sends a request, which may give its seats back if rests.
-func ask(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
+// send sends a request, which may release its seats if rests.
+func send(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
 	t.Helper()
 	ctx, leave := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.SetAside(ctx, func() func() { c.aside.Store(true); return func() { c.aside.Store(false) } })
 	request.SetRest(ctx, func(begun bool) (func() error, bool) {
 		if begun {
-			t.Error("it has begun to answer")
+			t.Error("the response has started")
 		}
 		c.rested.Store(rests)
 		return func() error { c.rested.Store(false); return back }, rests
@@ -72,8 +72,8 @@ func (c *client) ended() bool {
 	}
 }
 
-// A document is made once for all who ask for it. Who waits has given back what others wait for, and goes
-// when he likes, be it who asked first.
+// TestManyWaitForOneDocument: concurrent requests for a document build it once. A waiting request
+// releases its slot and its seats, and can be canceled, even if it was the first.
 func TestManyWaitForOneDocument(t *testing.T) {
 	for name, c := range map[string]struct{ path, accept string }{
 		"v2": {path: "/openapi/v2"}, "v2 as protobuf": {"/openapi/v2", protoV2}, "the index": {path: "/openapi/v3"},
@@ -85,51 +85,52 @@ func TestManyWaitForOneDocument(t *testing.T) {
 				g, made := slow(t, "1", gate)
 				s := small(t)
 				s.Replace([]openapi.Group{g}, nil)
-				first := ask(t, s, c.path, c.accept, true, nil)
+				first := send(t, s, c.path, c.accept, true, nil)
 				synctest.Wait()
-				one, other := ask(t, s, c.path, c.accept, true, nil), ask(t, s, c.path, c.accept, true, nil)
-				many, late := ask(t, s, c.path, c.accept, false, nil), ask(t, s, c.path, c.accept, true, errors.New("no seats"))
+				one, other := send(t, s, c.path, c.accept, true, nil), send(t, s, c.path, c.accept, true, nil)
+				many, late := send(t, s, c.path, c.accept, false, nil), send(t, s, c.path, c.accept, true, errors.New("no seats"))
 				synctest.Wait()
 				for _, w := range []*client{first, one, other, many, late} {
 					if w.ended() || !w.aside.Load() || w.rested.Load() {
-						t.Errorf("at once: ended %t, turn given back %t, seats %t", w.ended(), w.aside.Load(), w.rested.Load())
+						t.Errorf("at once: got ended %t, slot released %t, seats released %t", w.ended(), w.aside.Load(), w.rested.Load())
 					}
 				}
 				time.Sleep(time.Second)
 				synctest.Wait()
 				for _, w := range []*client{first, one, other, late} {
 					if w.ended() || !w.aside.Load() || !w.rested.Load() {
-						t.Errorf("after a while: ended %t, turn given back %t, seats %t", w.ended(), w.aside.Load(), w.rested.Load())
+						t.Errorf("after a while: got ended %t, slot released %t, seats released %t", w.ended(), w.aside.Load(), w.rested.Load())
 					}
 				}
 				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.aside.Load() {
-					t.Errorf("where too many wait: ended %t, %d", many.ended(), many.w.Code)
+					t.Errorf("too many waiting requests: got ended %t, %d", many.ended(), many.w.Code)
 				}
 				first.leave()
 				synctest.Wait()
 				if !first.ended() || first.w.Code != status.ClosedRequest || one.ended() {
-					t.Errorf("who left has ended: %t with %d, another one: %t", first.ended(), first.w.Code, one.ended())
+					t.Errorf("canceled request: got ended %t with %d; another one: %t", first.ended(), first.w.Code, one.ended())
 				}
 				close(gate)
 				synctest.Wait()
 				for _, w := range []*client{one, other} {
 					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.aside.Load() {
-						t.Errorf("in the end: %t with %d, seats given back %t", w.ended(), w.w.Code, w.rested.Load())
+						t.Errorf("at the end: got %t with %d, seats released %t", w.ended(), w.w.Code, w.rested.Load())
 					}
 				}
 				if !late.ended() || late.w.Code == http.StatusOK {
-					t.Errorf("without seats: %d", late.w.Code)
+					t.Errorf("without seats: got %d", late.w.Code)
 				}
 				if n := made.Load(); n != 1 {
-					t.Errorf("made %d times", n)
+					t.Errorf("got %d builds", n)
 				}
 			})
 		})
 	}
 }
 
-// What nobody waits for is not begun; what has begun is finished, for who comes again.
-func TestDocumentsThatNobodyWaitsFor(t *testing.T) {
+// TestUnwantedDocumentsAreNotBuilt: a build that has not started is dropped when its last request
+// is canceled. One that has started is completed and cached.
+func TestUnwantedDocumentsAreNotBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		before, madeBefore := slow(t, "1", gate)
@@ -137,37 +138,38 @@ func TestDocumentsThatNobodyWaitsFor(t *testing.T) {
 		s := small(t)
 		leaving := func() {
 			t.Helper()
-			c := ask(t, s, "/openapi/v2", "", true, nil)
+			c := send(t, s, "/openapi/v2", "", true, nil)
 			synctest.Wait()
 			c.leave()
 			synctest.Wait()
 			if !c.ended() {
-				t.Fatal("it waits after it has left")
+				t.Fatal("the canceled request still waits")
 			}
 		}
 		s.Replace([]openapi.Group{before}, nil)
 		leaving()
-		again := ask(t, s, "/openapi/v2", "", true, nil)
+		again := send(t, s, "/openapi/v2", "", true, nil)
 		synctest.Wait()
 		s.Replace([]openapi.Group{now}, nil)
 		leaving()
 		if b, n := madeBefore.Load(), madeNow.Load(); b != 1 || n != 0 {
-			t.Errorf("begun %d and %d times while there is one turn", b, n)
+			t.Errorf("got %d and %d builds with one slot", b, n)
 		}
 		close(gate)
 		synctest.Wait()
 		if !again.ended() || again.w.Code != http.StatusOK || madeBefore.Load() != 1 || madeNow.Load() != 0 {
-			t.Errorf("%d, made %d and %d times", again.w.Code, madeBefore.Load(), madeNow.Load())
+			t.Errorf("got %d, %d and %d builds", again.w.Code, madeBefore.Load(), madeNow.Load())
 		}
 		body(t, s, "/openapi/v2")
 		if n := madeNow.Load(); n != 1 {
-			t.Errorf("made %d times when it was asked for", n)
+			t.Errorf("got %d builds after a new request", n)
 		}
 	})
 }
 
-// A panic while a document is made fails those who wait, and is not kept.
-func TestPanicsAreNotKept(t *testing.T) {
+// TestPanicsAreNotCached: a panic during a build fails the waiting requests, and the next request
+// builds again.
+func TestPanicsAreNotCached(t *testing.T) {
 	s := small(t)
 	g := widgets(t, "1")
 	inner, broken := g.Schemas, true
@@ -181,7 +183,7 @@ func TestPanicsAreNotKept(t *testing.T) {
 	paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/shop.example.com/v1"}
 	for _, path := range paths {
 		if w := get(t, s, path); w.Code != http.StatusInternalServerError {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d", path, w.Code)
 		}
 	}
 	broken = false
@@ -190,7 +192,8 @@ func TestPanicsAreNotKept(t *testing.T) {
 	}
 }
 
-// What group versions are read from is read once where they are described together, by each group.
+// TestGroupVersionsAreReadTogether: the source of a group is read once for all its versions that
+// are described together.
 func TestGroupVersionsAreReadTogether(t *testing.T) {
 	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
 		s := small(t)
@@ -206,7 +209,7 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 				inner := g.Schemas
 				g.Schemas = func(r *openapi.Reading, kind string) *spec.Schema {
 					if got := r.Once("source", func() any { n.Add(1); return group }); got != group {
-						t.Errorf("%s reads %v", group, got)
+						t.Errorf("%s: got read of %v", group, got)
 					}
 					return inner(r, kind)
 				}
@@ -217,14 +220,15 @@ func TestGroupVersionsAreReadTogether(t *testing.T) {
 		body(t, s, path)
 		for group, n := range opened {
 			if n.Load() != 1 {
-				t.Errorf("%s: %s is read %d times", path, group, n.Load())
+				t.Errorf("%s: %s: got %d reads", path, group, n.Load())
 			}
 		}
 	}
 }
 
-// The v2 document stays what it is while only others serve something else.
-func TestOthersDoNotChangeOurDocument(t *testing.T) {
+// TestExtensionsDoNotChangeLocalDocument: the local v2 document stays the same while only extension
+// servers change.
+func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	open := make(chan struct{})
 	close(open)
 	g, made := slow(t, "1", open)
@@ -233,14 +237,14 @@ func TestOthersDoNotChangeOurDocument(t *testing.T) {
 		s.Replace([]openapi.Group{g}, others)
 		body(t, s, "/openapi/v2")
 		if at := index(t, s)["apis/ext.test/v1"]; (at == "") != (others == nil) {
-			t.Errorf("others are at %q", at)
+			t.Errorf("got extension document at %q", at)
 		}
 	}
-	if n := made.Load(); n != 2 { // one of v2, one of v3
-		t.Errorf("made %d times", n)
+	if n := made.Load(); n != 2 { // one for v2, one for v3
+		t.Errorf("got %d builds", n)
 	}
 	s.Replace(nil, nil)
 	if n := len(v2(t, s).Definitions); n == 0 || v2(t, s).Definitions["com.example.shop.v1.Widget"].Type != nil {
-		t.Error("what is gone is described")
+		t.Error("got a removed document")
 	}
 }

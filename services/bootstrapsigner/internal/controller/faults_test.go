@@ -18,8 +18,8 @@ import (
 	"binnacle/libs/clusterinfo"
 )
 
-// TestNothingIsNotSigned: where there is no kubeconfig there is no signature.
-func TestNothingIsNotSigned(t *testing.T) {
+// TestNoKubeconfigIsNotSigned: without a kubeconfig there is no signature.
+func TestNoKubeconfigIsNotSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
 		obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace, clusterinfo.Name)
@@ -27,13 +27,14 @@ func TestNothingIsNotSigned(t *testing.T) {
 			t.Fatal(err)
 		}
 		if data := obj.(*corev1.ConfigMap).Data; len(data) != 0 {
-			t.Errorf("data %v", data)
+			t.Errorf("got data %v", data)
 		}
 	})
 }
 
-// TestASignatureGoesWithItsToken at that moment, and not when everything is looked at again.
-func TestASignatureGoesWithItsToken(t *testing.T) {
+// TestSignatureExpiresWithItsToken: the signature is removed when the token expires, not at the
+// next resync.
+func TestSignatureExpiresWithItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, in(3*time.Minute)), secret("always"))
 		b.signed("k", nil, "always", "expire")
@@ -42,8 +43,8 @@ func TestASignatureGoesWithItsToken(t *testing.T) {
 	})
 }
 
-// TestFailuresAreTriedEverMoreRarely.
-func TestFailuresAreTriedEverMoreRarely(t *testing.T) {
+// TestRetriesBackOff: the delay between retries grows.
+func TestRetriesBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := run(t, func(c *fake.Clientset) {
 			c.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -52,14 +53,14 @@ func TestFailuresAreTriedEverMoreRarely(t *testing.T) {
 		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"))
 		b.after(10 * time.Minute)
 		if n := b.patches(); n < 10 || n > 25 {
-			t.Errorf("%d patches in ten minutes", n)
+			t.Errorf("got %d patches in ten minutes", n)
 		}
 	})
 }
 
 func TestCheckWaitsForTheLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down atomic.Bool // read by the informer's goroutine
+		var down atomic.Bool // read by the goroutine of the informer
 		down.Store(true)
 		b := run(t, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -67,19 +68,19 @@ func TestCheckWaitsForTheLists(t *testing.T) {
 			})
 		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
 		if err := b.c.Check(nil); err == nil || b.patches() != 0 {
-			t.Errorf("Check() = %v, %d patches before all tokens are known", err, b.patches())
+			t.Errorf("got Check() = %v, %d patches before the tokens are listed", err, b.patches())
 		}
 		down.Store(false)
 		b.after(time.Minute)
 		if err := b.c.Check(nil); err != nil {
-			t.Errorf("Check() = %v", err)
+			t.Errorf("got Check() = %v", err)
 		}
 		b.signed("k", nil, "aaaaaa")
 	})
 }
 
-// TestATokenThatWentUnseenSignsNoMore: its deletion was missed while nobody watched.
-func TestATokenThatWentUnseenSignsNoMore(t *testing.T) {
+// TestTokenDeletedDuringOutage: the signature is removed although the deletion was missed.
+func TestTokenDeletedDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var watches []*watch.RaceFreeFakeWatcher
 		b := run(t, func(c *fake.Clientset) {
@@ -93,7 +94,7 @@ func TestATokenThatWentUnseenSignsNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		expired := apierrors.NewResourceExpired("too old").Status()
-		watches[0].Error(&expired) // so that all is listed anew
+		watches[0].Error(&expired) // causes a new list
 		b.after(2 * time.Minute)
 		b.signed("k", nil, "aaaaaa")
 	})
