@@ -120,7 +120,7 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 E2E_TESTS := $(addprefix ./,cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
 # Scenarios that replace every process of a replicated suite, or compile further programs. They run
 # in make test-faults and make nightly.
-E2E_LONG := ^(TestRollingRestart|TestRestoredUnderReplicas|TestEnvtestAssets)$$
+E2E_LONG := ^(TestRollingRestart|TestReplicasFollowRestoredStore|TestEnvtestAssets)$$
 
 # The go command does not see that a result depends on programs outside the e2e module:
 # -count=1 keeps it from reusing one.
