@@ -102,7 +102,7 @@ func TestCanceledProbeIsNotAFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = p.Run(ctx)
-		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "broken off") {
+		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("Check() = %v", err)
 		}
 	})

@@ -87,7 +87,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "version", args: []string{"--version"}, code: 0, stdout: []string{"testd v1.33."}},
 		{name: "all of the version", args: []string{"--version=raw"}, code: 0, stdout: []string{"version.Info{Major:\"1\", Minor:\"33\""}},
 		{name: "no version", args: []string{"--version=false"}, code: 0, ran: true},
-		{name: "another version", args: []string{"--version=v1.32.0"}, code: 2, stderr: []string{"another version"}},
+		{name: "another version", args: []string{"--version=v1.32.0"}, code: 2, stderr: []string{"the version is always"}},
 		{name: "unknown flag", args: []string{"--no-such"}, code: 2, stderr: []string{"unknown flag: --no-such", "testd --help"}},
 		{name: "argument", args: []string{"extra"}, code: 2, stderr: []string{`"extra"`}},
 		{name: "bad value", args: []string{"--secure-port=x"}, code: 2, stderr: []string{"--secure-port"}},

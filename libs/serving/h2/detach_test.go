@@ -92,7 +92,7 @@ func TestDetachedPanicIsLogged(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the response is complete, want an error")
 	}
-	if line := <-logged; !strings.Contains(line, "panic=odd") || !strings.Contains(line, "panicking") {
+	if line := <-logged; !strings.Contains(line, "panic=odd") || !strings.Contains(line, "recoverPanic") {
 		t.Errorf("logged %s", line)
 	}
 }
