@@ -110,7 +110,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
 		return err
 	}
-	apply := rbacv1apply.ClusterRole(name)
+	// With the uid, the request does not create a role that was deleted meanwhile.
+	apply := rbacv1apply.ClusterRole(name).WithUID(role.UID)
 	for i := range rules {
 		r := &rules[i]
 		apply.WithRules(rbacv1apply.PolicyRule().WithVerbs(r.Verbs...).WithAPIGroups(r.APIGroups...).WithResources(r.Resources...).

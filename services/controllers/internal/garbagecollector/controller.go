@@ -9,7 +9,6 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/record"
@@ -138,8 +137,8 @@ func (c *Controller) syncOrphan(ctx context.Context, n *graph.Node) error {
 	return c.removeFinalizer(ctx, s.Identity, finalizerOrphan)
 }
 
-// isAbsent reports whether an object is remembered as absent.
-func (c *Controller) isAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
+// knownAbsent reports whether an object is remembered as absent.
+func (c *Controller) knownAbsent(id graph.Identity) bool { return c.absent.Contains(id) }
 
 // absence handles the verified absence of the object of a node.
 func (c *Controller) absence(id graph.Identity) error {
@@ -148,7 +147,7 @@ func (c *Controller) absence(id graph.Identity) error {
 }
 
 func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
+	if isAbsent(err) {
 		return nil
 	}
 	return err

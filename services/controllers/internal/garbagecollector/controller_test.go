@@ -3,11 +3,13 @@ package garbagecollector_test
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +46,13 @@ type bed struct {
 
 // run starts a collector in a bubble. The objects exist, and the graph contains them.
 func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
+	b := setUp(t, objects...)
+	b.start(objects...)
+	return b
+}
+
+// setUp returns a bed whose collector does not run yet. The objects exist.
+func setUp(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 	scheme := fake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -52,9 +61,17 @@ func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 	for _, o := range objects {
 		existing = append(existing, o)
 	}
-	b := &bed{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
+	return &bed{t: t, client: fake.NewSimpleMetadataClient(scheme, existing...)}
+}
+
+// start starts the collector. The graph contains the objects.
+func (b *bed) start(objects ...*metav1.PartialObjectMetadata) {
+	t := b.t
 	cache := resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"get", "list", "watch", "delete"}}}},
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"get", "list", "watch", "delete"}},
+			{Name: "nodes", Kind: "Node", Verbs: []string{"get", "list", "watch", "delete"}},
+		}},
 	}}})
 	table, err := cache.Get(0)
 	if err != nil {
@@ -66,7 +83,11 @@ func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 	})
 	b.graph = graph.New(graph.Config{Tasks: c.Tasks()})
 	for _, o := range objects {
-		b.graph.Observe(b.resource, o, 1)
+		r, err := table.ByKind(o.APIVersion, o.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.graph.Observe(r, o)
 	}
 	listed := make(chan struct{})
 	close(listed)
@@ -75,7 +96,6 @@ func run(t *testing.T, objects ...*metav1.PartialObjectMetadata) *bed {
 	go func() { defer close(done); c.Run(ctx, b.graph, listed) }()
 	t.Cleanup(func() { cancel(); <-done })
 	b.settle()
-	return b
 }
 
 func (b *bed) settle() {
@@ -164,5 +184,67 @@ func TestOrphaning(t *testing.T) {
 		run(t, owner, object("x", ref("owner"))).want(
 			`patch owner {"metadata":{"finalizers":["example.com/kept"],"resourceVersion":"7"}}`,
 			`patch x {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"uid-owner"}],"uid":"uid-x"}}`)
+	})
+}
+
+func TestClusterScopedDependentDoesNotRefuteNamespacedOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := object("node", ref("owner"))
+		node.Kind, node.Namespace = "Node", ""
+		// The owner exists, but the graph does not contain it yet.
+		x := object("x", ref("owner"))
+		b := setUp(t, node, x, object("owner"))
+		b.start(node, x)
+		b.want()
+	})
+}
+
+func TestUnservedResourceIsNoProofOfAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := object("x", ref("owner"))
+		b := setUp(t, x, object("owner"))
+		b.client.PrependReactor("get", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if g, ok := a.(clienttesting.GetAction); !ok || g.GetName() != "owner" {
+				return false, nil, nil
+			}
+			return true, nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+				Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{},
+			}}
+		})
+		b.start(x)
+		b.want()
+	})
+}
+
+func TestCycleIsBrokenWithoutNewOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now, block := metav1.Now(), ref("x")
+		block.BlockOwnerDeletion = new(bool)
+		*block.BlockOwnerDeletion = true
+		toOwner := ref("owner")
+		toOwner.BlockOwnerDeletion = block.BlockOwnerDeletion
+		// owner waits for x, and is itself a dependent of x.
+		owner, x := object("owner", block), object("x", toOwner)
+		owner.DeletionTimestamp, owner.Finalizers = &now, []string{metav1.FinalizerDeleteDependents}
+		b := run(t, owner, x)
+		var verbs []string
+		for _, a := range b.client.Actions() {
+			switch a := a.(type) {
+			case clienttesting.PatchActionImpl:
+				verbs = append(verbs, "patch "+a.Name)
+			case clienttesting.DeleteActionImpl:
+				verbs = append(verbs, "delete "+a.Name)
+			case clienttesting.GetActionImpl:
+				if a.Name == "x" {
+					verbs = append(verbs, "get "+a.Name)
+				}
+			}
+		}
+		// A read between the two writes could return owners that were not looked up.
+		i := slices.Index(verbs, "patch x")
+		if i < 0 || len(verbs) < i+2 || verbs[i+1] != "delete x" {
+			t.Errorf("requests %q, want the deletion of x right after its patch", verbs)
+		}
 	})
 }

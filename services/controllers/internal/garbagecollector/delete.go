@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,7 +28,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 	}
 	latest, err := c.get(ctx, s.Identity)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && latest.UID != s.UID:
+	case isAbsent(err), err == nil && latest.UID != s.UID:
 		return c.absence(s.Identity)
 	case err != nil:
 		return err
@@ -57,7 +56,7 @@ func (c *Controller) attemptDelete(ctx context.Context, n *graph.Node, s graph.S
 		policy = metav1.DeletePropagationForeground
 	}
 	err = c.delete(ctx, s.Identity, latest, policy)
-	if apierrors.IsNotFound(err) {
+	if isAbsent(err) {
 		return c.absence(s.Identity)
 	}
 	return err
@@ -132,11 +131,11 @@ func (c *Controller) classify(ctx context.Context, id graph.Identity, refs []met
 // owner returns the object that a reference of an object refers to, or nil if it does not exist.
 func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	key := graph.Coordinates(ref)
-	if c.isAbsent(key) {
+	if c.knownAbsent(key) {
 		return nil, nil
 	}
 	key.Namespace = id.Namespace
-	if c.isAbsent(key) {
+	if c.knownAbsent(key) {
 		return nil, nil
 	}
 	r, err := c.resource(key)
@@ -149,7 +148,7 @@ func (c *Controller) owner(ctx context.Context, id graph.Identity, ref *metav1.O
 		return nil, errNamespacedOwner
 	}
 	latest, err := c.get(ctx, key)
-	if apierrors.IsNotFound(err) || err == nil && latest.UID != ref.UID {
+	if isAbsent(err) || err == nil && latest.UID != ref.UID {
 		c.absent.Add(key, struct{}{})
 		return nil, nil
 	}

@@ -39,7 +39,9 @@ func (c *Controller) resource(id graph.Identity) (*resources.Resource, error) {
 	return t.ByKind(id.APIVersion, id.Kind)
 }
 
-// object returns the client of an object's resource in its namespace.
+// object returns the client of an object's resource in its namespace. A cluster-scoped dependent
+// may refer to an owner of a namespaced kind. Such an owner cannot be looked up, so its absence
+// cannot be verified either.
 func (c *Controller) object(id graph.Identity) (metadata.ResourceInterface, error) {
 	r, err := c.resource(id)
 	if err != nil {
@@ -48,6 +50,9 @@ func (c *Controller) object(id graph.Identity) (metadata.ResourceInterface, erro
 	all := c.Client.Resource(r.GroupVersionResource)
 	if !r.Namespaced { // the namespace of a virtual node is a guess
 		return all, nil
+	}
+	if id.Namespace == "" {
+		return nil, errNamespacedOwner
 	}
 	return all.Namespace(id.Namespace), nil
 }
@@ -91,20 +96,30 @@ func (c *Controller) delete(ctx context.Context, id graph.Identity, latest *meta
 	return o.Delete(ctx, id.Name, options)
 }
 
-// patch sends a merge patch.
-func (c *Controller) patch(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) error {
+// isAbsent reports whether an error states that an object does not exist. A server that does not
+// serve the resource at the moment answers "not found" too, but names no object.
+func isAbsent(err error) bool {
+	var s apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &s) {
+		return false
+	}
+	details := s.Status().Details
+	return details != nil && details.Name != ""
+}
+
+// patch sends a merge patch and returns the patched object.
+func (c *Controller) patch(ctx context.Context, id graph.Identity, format types.PatchType, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.object(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body, err := json.Marshal(map[string]any{"metadata": meta})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	_, err = o.Patch(ctx, id.Name, format, body, metav1.PatchOptions{})
-	return err
+	return o.Patch(ctx, id.Name, format, body, metav1.PatchOptions{})
 }
 
 // removeOwners removes owner references. Resources without strategic merge patches need the
@@ -114,7 +129,7 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 	for _, uid := range owners {
 		refs = append(refs, map[string]any{"$patch": "delete", "uid": uid})
 	}
-	err := c.patch(ctx, id, types.StrategicMergePatchType, map[string]any{"uid": id.UID, "ownerReferences": refs})
+	_, err := c.patch(ctx, id, types.StrategicMergePatchType, map[string]any{"uid": id.UID, "ownerReferences": refs})
 	if !apierrors.IsUnsupportedMediaType(err) {
 		return err
 	}
@@ -123,20 +138,18 @@ func (c *Controller) removeOwners(ctx context.Context, id graph.Identity, owners
 		return err
 	}
 	left := slices.DeleteFunc(latest.OwnerReferences, func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) })
-	return c.replaceOwners(ctx, id, latest, left)
+	_, err = c.replaceOwners(ctx, id, latest, left)
+	return err
 }
 
-// unblockOwners makes all owner references of an object non-blocking.
+// unblockOwners makes all owner references of an object non-blocking, and updates latest. It does
+// not read the object again, because that could return owners that have not been looked up.
 func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata) error {
 	refs := slices.Clone(latest.OwnerReferences)
 	for i := range refs {
 		refs[i].BlockOwnerDeletion = new(bool)
 	}
-	if err := c.replaceOwners(ctx, id, latest, refs); err != nil {
-		return err
-	}
-	// The deletion that follows has a precondition.
-	now, err := c.get(ctx, id)
+	now, err := c.replaceOwners(ctx, id, latest, refs)
 	if err == nil {
 		*latest = *now
 	}
@@ -144,7 +157,7 @@ func (c *Controller) unblockOwners(ctx context.Context, id graph.Identity, lates
 }
 
 // replaceOwners replaces the owner references of an object that is unchanged.
-func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) error {
+func (c *Controller) replaceOwners(ctx context.Context, id graph.Identity, latest *metav1.PartialObjectMetadata, refs []metav1.OwnerReference) (*metav1.PartialObjectMetadata, error) {
 	if refs == nil {
 		refs = []metav1.OwnerReference{}
 	}
@@ -164,9 +177,10 @@ func (c *Controller) removeFinalizer(ctx context.Context, id graph.Identity, fin
 			return nil
 		}
 		left := slices.DeleteFunc(latest.Finalizers, func(f string) bool { return f == finalizer })
-		return ignoreNotFound(c.patch(ctx, id, types.MergePatchType, map[string]any{
+		_, err = c.patch(ctx, id, types.MergePatchType, map[string]any{
 			"resourceVersion": latest.ResourceVersion, "finalizers": left,
-		}))
+		})
+		return ignoreNotFound(err)
 	})
 }
 

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"slices"
 	"sync"
 	"unique"
 
@@ -40,6 +41,7 @@ type Graph struct {
 	nodes  map[uid]*Node
 	odd    map[uid]types.UID // the texts that are no canonical UUIDs
 	counts map[place]int
+	epoch  uint32 // the number of lists that have begun
 }
 
 // place is a resource in a namespace.
@@ -92,7 +94,8 @@ type Dependent struct {
 	Node *Node
 	Identity
 	DeletingDependents bool
-	// Blocks reports whether the owner waits for this dependent.
+	// Blocks reports whether the owner waits for this dependent. A dependent in another namespace
+	// than its owner does not block, so that it cannot prevent a deletion there.
 	Blocks bool
 }
 
@@ -103,8 +106,9 @@ func (g *Graph) Dependents(n *Node) []Dependent {
 	out := make([]Dependent, 0, len(n.dependents))
 	for d := range n.dependents {
 		dep := Dependent{Node: d, Identity: g.identity(d), DeletingDependents: d.is(deletingDependent)}
-		for i := range d.owners {
-			dep.Blocks = dep.Blocks || d.owners[i].uid == n.uid && d.owners[i].blocks
+		if n.namespace.Value() == "" || n.namespace == d.namespace {
+			refers := func(o owner) bool { return o.uid == n.uid && o.blocks }
+			dep.Blocks = slices.ContainsFunc(d.owners, refers)
 		}
 		out = append(out, dep)
 	}

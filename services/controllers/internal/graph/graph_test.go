@@ -2,7 +2,9 @@ package graph_test
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,9 +39,11 @@ func deleted(m *metav1.PartialObjectMetadata, finalizers ...string) *metav1.Part
 type recorder struct {
 	g    *graph.Graph
 	todo []func() string
+	last *graph.Node
 }
 
 func (r *recorder) later(what string, n *graph.Node) {
+	r.last = n
 	// The graph is locked during the call.
 	r.todo = append(r.todo, func() string { return what + " " + r.g.State(n).Name })
 }
@@ -80,9 +84,9 @@ func newGraph() (*graph.Graph, *recorder) {
 func TestDeletedOwnerQueuesDependents(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"), 1)
-	g.Observe(r, object("x", ref("owner", false)), 1)
-	g.Observe(r, object("y", ref("owner", false)), 1)
+	g.Observe(r, object("owner"))
+	g.Observe(r, object("x", ref("owner", false)))
+	g.Observe(r, object("y", ref("owner", false)))
 	tasks.want(t)
 	g.Remove(r, object("owner"))
 	tasks.want(t, "absent owner", "delete x", "delete y")
@@ -91,7 +95,7 @@ func TestDeletedOwnerQueuesDependents(t *testing.T) {
 func TestUnknownOwnerIsVerified(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("x", ref("owner", false)), 1)
+	g.Observe(r, object("x", ref("owner", false)))
 	tasks.want(t, "delete owner")
 	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "owner", UID: "uid-owner"})
 	tasks.want(t, "absent owner", "delete x")
@@ -103,14 +107,14 @@ func TestUnknownOwnerIsVerified(t *testing.T) {
 func TestVirtualOwnerIsObserved(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("x", ref("owner", false)), 1)
+	g.Observe(r, object("x", ref("owner", false)))
 	tasks.want(t, "delete owner")
-	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("owner"))
 	tasks.want(t)
 	// The dependent refers to an observed owner by another name.
 	wrong := ref("owner", false)
 	wrong.Name = "other"
-	g.Observe(r, object("y", wrong), 1)
+	g.Observe(r, object("y", wrong))
 	tasks.want(t, "delete y")
 }
 
@@ -119,9 +123,9 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 	r := configMaps()
 	wrong := ref("owner", false)
 	wrong.Name = "wrong"
-	g.Observe(r, object("x", wrong), 1)
+	g.Observe(r, object("x", wrong))
 	tasks.want(t, "delete wrong")
-	g.Observe(r, object("y", ref("owner", false)), 1)
+	g.Observe(r, object("y", ref("owner", false)))
 	tasks.want(t, "delete y")
 	g.RemoveVirtual(graph.Identity{APIVersion: "v1", Kind: "ConfigMap", Namespace: "a", Name: "wrong", UID: "uid-owner"})
 	tasks.want(t, "absent wrong", "delete x", "later owner")
@@ -130,21 +134,21 @@ func TestVirtualOwnerHasAlternativeIdentities(t *testing.T) {
 func TestOwnerInAnotherNamespaceIsReported(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"), 1)
+	g.Observe(r, object("owner"))
 	dep := object("x", ref("owner", false))
 	dep.Namespace = "b"
-	g.Observe(r, dep, 1)
+	g.Observe(r, dep)
 	tasks.want(t, "invalid x", "delete x")
 }
 
 func TestForegroundDeletion(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"), 1)
-	g.Observe(r, object("x", ref("owner", true)), 1)
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	g.Observe(r, object("owner"))
+	g.Observe(r, object("x", ref("owner", true)))
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.want(t, "delete owner", "delete x")
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.want(t)
 	g.Remove(r, object("x"))
 	tasks.want(t, "delete owner")
@@ -153,37 +157,110 @@ func TestForegroundDeletion(t *testing.T) {
 func TestUnblockedOwnerIsQueued(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"), 1)
-	g.Observe(r, object("x", ref("owner", true)), 1)
-	g.Observe(r, object("x", ref("owner", false)), 1)
+	g.Observe(r, object("owner"))
+	g.Observe(r, object("x", ref("owner", true)))
+	g.Observe(r, object("x", ref("owner", false)))
 	tasks.want(t, "delete owner")
-	g.Observe(r, object("y", ref("owner", true)), 1)
-	g.Observe(r, object("y"), 1)
+	g.Observe(r, object("y", ref("owner", true)))
+	g.Observe(r, object("y"))
 	tasks.want(t, "delete owner")
 }
 
 func TestOrphaningComesFirst(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents), 1)
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents))
 	tasks.want(t, "orphan owner")
-	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents), 1)
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
 	tasks.want(t, "delete owner")
 }
 
 func TestSweepRemovesWhatAListLacks(t *testing.T) {
 	g, tasks := newGraph()
 	r := configMaps()
-	g.Observe(r, object("owner"), 1)
-	g.Observe(r, object("x", ref("owner", false)), 1)
+	g.Observe(r, object("owner"))
+	g.Observe(r, object("x", ref("owner", false)))
 	if n := g.Count(r.GroupResource(), "a"); n != 2 {
 		t.Errorf("count %d", n)
 	}
-	g.Observe(r, object("x", ref("owner", false)), 2)
-	g.Sweep(r, 2)
+	epoch := g.BeginList()
+	g.Observe(r, object("x", ref("owner", false)))
+	g.Sweep(r, epoch)
 	tasks.want(t, "absent owner", "delete x")
 	if n := g.Count(r.GroupResource(), "a"); n != 1 {
 		t.Errorf("count %d", n)
+	}
+}
+
+func TestSweepRemovesObjectsOfAnotherVersion(t *testing.T) {
+	g, _ := newGraph()
+	former, now := configMaps(), configMaps()
+	now.Version = "v2"
+	g.Observe(former, object("x"))
+	epoch := g.BeginList()
+	// The monitor of the former version may still run.
+	g.Observe(former, object("y"))
+	g.Sweep(now, epoch)
+	if n := g.Count(now.GroupResource(), "a"); n != 1 || g.Len() != 1 {
+		t.Errorf("count %d, %d nodes, want only y", n, g.Len())
+	}
+}
+
+func TestVirtualOwnerWithoutDependentsIsRemoved(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	unknown := metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Unknown", Name: "owner", UID: "uid-owner"}
+	g.Observe(r, object("x", unknown))
+	g.Observe(r, object("y", unknown))
+	g.Observe(r, object("x"))
+	if n := g.Len(); n != 3 || !g.State(tasks.last).Current {
+		t.Errorf("%d nodes while y refers to the owner", n)
+	}
+	g.Remove(r, object("y", unknown))
+	if n := g.Len(); n != 1 || g.State(tasks.last).Current {
+		t.Errorf("%d nodes, want only x", n)
+	}
+}
+
+func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
+	g, tasks := newGraph()
+	r := configMaps()
+	stranger := object("x", ref("owner", true))
+	stranger.Namespace = "b"
+	g.Observe(r, object("owner"))
+	g.Observe(r, stranger)
+	g.Observe(r, object("y", ref("owner", true)))
+	g.Observe(r, deleted(object("owner"), metav1.FinalizerDeleteDependents))
+	blocking := map[string]bool{}
+	for _, d := range g.Dependents(tasks.last) {
+		blocking[d.Name] = d.Blocks
+	}
+	if len(blocking) != 2 || blocking["x"] || !blocking["y"] {
+		t.Errorf("blocking dependents %v, want only y", blocking)
+	}
+}
+
+func TestNodeIsLoggedByItsUID(t *testing.T) {
+	g, tasks := newGraph()
+	g.Observe(configMaps(), object("x", ref("owner", false)))
+	var out strings.Builder
+	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.last)
+	if !strings.HasSuffix(out.String(), " key=uid-owner\n") {
+		t.Errorf("log %q", out.String())
+	}
+}
+
+// BenchmarkManyOwners changes an object with as many owner references as fit in an object.
+func BenchmarkManyOwners(b *testing.B) {
+	g, _ := newGraph()
+	r := configMaps()
+	x := object("x")
+	for i := range 50_000 {
+		x.OwnerReferences = append(x.OwnerReferences, ref(fmt.Sprintf("%05d", i), false))
+	}
+	for b.Loop() {
+		g.Observe(r, x)
+		x.OwnerReferences[0], x.OwnerReferences[1] = x.OwnerReferences[1], x.OwnerReferences[0]
 	}
 }
 
@@ -204,7 +281,7 @@ func BenchmarkMemory(b *testing.B) {
 					APIVersion: "v1", Kind: "ConfigMap", Name: fmt.Sprintf("object-with-a-name-%06d", o), UID: types.UID(fmt.Sprintf("%08d-0000-0000-0000-000000000000", o)),
 				}}
 			}
-			g.Observe(r, m, 1)
+			g.Observe(r, m)
 		}
 		b.ReportMetric(float64(heap()-before)/objects, "B/object")
 		if g.Len() != objects {

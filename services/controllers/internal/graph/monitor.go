@@ -35,7 +35,6 @@ type monitor struct {
 	log      *slog.Logger
 	cancel   context.CancelFunc
 	synced   atomic.Bool // after the first complete list
-	epoch    uint32
 }
 
 // run lists and watches until ctx ends.
@@ -70,7 +69,7 @@ func (m *monitor) run(ctx context.Context) {
 // list observes all objects, page by page, and sweeps those that are gone. It returns the revision
 // of the list.
 func (m *monitor) list(ctx context.Context) (version string, err error) {
-	m.epoch++
+	epoch := m.graph.BeginList()
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := m.client.List(ctx, options)
@@ -78,25 +77,26 @@ func (m *monitor) list(ctx context.Context) (version string, err error) {
 			return "", err
 		}
 		for i := range page.Items {
-			m.graph.Observe(m.resource, &page.Items[i], m.epoch)
+			m.graph.Observe(m.resource, &page.Items[i])
 		}
 		version = page.ResourceVersion
 		if options.Continue = page.Continue; options.Continue == "" {
 			break
 		}
 	}
-	m.graph.Sweep(m.resource, m.epoch)
+	m.graph.Sweep(m.resource, epoch)
 	return version, nil
 }
 
 // follow watches from a revision until the watch ends. It returns the revision to continue at, or
-// "" if the objects must be listed again.
+// "" if the objects must be listed again. An unavailable revision is an error too, so that a server
+// that rejects every watch does not cause one list after another without a pause.
 func (m *monitor) follow(ctx context.Context, version string) (string, error) {
 	seconds := int64((minWatch + rand.N(minWatch)).Seconds())
 	w, err := m.client.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
 	if err != nil {
 		if gone(err) {
-			return "", nil
+			return "", err
 		}
 		return version, err
 	}
@@ -106,7 +106,7 @@ func (m *monitor) follow(ctx context.Context, version string) (string, error) {
 		if e.Type == watch.Error {
 			err := apierrors.FromObject(e.Object)
 			if gone(err) {
-				return "", nil
+				return "", err
 			}
 			return version, err
 		}
@@ -117,7 +117,7 @@ func (m *monitor) follow(ctx context.Context, version string) (string, error) {
 		version = o.ResourceVersion
 		switch e.Type {
 		case watch.Added, watch.Modified:
-			m.graph.Observe(m.resource, o, m.epoch)
+			m.graph.Observe(m.resource, o)
 		case watch.Deleted:
 			m.graph.Remove(m.resource, o)
 		}

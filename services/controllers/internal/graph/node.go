@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"log/slog"
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,9 +55,12 @@ type Node struct {
 	resource   *resources.Resource // nil while virtual
 	owners     []owner
 	dependents map[*Node]struct{}
-	epoch      uint32 // of the last list of the resource that returned the object
+	epoch      uint32 // in which the object was last observed
 	flags      flags
 }
+
+// LogValue implements slog.LogValuer. Other fields than the uid change concurrently.
+func (n *Node) LogValue() slog.Value { return slog.StringValue(string(n.uid.unpack())) }
 
 func (n *Node) is(f flags) bool { return n.flags&f != 0 }
 

@@ -9,8 +9,16 @@ import (
 	"binnacle/services/controllers/internal/resources"
 )
 
+// BeginList announces a complete list, and returns the epoch for Sweep.
+func (g *Graph) BeginList() (epoch uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.epoch++
+	return g.epoch
+}
+
 // Observe records the state of an object that a list or a watch returned.
-func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata, epoch uint32) {
+func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	u := g.key(m.UID)
@@ -28,7 +36,7 @@ func (g *Graph) Observe(r *resources.Resource, m *metav1.PartialObjectMetadata, 
 		g.count(n, false)
 		n.resource = r
 	}
-	n.epoch = epoch
+	n.epoch = g.epoch
 	n.set(observed, true)
 	n.set(deleting, m.DeletionTimestamp != nil || n.is(deleting))
 	n.set(orphaning, slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents))
@@ -112,17 +120,10 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 	}
 	before := n.owners
 	n.owners = owners
-	find := func(list []owner, u uid) *owner {
-		for i := range list {
-			if list[i].uid == u {
-				return &list[i]
-			}
-		}
-		return nil
-	}
+	had, has := byUID(before), byUID(owners)
 	for i := range before {
 		old := &before[i]
-		now := find(owners, old.uid)
+		now := has[old.uid]
 		o := g.nodes[old.uid]
 		if o == nil {
 			continue
@@ -131,16 +132,40 @@ func (g *Graph) changeOwners(n *Node, owners []owner) {
 			g.Tasks.Delete(o)
 		}
 		if now == nil {
-			delete(o.dependents, n)
+			g.unlink(n, o)
 		}
 	}
 	var added []owner
 	for i := range owners {
-		if find(before, owners[i].uid) == nil {
+		if had[owners[i].uid] == nil {
 			added = append(added, owners[i])
 		}
 	}
 	g.addToOwners(n, added)
+}
+
+// byUID indexes references. The first reference to a uid counts. An object can have tens of thousands.
+func byUID(refs []owner) map[uid]*owner {
+	out := make(map[uid]*owner, len(refs))
+	for i := range refs {
+		if r := &refs[i]; out[r.uid] == nil {
+			out[r.uid] = r
+		}
+	}
+	return out
+}
+
+// unlink removes a dependent from an owner. A virtual owner without dependents is removed, because
+// nothing else would remove it if its existence cannot be verified.
+func (g *Graph) unlink(n, o *Node) {
+	delete(o.dependents, n)
+	if len(o.dependents) > 0 {
+		return
+	}
+	o.dependents = nil
+	if !o.is(observed) {
+		delete(g.nodes, o.uid)
+	}
 }
 
 // addToOwners makes a node a dependent of owners. Unknown owners become virtual nodes, whose
@@ -186,12 +211,14 @@ func (g *Graph) Remove(r *resources.Resource, m *metav1.PartialObjectMetadata) {
 	}
 }
 
-// Sweep removes the objects of a resource that a complete list did not return.
+// Sweep removes the objects of a resource that were not observed since a complete list began. That
+// includes objects that were observed in other versions of the resource, whose monitor has stopped.
 func (g *Graph) Sweep(r *resources.Resource, epoch uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	of := r.GroupResource()
 	for _, n := range g.nodes {
-		if n.resource == r && n.epoch != epoch {
+		if n.resource != nil && n.epoch < epoch && (n.resource == r || n.resource.GroupResource() == of) {
 			g.remove(n, g.identity(n))
 		}
 	}
@@ -205,10 +232,7 @@ func (g *Graph) remove(n *Node, id Identity) {
 	delete(g.odd, n.uid)
 	for i := range n.owners {
 		if o := g.nodes[n.owners[i].uid]; o != nil {
-			delete(o.dependents, n)
-			if len(o.dependents) == 0 {
-				o.dependents = nil
-			}
+			g.unlink(n, o)
 		}
 	}
 	if len(n.dependents) > 0 {

@@ -17,6 +17,9 @@ import (
 const (
 	// finalizerEstimate is the estimated time in seconds until finalizers are removed.
 	finalizerEstimate = 15
+	// maxGracePeriod limits the grace period of pods, in seconds. Pods may have any, also one that
+	// does not fit in a duration.
+	maxGracePeriod = 3600
 	// pageSize is how many objects are in memory at a time while listing.
 	pageSize = 500
 	// requestTimeout bounds one request.
@@ -180,7 +183,7 @@ func unsupported(err error) bool {
 }
 
 // gracePeriod returns the longest grace period of the pods of a namespace that have not ended, in
-// seconds. It returns 0 if the namespace has been terminating for longer.
+// seconds and at most maxGracePeriod. It returns 0 if the namespace has been terminating for longer.
 func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (seconds int64, err error) {
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -192,7 +195,7 @@ func (c *Controller) gracePeriod(ctx context.Context, ns *corev1.Namespace) (sec
 			pod := &page.Items[i]
 			ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 			if grace := pod.Spec.TerminationGracePeriodSeconds; !ended && grace != nil {
-				seconds = max(seconds, *grace)
+				seconds = max(seconds, min(*grace, maxGracePeriod))
 			}
 		}
 		if options.Continue = page.Continue; options.Continue == "" {

@@ -81,8 +81,9 @@ func discover(d discovery.DiscoveryInterface, before *Table) (*Table, error) {
 	byVersion := map[string][]*Resource{}
 	for _, list := range lists {
 		all, err := t.add(list, before)
-		if err != nil {
-			return nil, err
+		if err != nil { // one server's mistake must not hide the other resources
+			t.Failure = errors.Join(t.Failure, err)
+			continue
 		}
 		byVersion[list.GroupVersion] = all
 	}

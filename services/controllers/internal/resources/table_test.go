@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,8 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 	for _, r := range table.Preferred {
 		names = append(names, r.APIVersion()+" "+r.Resource)
 	}
-	if len(names) != 3 || names[0] != "v1 pods" || names[1] != "example.com/v2 widgets" || names[2] != "example.com/v1 olds" {
+	slices.Sort(names) // the fake has no order of groups
+	if len(names) != 3 || names[0] != "example.com/v1 olds" || names[1] != "example.com/v2 widgets" || names[2] != "v1 pods" {
 		t.Errorf("preferred %q", names)
 	}
 	old, err := table.ByKind("example.com/v1", "Widget")
@@ -41,7 +43,31 @@ func TestTablePrefersOneVersionOfEachResource(t *testing.T) {
 		t.Error("an unknown kind has a resource")
 	}
 	again, err := c.Get(0)
-	if err != nil || again == table || again.Preferred[0] != table.Preferred[0] {
+	if err != nil || again == table {
+		t.Fatalf("Get(0) = %p again, %v", again, err)
+	}
+	if r, err := again.ByKind("example.com/v1", "Widget"); r != old {
 		t.Errorf("resources are not reused: %v", err)
+	}
+}
+
+// wrong is discovery with a list of an invalid group version.
+type wrong struct{ *fakediscovery.FakeDiscovery }
+
+func (w wrong) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups, lists, err := w.FakeDiscovery.ServerGroupsAndResources()
+	return groups, append(lists, list("a/b/c", metav1.APIResource{Name: "widgets", Kind: "Widget"})), err
+}
+
+func TestInvalidGroupVersionIsAPartialFailure(t *testing.T) {
+	d := &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
+		list("v1", metav1.APIResource{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: []string{"delete"}}),
+	}}}
+	table, err := resources.NewCache(wrong{d}).Get(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.Preferred) != 1 || table.Failure == nil {
+		t.Errorf("preferred %v, failure %v", table.Preferred, table.Failure)
 	}
 }

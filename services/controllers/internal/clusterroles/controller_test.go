@@ -1,0 +1,46 @@
+package clusterroles
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func TestRulesAreAppliedToTheSameRoleOnly(t *testing.T) {
+	client := fake.NewClientset()
+	var applied rbacv1.ClusterRole
+	client.PrependReactor("patch", "clusterroles", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p, ok := a.(clienttesting.PatchAction)
+		if !ok {
+			return false, nil, nil
+		}
+		return true, &applied, json.Unmarshal(p.GetPatch(), &applied)
+	})
+	c := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+	for _, r := range []*rbacv1.ClusterRole{
+		{
+			ObjectMeta:      metav1.ObjectMeta{Name: "all", UID: "uid-all"},
+			AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"part": "yes"}}}},
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "part", Labels: map[string]string{"part": "yes"}},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+		},
+	} {
+		if err := c.roles.GetStore().Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.sync(t.Context(), "all"); err != nil {
+		t.Fatal(err)
+	}
+	if applied.UID != "uid-all" || len(applied.Rules) != 1 {
+		t.Errorf("applied %+v, want one rule and the uid", applied)
+	}
+}

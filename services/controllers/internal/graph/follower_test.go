@@ -1,0 +1,57 @@
+package graph_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	fakediscovery "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/services/controllers/internal/graph"
+	"binnacle/services/controllers/internal/resources"
+)
+
+func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scheme := fake.NewTestScheme()
+		if err := metav1.AddMetaToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		const most = 20
+		watches := 0
+		client := fake.NewSimpleMetadataClient(scheme)
+		client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+		})
+		client.PrependWatchReactor("configmaps", func(clienttesting.Action) (bool, watch.Interface, error) {
+			if watches++; watches > most {
+				cancel()
+			}
+			return true, nil, apierrors.NewResourceExpired("too old")
+		})
+		f := graph.NewFollower(graph.FollowerConfig{
+			Graph: graph.New(graph.Config{}), Client: client, Log: slog.New(slog.DiscardHandler),
+			Resources: resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
+				{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"list", "watch", "delete"}}}},
+			}}}),
+		})
+		done := make(chan struct{})
+		go func() { defer close(done); f.Run(ctx) }()
+		time.Sleep(10 * time.Second) // the bubble's time
+		cancel()
+		<-done
+		if watches == 0 || watches > most {
+			t.Errorf("%d watches in ten seconds", watches)
+		}
+	})
+}

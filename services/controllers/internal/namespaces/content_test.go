@@ -1,0 +1,26 @@
+package namespaces
+
+import (
+	"math"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestGracePeriodOfPodsIsLimited(t *testing.T) {
+	// The second fits in a duration by overflow only.
+	for _, grace := range []int64{math.MaxInt64, math.MaxInt64/1_000_000_000*2 + 1_000_000_000, 7200} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"},
+			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: &grace},
+		}
+		c := New(Config{Client: fake.NewClientset(pod)})
+		now := metav1.Now()
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a", DeletionTimestamp: &now}}
+		if got, err := c.gracePeriod(t.Context(), ns); got != maxGracePeriod || err != nil {
+			t.Errorf("grace period of %d: %d, %v", grace, got, err)
+		}
+	}
+}
