@@ -22,7 +22,7 @@ const (
 
 // auditing is what tells of requests.
 type auditing struct {
-	trail    *audit.Trail // nil when nothing is told
+	trail    *audit.Auditor // nil when nothing is told
 	file     string
 	known    []byte
 	backends []*backends.Backend
@@ -43,7 +43,7 @@ func (p *parts) buildAudit(context.Context) error {
 		}
 	}
 	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Turns: auditTurns{p}}
+	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Limiter: auditTurns{p}}
 	if o.Log.Enabled() && decides != nil {
 		b, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -71,7 +71,7 @@ func (p *parts) buildAudit(context.Context) error {
 	}
 	p.audit.file = o.PolicyFile
 	p.audit.trail = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Turns: auditTurns{p}, Slow: p.options.slowAudit,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: auditTurns{p}, Slow: p.options.slowAudit,
 	})
 	return nil
 }
@@ -79,7 +79,7 @@ func (p *parts) buildAudit(context.Context) error {
 // auditTurns are those of long answers, once there is a server that has some.
 type auditTurns struct{ p *parts }
 
-// Enter implements audit.Turns.
+// Enter implements audit.Limiter.
 func (t auditTurns) Enter(ctx context.Context) error {
 	if t.p.server == nil {
 		return errors.New("there are no turns yet")
@@ -87,7 +87,7 @@ func (t auditTurns) Enter(ctx context.Context) error {
 	return t.p.server.LongAnswers().Enter(ctx)
 }
 
-// Leave implements audit.Turns.
+// Leave implements audit.Limiter.
 func (t auditTurns) Leave() { t.p.server.LongAnswers().Leave() }
 
 func (p *parts) audits(b *backends.Backend) {
@@ -103,7 +103,7 @@ func (p *parts) audits(b *backends.Backend) {
 // wait for whoever does not read its log.
 func (a *auditing) ends() {
 	for _, b := range a.backends {
-		b.Ends()
+		b.BeginShutdown()
 	}
 }
 
@@ -129,11 +129,11 @@ func (p *parts) auditTasks() (tasks []task.Task) {
 	return append(tasks, task.Task{Name: "audit policy", Run: func(ctx context.Context) error {
 		return filewatch.Follow(ctx, p.log, p.audit.file, p.audit.known, func(_ context.Context, data []byte, err error) {
 			if err != nil {
-				p.audit.trail.Follow(nil, err)
+				p.audit.trail.SetPolicy(nil, err)
 				return
 			}
 			decides, err := p.auditPolicy(data)
-			p.audit.trail.Follow(decides, err)
+			p.audit.trail.SetPolicy(decides, err)
 		})
 	}})
 }

@@ -17,11 +17,11 @@ import (
 
 // pendingRequest is a request of a test. began is nil until it runs.
 type pendingRequest struct {
-	began   *flowcontrol.Request
-	done    chan struct{} // closed when the request runs or has failed
-	cancel  context.CancelFunc
-	paused  bool
-	resumed bool // resumes, and is not listed in the dump without queues
+	began     *flowcontrol.Request
+	done      chan struct{} // closed when the request runs or has failed
+	cancel    context.CancelFunc
+	suspended bool
+	resumed   bool // resumes, and is not listed in the dump without queues
 }
 
 // dumpRow is a line of DumpRequests.

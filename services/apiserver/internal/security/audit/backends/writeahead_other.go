@@ -4,7 +4,7 @@ package backends
 
 import "errors"
 
-// besideLog: lines wait in memory alone.
+// openWriteAheadFile is not supported: postponed lines are only in memory.
 func besideLog(string) (*pending, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
 func (*pending) begin() error { return errors.ErrUnsupported }
