@@ -26,7 +26,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		took, annotations := request.WaitsFrom(ctx).Arrival()
+		took, annotations := request.WaitsFrom(ctx).AuthenticationResult()
 		rec.Spent(audit.Authentication, took)
 		rec.AnnotateAll(annotations)
 		if err := rec.Receive(ctx); err != nil {
@@ -72,7 +72,7 @@ func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
 	if rec := c.openRecord(w, r); rec != nil {
 		rec.SetUnauthenticated()
-		_, annotations := request.WaitsFrom(r.Context()).Arrival()
+		_, annotations := request.WaitsFrom(r.Context()).AuthenticationResult()
 		rec.AnnotateAll(annotations)
 		defer rec.Close()
 		if !audit.Attach(r.Context(), rec) {
