@@ -55,7 +55,7 @@ func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	return peer
 }
 
-// live probes the peer.
+// probe sends a probe to the peer.
 func (p *peer) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
