@@ -238,7 +238,7 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		if err := chain.Validate(audit.With(t.Context(), rec), r); err == nil {
 			t.Error("the request was not rejected")
 		}
-		rec.Ends(t.Context(), nil)
+		rec.End(t.Context(), nil)
 		got := strings.Join(sink.lines, "\n")
 		if !strings.Contains(got, `"a/word":"1"`) || strings.Contains(got, `"a/detail":"1"`) != detailed || strings.Contains(got, `"2"`) {
 			t.Errorf("%v: %s", level, got)

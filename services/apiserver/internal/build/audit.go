@@ -22,7 +22,7 @@ const (
 
 // auditing holds the parts of the audit log.
 type auditing struct {
-	auditor  *audit.Trail // nil if auditing is off
+	auditor  *audit.Auditor // nil if auditing is off
 	file     string
 	policy   []byte // content of file
 	backends []*backends.Backend
@@ -42,7 +42,7 @@ func (p *parts) buildAudit(context.Context) error {
 		}
 	}
 	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Turns: auditLimiter{p}}
+	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Limiter: auditLimiter{p}}
 	if o.Log.Enabled() && decides != nil {
 		b, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -70,7 +70,7 @@ func (p *parts) buildAudit(context.Context) error {
 	}
 	p.audit.file = o.PolicyFile
 	p.audit.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Turns: auditLimiter{p}, Slow: p.options.auditLatencyThreshold,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: auditLimiter{p}, Slow: p.options.auditLatencyThreshold,
 	})
 	return nil
 }
@@ -79,7 +79,7 @@ func (p *parts) buildAudit(context.Context) error {
 // after the audit log.
 type auditLimiter struct{ p *parts }
 
-// Enter implements audit.Turns.
+// Enter implements audit.Limiter.
 func (t auditLimiter) Enter(ctx context.Context) error {
 	if t.p.server == nil {
 		return errors.New("the server is not built yet")
@@ -87,7 +87,7 @@ func (t auditLimiter) Enter(ctx context.Context) error {
 	return t.p.server.LongAnswers().Enter(ctx)
 }
 
-// Leave implements audit.Turns.
+// Leave implements audit.Limiter.
 func (t auditLimiter) Leave() { t.p.server.LongAnswers().Leave() }
 
 // addAuditBackend adds a backend, which release closes.
@@ -104,7 +104,7 @@ func (p *parts) addAuditBackend(b *backends.Backend) {
 // reader of the log must not delay the shutdown.
 func (a *auditing) shuttingDown() {
 	for _, b := range a.backends {
-		b.Ends()
+		b.BeginShutdown()
 	}
 }
 
@@ -130,11 +130,11 @@ func (p *parts) auditTasks() (tasks []task.Task) {
 	return append(tasks, task.Task{Name: "audit policy", Run: func(ctx context.Context) error {
 		return filewatch.Follow(ctx, p.log, p.audit.file, p.audit.policy, func(_ context.Context, data []byte, err error) {
 			if err != nil {
-				p.audit.auditor.Follow(nil, err)
+				p.audit.auditor.SetPolicy(nil, err)
 				return
 			}
 			decides, err := p.auditPolicy(data)
-			p.audit.auditor.Follow(decides, err)
+			p.audit.auditor.SetPolicy(decides, err)
 		})
 	}})
 }

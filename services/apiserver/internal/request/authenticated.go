@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// authenticated holds the result of authentication for the audit event, which is created later.
-type authenticated struct {
-	took  time.Duration
-	words map[string]string
+// authentication holds the result of authentication for the audit event, which is created later.
+type authentication struct {
+	took        time.Duration
+	annotations map[string]string
 }
 
-// Authenticated records how long authentication took.
-func (w *Waits) Authenticated(took time.Duration) {
+// SetAuthenticationTime records how long authentication took.
+func (w *Waits) SetAuthenticationTime(took time.Duration) {
 	if w != nil {
-		w.authenticated.took = took
+		w.authentication.took = took
 	}
 }
 
-// SayOfToken records the audit annotations of the request's token. The map is shared and must not
+// SetTokenAnnotations records the audit annotations of the request's token. The map is shared and must not
 // be changed.
-func SayOfToken(ctx context.Context, words map[string]string) {
-	if w := WaitsFrom(ctx); w != nil && len(words) > 0 {
-		w.authenticated.words = words
+func SetTokenAnnotations(ctx context.Context, annotations map[string]string) {
+	if w := WaitsFrom(ctx); w != nil && len(annotations) > 0 {
+		w.authentication.annotations = annotations
 	}
 }
 
-// Arrival returns the duration of authentication and the audit annotations of the token.
-func (w *Waits) Arrival() (took time.Duration, words map[string]string) {
+// AuthenticationResult returns the duration of authentication and the audit annotations of the token.
+func (w *Waits) AuthenticationResult() (took time.Duration, words map[string]string) {
 	if w == nil {
 		return 0, nil
 	}
-	return w.authenticated.took, w.authenticated.words
+	return w.authentication.took, w.authentication.annotations
 }

@@ -8,8 +8,8 @@ import (
 const (
 	// MaxBody is the maximum size of a request body, in bytes, for requests about objects.
 	MaxBody = 3 << 20
-	// Announced is the size in bytes of the buffer that a body gets before it arrives.
-	Announced = 64 << 10
+	// InitialBuffer is the size in bytes of the buffer that a body gets before it arrives.
+	InitialBuffer = 64 << 10
 	// growth is the factor by which a full buffer grows.
 	growth = 4
 )
@@ -28,13 +28,13 @@ func ReadBody(r *http.Request) ([]byte, error) {
 
 // readGrowing reads a body into a buffer that grows as the body arrives, so that a client that only
 // announces a body occupies little memory. It calls grow with the new size before each growth
-// beyond Announced. An error of grow ends the read.
+// beyond InitialBuffer. An error of grow ends the read.
 func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 	limit, sized := MaxBody+1, r.ContentLength > 0 && r.ContentLength <= MaxBody
 	if sized {
 		limit = int(r.ContentLength)
 	}
-	b := make([]byte, 0, min(Announced, limit))
+	b := make([]byte, 0, min(InitialBuffer, limit))
 	for {
 		n, err := io.ReadFull(r.Body, b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -50,15 +50,15 @@ func readGrowing(r *http.Request, grow func(size int) error) ([]byte, error) {
 		if err := grow(size); err != nil {
 			return b, err
 		}
-		more := make([]byte, len(b), size)
-		copy(more, b)
-		b = more
+		grown := make([]byte, len(b), size)
+		copy(grown, b)
+		b = grown
 	}
 }
 
 // ReceiveBody reads the body now, as ReadBody does, so that a later reader does not wait
 // for the client. It returns the bytes, which must not be changed. grow is called with the
-// new size before the body occupies more than Announced bytes. An error of grow is
+// new size before the body occupies more than InitialBuffer bytes. An error of grow is
 // returned; the later reader gets any other error.
 func ReceiveBody(r *http.Request, grow func(size int) error) ([]byte, error) {
 	var refused error

@@ -27,19 +27,19 @@ const (
 	keyBegun
 	keyWaits
 	keyRecord
-	keyCarried
+	keyState
 )
 
-// carried holds the state that every request has from the first filter on. It is one link of the
+// state holds the values that every request has from the first filter on. It is one link of the
 // context chain instead of one link for each value.
-type carried struct {
+type state struct {
 	context.Context
-	info  any
-	waits Waits
-	weigh func(size int) bool
-	rest  func(begun bool) (back func() error, ok bool)
-	aside func() (back func())
-	idle  func() (back func())
+	info         any
+	waits        Waits
+	admit        func(size int) bool
+	releaseSeats func(begun bool) (back func() error, ok bool)
+	aside        func() (back func())
+	suspend      func() (back func())
 	// The following fields are nil until they are set.
 	life context.Context
 	// principal is the key under which limits count the request.
@@ -58,17 +58,17 @@ type carried struct {
 // Carry attaches what a request does (a *requestinfo.Info), a sum of its waits, and space for the values that the
 // Set functions record.
 func Carry(ctx context.Context, info any) context.Context {
-	return &carried{Context: ctx, info: info}
+	return &state{Context: ctx, info: info}
 }
 
 // Value implements context.Context.
-func (c *carried) Value(key any) any {
+func (c *state) Value(key any) any {
 	switch key {
 	case keyInfo:
 		return c.info
 	case keyWaits:
 		return &c.waits
-	case keyCarried:
+	case keyState:
 		return c
 	case keyRecord:
 		if c.record != nil {
@@ -90,24 +90,23 @@ func (c *carried) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Apart returns the context of work that continues beside its request and that several requests may
-// wait for. It does not end with the request. It does not see the request's limits, seats and
-// records, which filters may set concurrently.
-func Apart(ctx context.Context) context.Context {
-	return &apart{context.WithoutCancel(ctx), Info(ctx)}
+// Detach returns a context for work that several requests may wait for. It does not end with the
+// request. It does not see the request's limits, seats and records, which filters may set concurrently.
+func Detach(ctx context.Context) context.Context {
+	return &detached{context.WithoutCancel(ctx), Info(ctx)}
 }
 
-type apart struct {
+type detached struct {
 	context.Context
 	info any
 }
 
 // Value implements context.Context.
-func (a *apart) Value(key any) any {
+func (a *detached) Value(key any) any {
 	switch key {
 	case keyInfo:
 		return a.info
-	case keyUser, keyWarnings, keyBegun, keyWaits, keyRecord, keyCarried:
+	case keyUser, keyWarnings, keyBegun, keyWaits, keyRecord, keyState:
 		return nil
 	}
 	return a.Context.Value(key)
@@ -116,39 +115,39 @@ func (a *apart) Value(key any) any {
 // SetRecord records the audit event of the request. It returns false if Carry has not attached
 // space for it. Only a filter calls it, before the request is shared.
 func SetRecord(ctx context.Context, record any) bool {
-	c, ok := ctx.Value(keyCarried).(*carried)
+	c, ok := ctx.Value(keyState).(*state)
 	if ok {
 		c.record = record
 	}
 	return ok
 }
 
-// SetWeigh records the function that admits large work, if Carry has attached space for it. Only a
-// filter calls it, before the request is shared.
-func SetWeigh(ctx context.Context, weigh func(size int) bool) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
-		c.weigh = weigh
+// SetWeigh records the function of Weigh, if Carry has attached space for it. Only a filter calls it,
+// before the request is shared.
+func SetWeigh(ctx context.Context, admit func(size int) bool) {
+	if c, ok := ctx.Value(keyState).(*state); ok {
+		c.admit = admit
 	}
 }
 
 // Weigh waits until work on size bytes that the length of the body did not reveal may start. It
 // returns false if the work is not admitted in time.
 func Weigh(ctx context.Context, size int) bool {
-	c, ok := ctx.Value(keyCarried).(*carried)
-	return !ok || c.weigh == nil || c.weigh(size)
+	c, ok := ctx.Value(keyState).(*state)
+	return !ok || c.admit == nil || c.admit(size)
 }
 
 // SetReceived records when the request arrived. Only a filter calls it, before the request is
 // shared.
 func SetReceived(ctx context.Context, at time.Time) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.received = at
 	}
 }
 
 // Received returns the time the request arrived, or the current time if it is not known.
 func Received(ctx context.Context) time.Time {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && !c.received.IsZero() {
+	if c, ok := ctx.Value(keyState).(*state); ok && !c.received.IsZero() {
 		return c.received
 	}
 	return time.Now()
@@ -160,14 +159,14 @@ const MaxTracedID = 64
 // SetTracedID records the audit id of the request for traces. Only a filter calls it, before
 // the request is shared.
 func SetTracedID(ctx context.Context, id string) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.tracedID = id[:min(len(id), MaxTracedID)]
 	}
 }
 
 // TracedID returns the audit id of the request as traces have it. It is empty outside of requests.
 func TracedID(ctx context.Context) string {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		return c.tracedID
 	}
 	return ""
@@ -176,7 +175,7 @@ func TracedID(ctx context.Context) string {
 // SetLife records the context that the request has without its deadline, if Carry has attached
 // space for it. Only a filter calls it, before the request is shared.
 func SetLife(ctx context.Context) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.life = ctx
 	}
 }
@@ -184,26 +183,26 @@ func SetLife(ctx context.Context) {
 // Life returns the context of a connection that outlives its request, for example an upgraded one.
 // The context does not end with the deadline of the request.
 func Life(ctx context.Context) context.Context {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.life != nil {
+	if c, ok := ctx.Value(keyState).(*state); ok && c.life != nil {
 		return c.life
 	}
 	return ctx
 }
 
-// SetRest records how a request releases its seats while it waits, if Carry has attached space for
-// it. Only a filter calls it, before the request is shared.
-func SetRest(ctx context.Context, rest func(begun bool) (back func() error, ok bool)) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
-		c.rest = rest
+// SetReleaseSeats records the function of ReleaseSeats, if Carry has attached space for it. Only a
+// filter calls it, before the request is shared.
+func SetReleaseSeats(ctx context.Context, release func(begun bool) (back func() error, ok bool)) {
+	if c, ok := ctx.Value(keyState).(*state); ok {
+		c.releaseSeats = release
 	}
 }
 
-// Rest releases the seats of the request until back is called. It returns false if too many
+// ReleaseSeats releases the seats of the request until back is called. It returns false if too many
 // requests have released theirs; the limit is lower for a request that has not begun its response.
 // A request may end without calling back.
-func Rest(ctx context.Context, begun bool) (back func() error, ok bool) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.rest != nil {
-		return c.rest(begun)
+func ReleaseSeats(ctx context.Context, begun bool) (back func() error, ok bool) {
+	if c, ok := ctx.Value(keyState).(*state); ok && c.releaseSeats != nil {
+		return c.releaseSeats(begun)
 	}
 	return func() error { return nil }, true
 }
@@ -228,7 +227,7 @@ func Info(ctx context.Context) any { return ctx.Value(keyInfo) }
 // SetUser records the user. It returns false if Carry has not attached space for it or the request
 // already has a user. Only a filter calls it, before the request is shared.
 func SetUser(ctx context.Context, u *User) bool {
-	c, ok := ctx.Value(keyCarried).(*carried)
+	c, ok := ctx.Value(keyState).(*state)
 	if !ok || UserFrom(ctx) != nil {
 		return false
 	}
@@ -266,61 +265,61 @@ func Startup(ctx context.Context) bool { startup, _ := ctx.Value(keyStartup).(bo
 // called when a watch has sent its initial events or when a request only waits for another server.
 // It may be called more than once.
 func WithBegun(ctx context.Context, fn func()) context.Context {
-	return context.WithValue(ctx, keyBegun, besides(ctx, fn))
+	return context.WithValue(ctx, keyBegun, chainBegun(ctx, fn))
 }
 
 // begun holds the function attached last, which calls all earlier ones.
-type begun struct{ tell func() }
+type begun struct{ call func() }
 
 // SetBegun is WithBegun in the space that Carry attached. It returns false if there is no such
 // space, or if a function attached with WithBegun since then would hide this one. Only a filter
 // calls it, before the request is shared.
 func SetBegun(ctx context.Context, fn func()) bool {
-	c, ok := ctx.Value(keyCarried).(*carried)
+	c, ok := ctx.Value(keyState).(*state)
 	if nearest, _ := ctx.Value(keyBegun).(*begun); !ok || nearest != c.begun {
 		return false
 	}
-	c.begun = besides(ctx, fn)
+	c.begun = chainBegun(ctx, fn)
 	return true
 }
 
-func besides(ctx context.Context, fn func()) *begun {
+func chainBegun(ctx context.Context, fn func()) *begun {
 	outer, ok := ctx.Value(keyBegun).(*begun)
 	if !ok {
 		return &begun{fn}
 	}
-	return &begun{func() { fn(); outer.tell() }}
+	return &begun{func() { fn(); outer.call() }}
 }
 
 // Begun reports that a watch has sent its initial events, or that the request only waits for
 // another server.
 func Begun(ctx context.Context) {
 	if b, ok := ctx.Value(keyBegun).(*begun); ok {
-		b.tell()
+		b.call()
 	}
 }
 
-// waitsAfter is how long a request waits for another server before it counts as only waiting.
-const waitsAfter = time.Second
+// onlyWaitsAfter is how long a request waits for another server before it counts as only waiting.
+const onlyWaitsAfter = time.Second
 
 // Aside releases the request's concurrency limit while it waits for another server, until back is
 // called.
 func Aside(ctx context.Context) (back func()) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.aside != nil {
+	if c, ok := ctx.Value(keyState).(*state); ok && c.aside != nil {
 		return c.aside()
 	}
 	return func() {}
 }
 
 // OnlyWaits marks the request as waiting for another server until answered is called. If the wait
-// takes longer than waitsAfter, it calls the functions of WithBegun.
+// takes longer than onlyWaitsAfter, it calls the functions of WithBegun.
 func OnlyWaits(ctx context.Context) (answered func()) {
 	back := Aside(ctx)
 	b, ok := ctx.Value(keyBegun).(*begun)
 	if !ok {
 		return back
 	}
-	timer := time.AfterFunc(waitsAfter, b.tell)
+	timer := time.AfterFunc(onlyWaitsAfter, b.call)
 	return func() { timer.Stop(); back() }
 }
 
@@ -328,23 +327,23 @@ func OnlyWaits(ctx context.Context) (answered func()) {
 // back is called, if Carry has attached space for it. Only a filter calls it, before the request is
 // shared.
 func SetAside(ctx context.Context, aside func() (back func())) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.aside = aside
 	}
 }
 
-// SetIdle records how a request releases all memory and concurrency limits that it holds, if Carry
+// SetSuspend records how a request releases all memory and concurrency limits that it holds, if Carry
 // has attached space for it. Only a filter calls it, before the request is shared.
-func SetIdle(ctx context.Context, idle func() (back func())) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
-		c.idle = idle
+func SetSuspend(ctx context.Context, suspend func() (back func())) {
+	if c, ok := ctx.Value(keyState).(*state); ok {
+		c.suspend = suspend
 	}
 }
 
-// idle releases the memory and limits that the request holds until back is called.
-func idle(ctx context.Context) (back func()) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.idle != nil {
-		return c.idle()
+// suspendLimits releases the memory and limits that the request holds until back is called.
+func suspendLimits(ctx context.Context) (back func()) {
+	if c, ok := ctx.Value(keyState).(*state); ok && c.suspend != nil {
+		return c.suspend()
 	}
 	return Aside(ctx)
 }
@@ -354,8 +353,8 @@ func idle(ctx context.Context) (back func()) {
 type Waits struct {
 	nanoseconds atomic.Int64
 	steps       steps
-	// authenticated belongs to the request's own goroutine.
-	authenticated authenticated
+	// authentication is only accessed by the request's own goroutine.
+	authentication authentication
 }
 
 // WaitsFrom returns the Waits of the request, or nil.
@@ -402,7 +401,7 @@ func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
 // SetWarnings attaches an empty collection. It returns false if Carry has not attached space for it
 // or the request already has one. Only a filter calls it, before the request is shared.
 func SetWarnings(ctx context.Context) bool {
-	c, ok := ctx.Value(keyCarried).(*carried)
+	c, ok := ctx.Value(keyState).(*state)
 	if !ok || ctx.Value(keyWarnings) != nil {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 // it. The authentication filter calls it. Impersonation does not change the key, so a request
 // counts for the impersonator, unless the impersonator is in system:masters.
 func SetPrincipal(ctx context.Context, principal string) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.principal = principal
 	}
 }
@@ -21,7 +21,7 @@ func SetPrincipal(ctx context.Context, principal string) {
 // Principal returns the key under which limits count a request. Without SetPrincipal it is the key
 // of the user.
 func Principal(ctx context.Context) string {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.principal != "" {
+	if c, ok := ctx.Value(keyState).(*state); ok && c.principal != "" {
 		return c.principal
 	}
 	return PrincipalOf(UserFrom(ctx), "")
@@ -30,14 +30,14 @@ func Principal(ctx context.Context) string {
 // SetPriorityLevel records the priority level of a request, if Carry has attached space for it. The
 // flow control filter calls it.
 func SetPriorityLevel(ctx context.Context, level string) {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		c.level = level
 	}
 }
 
 // PriorityLevel returns the name of the request's priority level. It is "" without flow control.
 func PriorityLevel(ctx context.Context) string {
-	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+	if c, ok := ctx.Value(keyState).(*state); ok {
 		return c.level
 	}
 	return ""

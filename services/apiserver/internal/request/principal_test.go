@@ -30,6 +30,6 @@ func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
 	request.SetPrincipal(ctx, request.PrincipalOf(&request.User{Name: "alice"}, ""))
 	ctx = request.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
 	if got := request.Principal(ctx); got != "user alice" {
-		t.Errorf("counted for %q", got)
+		t.Errorf("got principal %q, want user alice", got)
 	}
 }

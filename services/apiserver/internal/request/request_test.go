@@ -10,13 +10,13 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-func TestWarningsAreToldOnceAndBounded(t *testing.T) {
+func TestWarningsAreUniqueAndLimited(t *testing.T) {
 	ctx, w := request.WithWarnings(context.Background())
 	for range 3 {
 		request.Warn(ctx, `say "hi"`+"\r\nX: y")
 	}
 	if got := w.Headers(); len(got) != 1 || got[0] != `299 - "say \"hi\"  X: y"` {
-		t.Errorf("headers are %q", got)
+		t.Errorf("got headers %q", got)
 	}
 	for i := range 100 {
 		request.Warn(ctx, strings.Repeat("x", 100)+string(rune('a'+i%26))+string(rune('a'+i/26)))
@@ -26,17 +26,17 @@ func TestWarningsAreToldOnceAndBounded(t *testing.T) {
 		total += len(h)
 	}
 	if total > 8<<10 {
-		t.Errorf("%d bytes of warnings", total)
+		t.Errorf("got %d bytes of warnings, want at most %d", total, 8<<10)
 	}
-	request.Warn(context.Background(), "nobody collects this")
+	request.Warn(context.Background(), "without a collection")
 }
 
-// TestWhatWarningsAreCutTo: in all 4096 characters; above that 256 of each.
-func TestWhatWarningsAreCutTo(t *testing.T) {
+// Warnings of more than 4096 characters together are cut to 256 characters each.
+func TestWarningsAreTruncated(t *testing.T) {
 	text := func(n, i int) string { return fmt.Sprintf("%0*d", n, i) }
 	for name, c := range map[string]struct {
-		lengths []int // of what is warned of
-		want    []int // of what is told
+		lengths []int // of the warnings
+		want    []int // of the headers
 	}{
 		"none":                {},
 		"as much as fits":     {[]int{4000, 96}, []int{4000, 96}},
@@ -55,19 +55,19 @@ func TestWhatWarningsAreCutTo(t *testing.T) {
 			got = append(got, len(h)-len(`299 - ""`))
 		}
 		if !slices.Equal(got, c.want) || len(c.want) == 0 && w.Headers() != nil {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
 }
 
-func TestCharactersOfWarnings(t *testing.T) {
+func TestWarningCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\rc\nd": "a b c d", "a\x00b\x1fc\x7fd": "abcd", "ä€": "ä€", "": "", "\x01\x7f": "", " ": " ", "~\u0080": "~\u0080",
 	} {
 		ctx, w := request.WithWarnings(t.Context())
 		request.Warn(ctx, text)
 		if got := strings.Join(w.Headers(), "|"); got != want && got != `299 - "`+want+`"` || (want == "") != (got == "") {
-			t.Errorf("%q is told as %q", text, got)
+			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 }

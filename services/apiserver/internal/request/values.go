@@ -19,35 +19,35 @@ func Values(doc []byte) int {
 // ValuesWithin reports whether a JSON document has at most most values. It counts as Values does,
 // but ignores the contents of strings if that count is too high.
 func ValuesWithin(doc []byte, most int) bool {
-	return Values(doc) <= most || valuesOfJSON(doc) <= most
+	return Values(doc) <= most || valuesOutsideStrings(doc) <= most
 }
 
 // WeightOfJSON returns the cost of a JSON document in bytes, by its size and its number of values.
 func WeightOfJSON(doc []byte) int {
 	values := Values(doc)
 	if len(doc) < LargeBody && PerValue*values >= LargeBody {
-		values = valuesOfJSON(doc)
+		values = valuesOutsideStrings(doc)
 	}
 	return max(len(doc), PerValue*values)
 }
 
-// valuesOfJSON is Values without the contents of strings.
-func valuesOfJSON(body []byte) int {
-	more, inner, text := 0, 0, false
+// valuesOutsideStrings is Values without the contents of strings.
+func valuesOutsideStrings(body []byte) int {
+	commas, opens, inString := 0, 0, false
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case c == '"':
-			text = !text
-		case text && c == '\\':
+			inString = !inString
+		case inString && c == '\\':
 			i++
-		case text:
+		case inString:
 		case c == ',':
-			more++
+			commas++
 		case c == '[' || c == '{':
-			inner++
+			opens++
 		}
 	}
-	return max(more, inner)
+	return max(commas, opens)
 }
 
 // CostlyKind is the factor by which the cost of objects that are compiled is multiplied: schemas,

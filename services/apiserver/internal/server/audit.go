@@ -26,7 +26,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		took, annotations := request.WaitsFrom(ctx).Arrival()
+		took, annotations := request.WaitsFrom(ctx).AuthenticationResult()
 		rec.Spent(audit.Authentication, took)
 		rec.AnnotateAll(annotations)
 		if err := rec.Receive(ctx); err != nil {
@@ -40,7 +40,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 				return
 			}
 			failure := recover()
-			rec.Ends(ctx, failure)
+			rec.End(ctx, failure)
 			if failure != nil {
 				panic(failure)
 			}
@@ -50,14 +50,14 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		handled = true
-		serving.AtEnd(w, func(failure any) { rec.Ends(ctx, failure) })
+		serving.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
 	})
 }
 
 // openRecord opens the audit record of a request. It returns nil if the policy omits the request.
 func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
-	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.Arrived(r, w.Header().Get("Audit-Id")) })
+	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.ArrivalOf(r, w.Header().Get("Audit-Id")) })
 }
 
 // errEventNotStored has the text of Kubernetes.
@@ -71,8 +71,8 @@ func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 // rejectWith is reject with an answer function instead of an error.
 func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
 	if rec := c.openRecord(w, r); rec != nil {
-		rec.Refuse()
-		_, annotations := request.WaitsFrom(r.Context()).Arrival()
+		rec.SetUnauthenticated()
+		_, annotations := request.WaitsFrom(r.Context()).AuthenticationResult()
 		rec.AnnotateAll(annotations)
 		defer rec.Close()
 		if !audit.Attach(r.Context(), rec) {
@@ -94,7 +94,7 @@ type auditedWriter struct {
 func (w *auditedWriter) begin(code int) {
 	if !w.begun {
 		w.begun = true
-		w.rec.Begins(w.r.Context(), code)
+		w.rec.BeginResponse(w.r.Context(), code)
 	}
 }
 

@@ -283,7 +283,7 @@ func TestAuditMemoryIsReleased(t *testing.T) {
 	var inner func()
 	a = newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
 		rec := audit.From(r.Context())
-		rec.Shown(text)
+		rec.SetResponseObject(text)
 		if next := inner; next != nil {
 			inner = nil
 			next()
@@ -318,7 +318,7 @@ func TestEscapedSizeCounts(t *testing.T) {
 		strings.Repeat("\u2028x", 150<<10): false,
 	} {
 		a := newAuditFixture(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
-			audit.From(r.Context()).Shown([]byte(`"` + text + `"`))
+			audit.From(r.Context()).SetResponseObject([]byte(`"` + text + `"`))
 			w.WriteHeader(200)
 		})
 		a.do(httptest.NewRequest("GET", listPath, nil))

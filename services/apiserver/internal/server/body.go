@@ -95,7 +95,7 @@ func limitBodies(levels *levelBudgets, large *byteBudget, limiter serving.LargeR
 			return (size < largeBody || work.reserve(size)) && work.acquirePermit()
 		})
 		request.SetAside(ctx, work.suspendPermit)
-		request.SetIdle(ctx, work.suspend)
+		request.SetSuspend(ctx, work.suspend)
 		if !request.SetBegun(ctx, work.release) {
 			r = r.WithContext(request.WithBegun(ctx, work.release))
 		}
@@ -304,7 +304,7 @@ func (w *largeWork) suspend() (back func()) {
 // withoutSeats releases the request's seats while wait runs. If wait fails, or the seats cannot be acquired
 // again, it ends the work and returns false.
 func (w *largeWork) withoutSeats(wait func() bool) bool {
-	back, ok := request.Rest(w.ctx, true)
+	back, ok := request.ReleaseSeats(w.ctx, true)
 	if ok {
 		acquired := wait()
 		ok = back() == nil && acquired // the request needs its seats to report the failure

@@ -622,7 +622,7 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				seat <- struct{}{}
 				has := true
-				request.SetRest(r.Context(), func(bool) (func() error, bool) {
+				request.SetReleaseSeats(r.Context(), func(bool) (func() error, bool) {
 					<-seat
 					has = false
 					return func() error { seat <- struct{}{}; has = true; return nil }, true

@@ -49,7 +49,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		r.ContentLength = request.MaxBody
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
-		request.SetRest(ctx, func(bool) (func() error, bool) {
+		request.SetReleaseSeats(ctx, func(bool) (func() error, bool) {
 			seats--
 			return func() error { seats++; return nil }, true
 		})
@@ -64,7 +64,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		}
 		time.Sleep(time.Second) // fake time
 		synctest.Wait()
-		if budget.fair.used > request.Announced || seats != 0 {
+		if budget.fair.used > request.InitialBuffer || seats != 0 {
 			t.Errorf("stalled body holds %d bytes and %d seats", budget.fair.used, seats)
 		}
 		send.CloseWithError(io.ErrUnexpectedEOF)

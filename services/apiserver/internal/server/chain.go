@@ -54,7 +54,7 @@ type Config struct {
 	// LargeRequests limits how many large requests are processed at the same time.
 	LargeRequests serving.LargeRequests
 	// Audit, if set, records audit events.
-	Audit *audit.Trail
+	Audit *audit.Auditor
 	// StorageVersionPending, if set, reports whether writes of a resource must wait for the registration
 	// of its storage version. why is the last registration error. The function may block.
 	StorageVersionPending func(ctx context.Context, r schema.GroupResource, custom bool) (why error, pending bool)

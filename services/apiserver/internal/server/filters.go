@@ -200,7 +200,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 		u, err := c.Authenticator.Authenticate(r)
 		setWarningHeaders(w, r)
 		span.End()
-		request.WaitsFrom(r.Context()).Authenticated(observeSince(c.Metrics.filters.authentication, begin))
+		request.WaitsFrom(r.Context()).SetAuthenticationTime(observeSince(c.Metrics.filters.authentication, begin))
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)

@@ -53,7 +53,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		}
 		request.SetPriorityLevel(ctx, class.Level)
 		serving.OnSlowWrite(w, t.pause, t.resume)
-		request.SetRest(ctx, func(begun bool) (func() error, bool) { return t.resume, t.release(begun) })
+		request.SetReleaseSeats(ctx, func(begun bool) (func() error, bool) { return t.resume, t.release(begun) })
 		if (long || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}

@@ -106,7 +106,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	inside = func(ctx context.Context) {
 		inside = func(context.Context) {}
 		codes = append(codes, send())
-		back, ok := request.Rest(ctx, true)
+		back, ok := request.ReleaseSeats(ctx, true)
 		if !ok {
 			t.Error("the request did not release its seat")
 		}

@@ -64,7 +64,7 @@ const maxReturns = 3
 // resolveAgain returns the request with a request info of a newer API set.
 func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {
 	op := c.Delegates.Resolve(r, kinds)
-	audit.From(r.Context()).Acts(op)
+	audit.From(r.Context()).SetRequestInfo(op)
 	return r.WithContext(requestinfo.With(r.Context(), op))
 }
 

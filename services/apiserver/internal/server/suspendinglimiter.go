@@ -20,7 +20,7 @@ func (t SuspendingLimiter) Enter(r *http.Request, begun bool) error {
 	if t.EnterNow() {
 		return nil
 	}
-	resume, ok := request.Rest(r.Context(), begun)
+	resume, ok := request.ReleaseSeats(r.Context(), begun)
 	switch {
 	case !ok && begun:
 		return t.EnterFirst(r)

@@ -20,7 +20,7 @@ import (
 // the seats are released; back acquires them.
 func newSuspendableRequest(ctx context.Context, away *bool, back func() error, ok bool) *http.Request {
 	ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
-	request.SetRest(ctx, func(bool) (func() error, bool) {
+	request.SetReleaseSeats(ctx, func(bool) (func() error, bool) {
 		*away = ok
 		return func() error {
 			err := back()

@@ -191,7 +191,7 @@ func TestPermitIsReleasedWhileSeatsAreLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, seats := serving.NewLargeRequests(1), make(chan struct{})
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
+		request.SetReleaseSeats(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
 		w := &largeWork{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
 		w.setBytes(func() {}, largeBody)
 		limiter.EnterNow()

@@ -241,11 +241,14 @@ func TestDependentInAnotherNamespaceDoesNotBlock(t *testing.T) {
 }
 
 func TestNodeIsLoggedByItsUID(t *testing.T) {
+	const uid = "00112233-4455-6677-8899-aabbccddeeff"
 	g, tasks := newGraph()
-	g.Observe(configMaps(), object("x", ref("owner", false)))
+	r := ref("owner", false)
+	r.UID = uid
+	g.Observe(configMaps(), object("x", r))
 	var out strings.Builder
 	slog.New(slog.NewTextHandler(&out, nil)).Info("failed", "key", tasks.last)
-	if !strings.HasSuffix(out.String(), " key=uid-owner\n") {
+	if !strings.HasSuffix(out.String(), " key="+uid+"\n") {
 		t.Errorf("log %q", out.String())
 	}
 }

@@ -47,7 +47,7 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 	ctx, leave := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.SetAside(ctx, func() func() { c.aside.Store(true); return func() { c.aside.Store(false) } })
-	request.SetRest(ctx, func(begun bool) (func() error, bool) {
+	request.SetReleaseSeats(ctx, func(begun bool) (func() error, bool) {
 		if begun {
 			t.Error("the response has started")
 		}

@@ -45,7 +45,7 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	}
 	m := s.making
 	if m == nil {
-		within, stop := context.WithCancel(request.Apart(ctx))
+		within, stop := context.WithCancel(request.Detach(ctx))
 		m = &making[T]{stop: stop, done: make(chan struct{})}
 		s.making = m
 		go s.run(within, m, work)

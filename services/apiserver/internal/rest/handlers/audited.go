@@ -22,7 +22,7 @@ func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 		return
 	}
 	named, _ := obj.(metav1.Object)
-	rec.Asked(named, func() ([]byte, error) {
+	rec.SetRequestObject(named, func() ([]byte, error) {
 		if o, ok := obj.(registry.Object); ok && gvk == c.GVK() && c.Default != nil {
 			o = o.DeepCopyObject().(registry.Object)
 			c.Default(o)
@@ -35,7 +35,7 @@ func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 // askedPatch records the patch of the request as JSON in the audit event. failed is the error of
 // decoding it, or nil.
 func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
-	audit.From(c.Context()).AskedText(func() ([]byte, error) {
+	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
 		switch {
 		case json.Valid(raw):
 			return raw, nil
@@ -53,7 +53,7 @@ const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
 
 // askedDelete records the delete options of the request in the audit event.
 func (c *Call) askedDelete(o *metav1.DeleteOptions) {
-	audit.From(c.Context()).AskedText(func() ([]byte, error) {
+	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
 		options := *o
 		options.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}
 		return json.Marshal(&options)

@@ -68,7 +68,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 			var went, came int
-			request.SetRest(ctx, func(bool) (func() error, bool) {
+			request.SetReleaseSeats(ctx, func(bool) (func() error, bool) {
 				went++
 				if room {
 					cancel()

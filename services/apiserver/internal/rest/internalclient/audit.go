@@ -36,7 +36,7 @@ func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write
 	}
 	defer func() {
 		failure := recover()
-		rec.Ends(ctx, failure)
+		rec.End(ctx, failure)
 		if failure != nil {
 			panic(failure)
 		}
@@ -48,20 +48,20 @@ func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write
 	switch {
 	case err != nil:
 		st := status.Of(err)
-		rec.Answered(st)
+		rec.SetResponseStatus(st)
 		code = int(st.Code)
 		if text, err := s.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
-			rec.Shown(text)
+			rec.SetResponseObject(text)
 		}
 	case res.Created:
 		code = http.StatusCreated
 	}
 	if err == nil && c.Verb != Delete && rec.Wants(audit.RequestResponse) && res.Item.Stored != nil {
 		if text, err := encode(k, res.Item); err == nil {
-			rec.Shown(text)
+			rec.SetResponseObject(text)
 		}
 	}
-	rec.Begins(ctx, code)
+	rec.BeginResponse(ctx, code)
 	return res, err
 }
 

@@ -78,7 +78,7 @@ type Server struct {
 	Writes func() *writes.Writer
 	Logger *slog.Logger
 	// Audit, if set, records writes.
-	Audit *audit.Trail
+	Audit *audit.Auditor
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Traces, if set, creates spans of writes, also for writes that no client request causes.
@@ -148,7 +148,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return writes.Result{}, err
 	}
 	if c.Verb == Patch {
-		audit.From(ctx).AskedText(func() ([]byte, error) { return raw, nil })
+		audit.From(ctx).SetRequestText(func() ([]byte, error) { return raw, nil })
 		o := &metav1.PatchOptions{FieldManager: c.Manager}
 		if c.Force {
 			o.Force = &c.Force
@@ -171,7 +171,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return writes.Result{}, fmt.Errorf("%s is no %s", d.GVK, r.Kind.GVK())
 	}
 	r.Object = obj
-	audit.From(ctx).Asked(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
+	audit.From(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
 	switch c.Verb {
 	case Create:
 		r.Options = &metav1.CreateOptions{}

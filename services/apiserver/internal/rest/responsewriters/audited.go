@@ -20,7 +20,7 @@ func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.
 		return
 	}
 	if st, ok := obj.(*metav1.Status); ok {
-		rec.Answered(st)
+		rec.SetResponseStatus(st)
 	}
 	if !rec.Wants(audit.RequestResponse) {
 		return
@@ -31,7 +31,7 @@ func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.
 			return // there is no response either
 		}
 	}
-	rec.Shown(body)
+	rec.SetResponseObject(body)
 }
 
 // withoutAudit returns the request without its audit event, so that the response is not recorded.

@@ -19,7 +19,7 @@ func (f *Form) tellObject(r *http.Request, s Shown) {
 		return
 	}
 	if b, err := f.appendJSON(nil, s); err == nil {
-		rec.Shown(b)
+		rec.SetResponseObject(b)
 	}
 }
 

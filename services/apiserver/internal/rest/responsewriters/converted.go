@@ -157,7 +157,7 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 		// Several requests may wait for the conversion, so it continues after the request that
 		// started it ends and does not use that request's seats. The time of the webhook is
 		// bounded.
-		go c.convert(request.Apart(ctx), f.res.Document.Serve, form, mine, flights)
+		go c.convert(request.Detach(ctx), f.res.Document.Serve, form, mine, flights)
 	}
 	waited := append(mine, others...)
 	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {

@@ -74,7 +74,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Sho
 
 // send writes the JSON of an object and a newline.
 func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
-	audit.From(r.Context()).Shown(obj)
+	audit.From(r.Context()).SetResponseObject(obj)
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")

@@ -2,21 +2,22 @@ package audit
 
 import "slices"
 
-// Copy is what has been written of an answer, as long as there is room for it. A nil Copy
-// takes everything and tells nothing.
+// Copy collects a response object that is written in parts. It drops the object if the limits are exceeded.
+// A nil Copy ignores all calls.
 type Copy struct {
-	record *Record
-	tidy   tidy
-	part   []byte   // of the answer, when it is tidy
-	parts  [][]byte // all but the last are full
-	size   int64    // of all parts
-	over   bool
+	record    *Record
+	compactor compactor
+	part      []byte   // the last part, compacted
+	parts     [][]byte // all but the last are full
+	size      int64    // of all parts
+	done      bool
 }
 
-// mostPart is how many bytes more a copy has memory for than it needs, at most.
-const mostPart = 256 << 10
+// maxPart is the maximum size in bytes of a part that is allocated ahead.
+const maxPart = 256 << 10
 
-// Copy takes a long answer as it is written; nil when that is not told. Close tells it.
+// Copy returns a Copy for a response that is written in parts, or nil below level RequestResponse. Close
+// records the object.
 func (r *Record) Copy() *Copy {
 	if !r.Wants(RequestResponse) {
 		return nil
@@ -24,23 +25,23 @@ func (r *Record) Copy() *Copy {
 	return &Copy{record: r}
 }
 
-// Write takes a part of the answer.
+// Write adds a part of the response.
 func (c *Copy) Write(p []byte) {
-	if c == nil || c.over {
+	if c == nil || c.done {
 		return
 	}
 	r := c.record
-	c.part = c.tidy.append(c.part[:0], p)
+	c.part = c.compactor.append(c.part[:0], p)
 	more := int64(len(c.part))
-	if c.size+more > r.trail.MaxObject || !r.trail.room.take(r.principal, more) {
-		r.trail.room.give(r.principal, c.size)
-		c.part, c.parts, c.over = nil, nil, true
+	if c.size+more > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, more) {
+		r.auditor.budget.release(r.principal, c.size)
+		c.part, c.parts, c.done = nil, nil, true
 		return
 	}
 	for b := c.part; len(b) > 0; {
 		last := len(c.parts) - 1
 		if last < 0 || len(c.parts[last]) == cap(c.parts[last]) {
-			c.parts = append(c.parts, make([]byte, 0, max(len(b), min(int(c.size), mostPart))))
+			c.parts = append(c.parts, make([]byte, 0, max(len(b), min(int(c.size), maxPart))))
 			last++
 		}
 		part := c.parts[last]
@@ -51,24 +52,24 @@ func (c *Copy) Write(p []byte) {
 	c.size += more
 }
 
-// Full tells that there is no use in writing more.
-func (c *Copy) Full() bool { return c == nil || c.over }
+// Full reports whether further writes have no effect.
+func (c *Copy) Full() bool { return c == nil || c.done }
 
-// Close tells the answer.
+// Close records the response object.
 func (c *Copy) Close() {
 	switch {
 	case c == nil:
-	case c.over:
+	case c.done:
 		c.record.Annotate(Truncated, "true")
 	default:
-		c.over = true
-		c.record.copied(c)
+		c.done = true
+		c.record.finishCopy(c)
 	}
 }
 
-// copied is Shown for what has come by a copy, whose room is the record's then.
-func (r *Record) copied(c *Copy) {
-	InTurn(r.trail.Turns, int(c.size), func() {
+// finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
+func (r *Record) finishCopy(c *Copy) {
+	Limited(r.auditor.Limiter, int(c.size), func() {
 		var text []byte
 		if len(c.parts) == 1 {
 			text = c.parts[0]
@@ -76,15 +77,15 @@ func (r *Record) copied(c *Copy) {
 			text = slices.Concat(c.parts...)
 		}
 		c.part, c.parts = nil, nil
-		if r.unowned {
+		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}
 		p := r.lock()
-		if p == nil || p.over {
-			r.trail.room.give(r.principal, c.size)
+		if p == nil || p.final {
+			r.auditor.budget.release(r.principal, c.size)
 		} else {
 			p.event.ResponseObject = text
-			p.held += c.size
+			p.heldBytes += c.size
 		}
 		if p != nil {
 			p.mu.Unlock()
@@ -92,10 +93,10 @@ func (r *Record) copied(c *Copy) {
 	})
 }
 
-// Drop gives back the room of an answer that has not become whole.
+// Drop releases the bytes of an incomplete response.
 func (c *Copy) Drop() {
-	if c != nil && !c.over {
-		c.over = true
-		c.record.trail.room.give(c.record.principal, c.size)
+	if c != nil && !c.done {
+		c.done = true
+		c.record.auditor.budget.release(c.record.principal, c.size)
 	}
 }

@@ -12,22 +12,22 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// counted are turns that count who has one.
-type counted struct{ entered, left int }
+// countingLimiter counts acquisitions and releases.
+type countingLimiter struct{ entered, left int }
 
-func (t *counted) Enter(context.Context) error { t.entered++; return nil }
-func (t *counted) Leave()                      { t.left++ }
+func (t *countingLimiter) Enter(context.Context) error { t.entered++; return nil }
+func (t *countingLimiter) Leave()                      { t.left++ }
 
-// TestLongAnswersAreToldInTurns, whole, as they are written in parts.
-func TestLongAnswersAreToldInTurns(t *testing.T) {
-	sink, had := &linesOf{lines: map[string]string{}}, &counted{}
-	trail := New(Config{
-		Policy: everything{}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
-		MaxObject: 1 << 20, MaxObjects: 4 << 20, Turns: had,
+// Large responses written in parts are recorded completely, with a permit.
+func TestLargeResponsesNeedPermit(t *testing.T) {
+	sink, had := &lineSink{lines: map[string]string{}}, &countingLimiter{}
+	auditor := New(Config{
+		Policy: recordAll{}, Sinks: []Sink{sink}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		MaxObject: 1 << 20, MaxObjects: 4 << 20, Limiter: had,
 	})
 	for i, c := range []struct{ parts, turns int }{{1, 0}, {3, 0}, {100, 1}, {200, 1}, {2000, 0}} {
-		*had = counted{}
-		r := trail.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
+		*had = countingLimiter{}
+		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrival{ID: fmt.Sprint(i)} })
 		copied := r.Copy()
 		copied.Write([]byte(`{"a": [`))
 		for range c.parts {
@@ -35,8 +35,8 @@ func TestLongAnswersAreToldInTurns(t *testing.T) {
 		}
 		copied.Write([]byte("1]}\n"))
 		copied.Close()
-		r.Ends(t.Context(), nil)
-		if *had != (counted{c.turns, c.turns}) {
+		r.End(t.Context(), nil)
+		if *had != (countingLimiter{c.turns, c.turns}) {
 			t.Errorf("%d parts: %+v, want %d", c.parts, *had, c.turns)
 		}
 		want := `"responseObject":{"a":[` + strings.Repeat(`"`+strings.Repeat(`\u003cx`, 500)+`",`, c.parts) + `1]}`
@@ -44,7 +44,7 @@ func TestLongAnswersAreToldInTurns(t *testing.T) {
 			t.Errorf("%d parts: whole: %v", c.parts, whole)
 		}
 	}
-	if trail.room.free != 4<<20 || len(trail.room.held) > 0 {
-		t.Errorf("room is held still: %+v", trail.room)
+	if auditor.budget.free != 4<<20 || len(auditor.budget.held) > 0 {
+		t.Errorf("bytes are still held: %+v", auditor.budget)
 	}
 }

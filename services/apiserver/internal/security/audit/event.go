@@ -17,17 +17,17 @@ import (
 // Version is the only version of events and policies.
 const Version = "audit.k8s.io/v1"
 
-// Truncated is the annotation of an event that lacks objects which it should have.
+// Truncated is the annotation of an event from which objects or other data were omitted.
 const Truncated = "audit.k8s.io/truncated"
 
-// Event is what is told of a request at one stage. Nobody changes it while a sink has it.
+// Event is the audit event of a request at one stage. It does not change while a sink processes it.
 type Event struct {
 	Level            Level
 	ID               string
 	Stage            Stage
 	URI              string
 	Verb             string
-	User             *request.User // nil while nobody knows
+	User             *request.User // nil before authentication
 	Impersonated     *request.User
 	SourceIPs        []string
 	UserAgent        string
@@ -39,13 +39,13 @@ type Event struct {
 	Annotations      Annotations
 }
 
-// Annotations are words on keys, each key once.
+// Annotations is a list of annotations with unique keys.
 type Annotations []Annotation
 
-// Annotation is one of them.
+// Annotation is the key and value of an annotation.
 type Annotation struct{ Key, Value string }
 
-// Get is the word on a key, "" when there is none.
+// Get returns the value of a key, or "".
 func (a Annotations) Get(key string) string {
 	if i := a.index(key); i >= 0 {
 		return a[i].Value
@@ -57,29 +57,28 @@ func (a Annotations) index(key string) int {
 	return slices.IndexFunc(a, func(w Annotation) bool { return w.Key == key })
 }
 
-// with has a word on a key; a itself is not changed.
+// with returns a copy with a value for a key.
 func (a Annotations) with(key, value string) Annotations {
 	out := slices.DeleteFunc(slices.Clone(a), func(w Annotation) bool { return w.Key == key })
 	return append(out, Annotation{key, value})
 }
 
-// Reference is what a request is about.
+// Reference is the object reference of a request.
 type Reference struct {
 	Resource, Namespace, Name, UID                     string
 	APIGroup, APIVersion, ResourceVersion, Subresource string
 }
 
-// head is how an event begins that stands alone.
-const head = `{"kind":"Event","apiVersion":"` + Version + `",`
+// eventPrefix is the beginning of an event outside of a list.
+const eventPrefix = `{"kind":"Event","apiVersion":"` + Version + `",`
 
-// AppendLine appends the JSON of an event that stands alone, without a newline.
-func (e *Event) AppendLine(dst []byte) []byte { return e.append(append(dst, head...)) }
+// AppendLine appends the JSON of the event with kind and apiVersion, without a newline.
+func (e *Event) AppendLine(dst []byte) []byte { return e.append(append(dst, eventPrefix...)) }
 
-// AppendItem appends the JSON of an event within a list, made from that of one that
-// stands alone.
-func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[len(head):]...) }
+// AppendItem appends the JSON of an event as an item of a list. line is the output of AppendLine.
+func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[len(eventPrefix):]...) }
 
-// WithoutObjects is the event without its objects, said to be so.
+// WithoutObjects returns the event without its objects and with Truncated.
 func (e *Event) WithoutObjects() *Event {
 	short := *e
 	short.RequestObject, short.ResponseObject = nil, nil
@@ -88,50 +87,50 @@ func (e *Event) WithoutObjects() *Event {
 }
 
 const (
-	// bareText is how much is told of what a client can make as long as it likes, in
-	// bytes, and bareList how many of a list.
-	bareText, bareList = 256, 8
+	// minimalText is the maximum length in bytes of texts from the client in a minimal event, and minimalList
+	// the maximum length of lists.
+	minimalText, minimalList = 256, 8
 )
 
-// Bare is the event without its objects and without what is long in it, said to be so.
-func (e *Event) Bare() *Event {
+// Minimal returns the event without objects, with truncated texts and lists, and with Truncated.
+func (e *Event) Minimal() *Event {
 	short := e.WithoutObjects()
-	short.URI, short.UserAgent = cut(e.URI), cut(e.UserAgent)
-	short.User, short.Impersonated = bareUser(e.User), bareUser(e.Impersonated)
-	short.SourceIPs = e.SourceIPs[max(0, len(e.SourceIPs)-bareList):] // the last is the connection's
+	short.URI, short.UserAgent = truncate(e.URI), truncate(e.UserAgent)
+	short.User, short.Impersonated = minimalUser(e.User), minimalUser(e.Impersonated)
+	short.SourceIPs = e.SourceIPs[max(0, len(e.SourceIPs)-minimalList):] // the last is the connection's
 	if e.Object != nil {
 		o := *e.Object
 		for _, s := range []*string{&o.Resource, &o.Namespace, &o.Name, &o.UID, &o.APIGroup, &o.APIVersion, &o.ResourceVersion, &o.Subresource} {
-			*s = cut(*s)
+			*s = truncate(*s)
 		}
 		short.Object = &o
 	}
 	if e.Status != nil {
-		short.Status = &metav1.Status{Status: e.Status.Status, Reason: e.Status.Reason, Message: cut(e.Status.Message), Code: e.Status.Code}
+		short.Status = &metav1.Status{Status: e.Status.Status, Reason: e.Status.Reason, Message: truncate(e.Status.Message), Code: e.Status.Code}
 	}
-	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > bareText || len(w.Value) > bareText })
+	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > minimalText || len(w.Value) > minimalText })
 	return short
 }
 
-func bareUser(u *request.User) *request.User {
+func minimalUser(u *request.User) *request.User {
 	if u == nil {
 		return nil
 	}
-	short := &request.User{Name: cut(u.Name), UID: cut(u.UID)}
-	for _, g := range u.Groups[:min(len(u.Groups), bareList)] {
-		short.Groups = append(short.Groups, cut(g))
+	short := &request.User{Name: truncate(u.Name), UID: truncate(u.UID)}
+	for _, g := range u.Groups[:min(len(u.Groups), minimalList)] {
+		short.Groups = append(short.Groups, truncate(g))
 	}
 	return short
 }
 
-func cut(s string) string {
-	if len(s) > bareText {
-		return s[:bareText] + cutText
+func truncate(s string) string {
+	if len(s) > minimalText {
+		return s[:minimalText] + truncationMark
 	}
 	return s
 }
 
-// append appends all but the beginning. The order is that of the wire.
+// append appends the event without eventPrefix, in the field order of Kubernetes.
 func (e *Event) append(b []byte) []byte {
 	b = append(b, `"level":"`...)
 	b = append(b, e.Level.String()...)
@@ -166,7 +165,7 @@ func (e *Event) append(b []byte) []byte {
 	b = appendTime(b, e.Received)
 	written := len(b)
 	b = append(b, `,"stageTimestamp":`...)
-	if e.Staged == e.Received { // before anything is done
+	if e.Staged == e.Received { // RequestReceived
 		b = append(b, b[received:written]...)
 	} else {
 		b = appendTime(b, e.Staged)
@@ -199,7 +198,7 @@ func (r *Reference) append(b []byte) []byte {
 	b = appendField(b, `,"apiVersion":`, r.APIVersion)
 	b = appendField(b, `,"resourceVersion":`, r.ResourceVersion)
 	b = appendField(b, `,"subresource":`, r.Subresource)
-	return closed(b, from)
+	return closeObject(b, from)
 }
 
 func appendUser(b []byte, u *request.User) []byte {
@@ -227,11 +226,11 @@ func appendUser(b []byte, u *request.User) []byte {
 			b = append(b, '}')
 		}
 	}
-	return closed(b, from)
+	return closeObject(b, from)
 }
 
-// closed makes an object of the fields that begin at from, each with a comma.
-func closed(b []byte, from int) []byte {
+// closeObject turns the fields from index from on, each with a leading comma, into a JSON object.
+func closeObject(b []byte, from int) []byte {
 	if len(b) == from {
 		return append(b, "{}"...)
 	}
@@ -251,7 +250,7 @@ func appendStatus(b []byte, s *metav1.Status) []byte {
 	bare := *s
 	bare.TypeMeta = metav1.TypeMeta{}
 	text, err := json.Marshal(&bare)
-	if err != nil { // it has nothing that cannot be encoded
+	if err != nil { // cannot happen: all fields can be encoded
 		return append(b, "{}"...)
 	}
 	return append(b, text...)
@@ -305,12 +304,11 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(b, text[:]...)
 }
 
-// appendString appends a JSON string as encoding/json writes it, which escapes what
-// would look like markup.
+// appendString appends a JSON string in the form of encoding/json, with escaped markup characters.
 func appendString(b []byte, s string) []byte {
-	if !plain(s) {
+	if !isPlain(s) {
 		text, err := json.Marshal(s)
-		if err != nil { // strings can be encoded
+		if err != nil { // cannot happen
 			return append(b, `""`...)
 		}
 		return append(b, text...)
@@ -320,11 +318,11 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// plain tells of a string that JSON has as it is. It looks at eight bytes at a time.
-func plain(s string) bool {
+// isPlain reports whether a string needs no escapes. It checks eight bytes at a time.
+func isPlain(s string) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	// Each is zero in the top bits where no byte is what it looks for; a byte that is not is
-	// never missed, and where one before it is, that is enough to know.
+	// has sets the top bit of each byte of w that equals c. It may also set the top bit of a higher byte after
+	// a match, which does not change the result.
 	has := func(w uint64, c byte) uint64 {
 		w ^= ones * uint64(c)
 		return (w - ones) &^ w

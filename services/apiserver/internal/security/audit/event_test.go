@@ -13,25 +13,25 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-var odd = "a<b>&\"\\\n\u2028é\xff"
+var oddString = "a<b>&\"\\\n\u2028é\xff"
 
-func full() *Event {
+func fullEvent() *Event {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
 	return &Event{
 		Level: RequestResponse, ID: "id", Stage: ResponseComplete, URI: "/x?a=1&b=2", Verb: "get",
-		User:         &request.User{Name: odd, UID: "u", Groups: []string{"g", odd}, Extra: map[string][]string{"k": {"v", "w"}, "empty": nil}},
-		Impersonated: &request.User{Name: "eve"}, SourceIPs: []string{"127.0.0.1"}, UserAgent: odd,
-		Object:        &Reference{Resource: "pods", Namespace: "a", Name: odd, UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "7", Subresource: "log"},
-		Status:        &metav1.Status{Status: "Failure", Message: odd, Reason: "Forbidden", Code: 403, Details: &metav1.StatusDetails{Name: "n"}},
+		User:         &request.User{Name: oddString, UID: "u", Groups: []string{"g", oddString}, Extra: map[string][]string{"k": {"v", "w"}, "empty": nil}},
+		Impersonated: &request.User{Name: "eve"}, SourceIPs: []string{"127.0.0.1"}, UserAgent: oddString,
+		Object:        &Reference{Resource: "pods", Namespace: "a", Name: oddString, UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "7", Subresource: "log"},
+		Status:        &metav1.Status{Status: "Failure", Message: oddString, Reason: "Forbidden", Code: 403, Details: &metav1.StatusDetails{Name: "n"}},
 		RequestObject: []byte(`{"a":1}`), ResponseObject: []byte(`[]`), Received: at, Staged: at.Add(time.Second),
-		Annotations: Annotations{{"b", odd}, {"a", ""}},
+		Annotations: Annotations{{"b", oddString}, {"a", ""}},
 	}
 }
 
-// TestTheWireOrder compares with what encoding/json makes of the same fields.
-func TestTheWireOrder(t *testing.T) {
-	line := full().AppendLine(nil)
-	quoted, _ := json.Marshal(odd)
+// The JSON of an event equals that of encoding/json for the same fields.
+func TestEventMatchesEncodingJSON(t *testing.T) {
+	line := fullEvent().AppendLine(nil)
+	quoted, _ := json.Marshal(oddString)
 	o := string(quoted)
 	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete","requestURI":"/x?a=1\u0026b=2","verb":"get",` +
 		`"user":{"username":` + o + `,"uid":"u","groups":["g",` + o + `],"extra":{"empty":[],"k":["v","w"]}},"impersonatedUser":{"username":"eve"},"sourceIPs":["127.0.0.1"],"userAgent":` + o +
@@ -41,7 +41,7 @@ func TestTheWireOrder(t *testing.T) {
 	if string(line) != want {
 		t.Errorf("\n  is %s\nwant %s", line, want)
 	}
-	if item := AppendItem(nil, line); string(item) != "{"+strings.TrimPrefix(want, head) {
+	if item := AppendItem(nil, line); string(item) != "{"+strings.TrimPrefix(want, eventPrefix) {
 		t.Errorf("as an item: %s", item)
 	}
 	empty := (&Event{Stage: ResponseStarted, Level: Metadata, Received: time.Unix(0, 0), Staged: time.Unix(0, 0)}).AppendLine(nil)
@@ -50,8 +50,8 @@ func TestTheWireOrder(t *testing.T) {
 	}
 }
 
-// TestStrings are what encoding/json makes of them, wherever in them what it escapes is.
-func TestStrings(t *testing.T) {
+// Strings are encoded as in encoding/json, with escapes at any position.
+func TestAppendStringMatchesEncodingJSON(t *testing.T) {
 	for n := range 20 {
 		for at := range n {
 			for c := range 256 {
@@ -67,8 +67,8 @@ func TestStrings(t *testing.T) {
 	}
 }
 
-// TestTimes are what the library makes of them.
-func TestTimes(t *testing.T) {
+// Timestamps equal those of package time.
+func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
 	for range 2000 {
 		e := &Event{Stage: ResponseComplete, Received: at, Staged: at.Add(time.Microsecond)}
@@ -84,9 +84,9 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestBareEventsAreSmall whatever a client says.
-func TestBareEventsAreSmall(t *testing.T) {
-	e := full()
+// A minimal event is small for any client input.
+func TestMinimalEventIsSmall(t *testing.T) {
+	e := fullEvent()
 	long := strings.Repeat("x", 1<<20)
 	e.URI, e.UserAgent, e.User.Name, e.Impersonated.Name, e.Object.Name, e.Status.Message = long, long, long, long, long, long
 	e.User.Extra["k"] = []string{long}
@@ -95,7 +95,7 @@ func TestBareEventsAreSmall(t *testing.T) {
 		e.SourceIPs, e.User.Groups = append(e.SourceIPs, "10.0.0.1"), append(e.User.Groups, long)
 	}
 	e.SourceIPs = append(e.SourceIPs, "127.0.0.9")
-	line := e.Bare().AppendLine(nil)
+	line := e.Minimal().AppendLine(nil)
 	if len(line) > 20<<10 || !json.Valid(line) {
 		t.Errorf("%d bytes: %.300s", len(line), line)
 	}
@@ -109,7 +109,7 @@ func TestBareEventsAreSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkLine is what the line of a GET costs.
+// BenchmarkLine measures the encoding of the event of a GET.
 func BenchmarkLine(b *testing.B) {
 	at := time.Now()
 	e := &Event{

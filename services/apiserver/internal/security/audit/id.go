@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// NewID makes the id of a request: a UUID (version 4), unique but no secret, so that it
-// need not be asked of the system for each request.
+// NewID returns a new request id, a version 4 UUID. It is unique but not secret, so it does not need the
+// system's random source.
 func NewID() string {
 	var id [16]byte
 	for half := 0; half < len(id); half += 8 {

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Part of the server whose share of a slow request's time is told.
+// Part is a part of the server whose share of a slow request's time is annotated.
 type Part uint8
 
 // The parts.
@@ -22,7 +22,7 @@ const (
 	Transforming
 	Serializing
 	Writing
-	parts // how many there are
+	parts // the number of parts
 )
 
 var partNames = [parts]string{
@@ -32,19 +32,18 @@ var partNames = [parts]string{
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
-	// slow is Config.Slow where nothing else is said.
-	slow = 500 * time.Millisecond
+	// defaultSlow is the default of Config.Slow.
+	defaultSlow = 500 * time.Millisecond
 )
 
-// Timer is a part of the server at work. It is no function, which would be made anew for
-// each request.
+// Timer measures the time of a part. It is a struct because a closure would be allocated for each request.
 type Timer struct {
 	record *Record
 	part   Part
 	begin  time.Time
 }
 
-// Track begins to time a part.
+// Track starts a timer for a part.
 func (r *Record) Track(part Part) Timer {
 	if r == nil {
 		return Timer{}
@@ -52,23 +51,23 @@ func (r *Record) Track(part Part) Timer {
 	return Timer{r, part, time.Now()}
 }
 
-// Done adds the time since to that of the part.
+// Done adds the time since Track to the part.
 func (t Timer) Done() {
 	if t.record != nil {
 		t.record.Spent(t.part, time.Since(t.begin))
 	}
 }
 
-// tellSpent annotates where the time of a slow request went. A watch is as long as its
-// client likes, and not told.
-func (r *Record) tellSpent() {
+// annotateLatency adds latency annotations to a slow request. The duration of a watch is the client's
+// choice, so it has none.
+func (r *Record) annotateLatency() {
 	p := r.lock()
 	if p == nil {
 		return
 	}
 	defer p.mu.Unlock()
 	total := time.Since(p.event.Received)
-	if total <= r.trail.Slow || p.event.Verb == "watch" {
+	if total <= r.auditor.Slow || p.event.Verb == "watch" {
 		return
 	}
 	r.annotate(p, latencyPrefix+"total", total.String())
@@ -79,9 +78,9 @@ func (r *Record) tellSpent() {
 	}
 }
 
-// failed notes a panic.
-func (r *Record) failed(failure any) {
-	r.change(func(p *page) {
+// setPanic sets the response status of a panic.
+func (r *Record) setPanic(failure any) {
+	r.update(func(p *recordState) {
 		p.event.Status = &metav1.Status{
 			Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
 		}

@@ -2,7 +2,7 @@ package audit
 
 import "slices"
 
-// Level is how much is told of a request; each has all that those before it have.
+// Level is how much is recorded of a request. Each level includes the ones before it.
 type Level uint8
 
 // The levels.
@@ -15,10 +15,10 @@ const (
 
 var levelNames = [...]string{"None", "Metadata", "Request", "RequestResponse"}
 
-// Levels are the names of all levels, in order.
+// Levels returns the names of all levels, in order.
 func Levels() []string { return levelNames[:] }
 
-// ParseLevel finds a level by its name.
+// ParseLevel returns the level of a name.
 func ParseLevel(name string) (Level, bool) {
 	i := slices.Index(Levels(), name)
 	return Level(max(i, 0)), i >= 0
@@ -26,23 +26,23 @@ func ParseLevel(name string) (Level, bool) {
 
 func (l Level) String() string { return levelNames[l] }
 
-// Stage is a point of a request's life at which it is told of.
+// Stage is the stage of a request at which an event is emitted.
 type Stage uint8
 
 // The stages.
 const (
 	RequestReceived Stage = iota
-	ResponseStarted       // of long-running requests, and of those that nobody was let in for
+	ResponseStarted       // only of long-running requests and of requests rejected before authentication
 	ResponseComplete
 	Panic
 )
 
 var stageNames = [...]string{"RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"}
 
-// Stages are the names of all stages, in order.
+// Stages returns the names of all stages, in order.
 func Stages() []string { return stageNames[:] }
 
-// ParseStage finds a stage by its name.
+// ParseStage returns the stage of a name.
 func ParseStage(name string) (Stage, bool) {
 	i := slices.Index(Stages(), name)
 	return Stage(max(i, 0)), i >= 0
@@ -53,7 +53,7 @@ func (s Stage) String() string { return stageNames[s] }
 // StageSet is a set of stages.
 type StageSet uint8
 
-// SetOf stages.
+// SetOf returns a set of stages.
 func SetOf(stages ...Stage) (s StageSet) {
 	for _, x := range stages {
 		s |= 1 << x
@@ -61,5 +61,5 @@ func SetOf(stages ...Stage) (s StageSet) {
 	return s
 }
 
-// Has tells whether a stage is in the set.
+// Has reports whether a stage is in the set.
 func (s StageSet) Has(x Stage) bool { return s&(1<<x) != 0 }

@@ -2,7 +2,7 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics of auditing, under the names that Kubernetes has for them.
+// Metrics are the metrics of auditing, named as in Kubernetes.
 type Metrics struct {
 	events   prometheus.Counter
 	errors   *prometheus.CounterVec
@@ -14,20 +14,20 @@ type Metrics struct {
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	levels := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_audit_level_total", Help: "[ALPHA] Requests by the level that the policy tells them at.",
+		Name: "apiserver_audit_level_total", Help: "[ALPHA] Number of requests by audit level.",
 	}, []string{"level"})
 	m := &Metrics{
 		events: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_event_total", Help: "[ALPHA] Audit events that were made and handed to the backends.",
+			Name: "apiserver_audit_event_total", Help: "[ALPHA] Number of audit events emitted to the backends.",
 		}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_audit_error_total", Help: "[ALPHA] Audit events that a backend did not take, by the part of it that failed.",
+			Name: "apiserver_audit_error_total", Help: "[ALPHA] Number of audit events lost, by the plugin that failed.",
 		}, []string{"plugin"}),
 		rejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_audit_requests_rejected_total", Help: "[ALPHA] Requests that were refused because they could not be audited.",
+			Name: "apiserver_audit_requests_rejected_total", Help: "[ALPHA] Number of requests rejected because their audit event could not be recorded.",
 		}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "binnacle_audit_policy_reloads_total", Help: "Changes of the audit policy file, by whether they were taken up.",
+			Name: "binnacle_audit_policy_reloads_total", Help: "Number of reloads of the audit policy file by status.",
 		}, []string{"status"}),
 	}
 	for l := range m.levels {
@@ -37,7 +37,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Failed counts events that a part of a backend did not take.
+// Failed counts events that a plugin lost.
 func (m *Metrics) Failed(plugin string, events int) {
 	m.errors.WithLabelValues(plugin).Add(float64(events))
 }

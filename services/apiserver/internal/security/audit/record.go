@@ -15,80 +15,79 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Record is what is known of a request that is told. A nil Record takes everything and
-// tells nothing. Its methods may be called from several goroutines, and after its end, when
-// they do nothing.
+// Record collects the audit data of a request. A nil Record ignores all calls. Its methods may be called
+// concurrently. After the end of the record they do nothing.
 type Record struct {
-	trail     *Trail
-	principal string // that the room of its objects counts for
-	level     Level
-	omit      StageSet
-	unowned   bool // managedFields are left out
+	auditor           *Auditor
+	principal         string // the budget counts its objects under this key
+	level             Level
+	omit              StageSet
+	omitManagedFields bool // remove managedFields from objects
 
-	page *page
-	turn uint64 // of the page
+	state      *recordState
+	generation uint64 // of state
 }
 
-// page is what a record is written on. It is used again for other records, in turns: who has
-// a record that is over finds that it is another's turn.
-type page struct {
-	mu   sync.Mutex // leaf, but for sinks
-	turn uint64
-	kept
+// recordState is the pooled state of a record. Its generation increases at the end of each record, so that
+// calls on an ended record can be recognized.
+type recordState struct {
+	mu         sync.Mutex // leaf lock, except for the sinks
+	generation uint64
+	recordData
 }
 
-// kept is what is written on a page.
-type kept struct {
-	event   Event
-	long    bool // long-running
-	started bool
-	over    bool  // the event is told for the last time, and not changed any more
-	held    int64 // bytes that are taken of the trail's room
-	spent   [parts]time.Duration
+// recordData is the data of the current record.
+type recordData struct {
+	event       Event
+	longRunning bool // long-running
+	started     bool
+	final       bool  // the last event is being emitted, so the data must not change
+	heldBytes   int64 // bytes of the auditor's budget
+	spent       [parts]time.Duration
 
-	// What the event points to of most requests.
-	object  Reference
-	status  metav1.Status
-	sources [1]string
-	words   [4]Annotation
+	// Storage for the referenced values of most events.
+	object      Reference
+	status      metav1.Status
+	sources     [1]string
+	annotations [4]Annotation
 }
 
-// lock returns the record's page, whose mu the caller has then; nil when the record is over.
-func (r *Record) lock() *page {
-	p := r.page
+// lock locks and returns the state of the record. It returns nil if the record has ended.
+func (r *Record) lock() *recordState {
+	p := r.state
 	p.mu.Lock()
-	if p.turn != r.turn {
+	if p.generation != r.generation {
 		p.mu.Unlock()
 		return nil
 	}
 	return p
 }
 
-// change has a function write on the record's page, unless it is over.
-func (r *Record) change(write func(p *page)) {
+// update calls write with the locked state, unless the record has ended.
+func (r *Record) update(write func(p *recordState)) {
 	if p := r.lock(); p != nil {
 		defer p.mu.Unlock()
 		write(p)
 	}
 }
 
-// With attaches a record to a request.
+// With attaches a record to a context.
 func With(ctx context.Context, r *Record) context.Context { return request.WithRecord(ctx, r) }
 
-// Attach attaches a record to a request that the server's first filter has seen, and that
-// nobody else has; false when it has to be done by With.
+// Attach attaches a record in the context's request state. It returns false if there is no such state; the
+// caller then uses With. It must be called before other goroutines have the request.
 func Attach(ctx context.Context, r *Record) bool { return request.SetRecord(ctx, r) }
 
-// From returns the record of a request, nil when nothing is told of it.
+// From returns the record of a request, or nil.
 func From(ctx context.Context) *Record {
 	r, _ := request.RecordFrom(ctx).(*Record)
 	return r
 }
 
-// Wants tells whether something is told that belongs to a level.
+// Wants reports whether data of a level is recorded.
 func (r *Record) Wants(l Level) bool { return r != nil && r.level >= l }
 
-// Annotate leaves word of something. The first word on a key counts.
+// Annotate adds an annotation. The first value of a key wins.
 func (r *Record) Annotate(key, value string) {
 	if r == nil {
 		return
@@ -99,7 +98,7 @@ func (r *Record) Annotate(key, value string) {
 	}
 }
 
-// AnnotateAll is Annotate for many.
+// AnnotateAll adds several annotations.
 func (r *Record) AnnotateAll(words map[string]string) {
 	if r == nil || len(words) == 0 {
 		return
@@ -112,20 +111,20 @@ func (r *Record) AnnotateAll(words map[string]string) {
 	}
 }
 
-// maxAnnotations bounds the keys and values of one event's annotations, in bytes.
+// maxAnnotations is the maximum total size in bytes of the annotations of one event.
 const maxAnnotations = 1 << 20
 
-// annotate is Annotate on a page whose mu the caller has.
-func (r *Record) annotate(p *page, key, value string) {
-	if p.over {
+// annotate is Annotate on a locked state.
+func (r *Record) annotate(p *recordState, key, value string) {
+	if p.final {
 		return
 	}
 	size := len(key) + len(value)
 	for i := range p.event.Annotations {
 		w := &p.event.Annotations[i]
 		if w.Key == key {
-			if w.Value != value && r.trail.Logger != nil {
-				r.trail.Logger.Debug("an audit annotation is told once only", "key", key)
+			if w.Value != value && r.auditor.Logger != nil {
+				r.auditor.Logger.Debug("ignored second value of an audit annotation", "key", key)
 			}
 			return
 		}
@@ -137,32 +136,32 @@ func (r *Record) annotate(p *page, key, value string) {
 		}
 	}
 	if p.event.Annotations == nil {
-		p.event.Annotations = p.words[:0]
+		p.event.Annotations = p.annotations[:0]
 	}
 	p.event.Annotations = append(p.event.Annotations, Annotation{key, value})
 }
 
-// Impersonate notes as whom the client is seen.
+// Impersonate records the impersonated user.
 func (r *Record) Impersonate(u *request.User) {
 	if r == nil {
 		return
 	}
-	r.change(func(p *page) {
-		if !p.over {
+	r.update(func(p *recordState) {
+		if !p.final {
 			p.event.Impersonated = u
 		}
 	})
 }
 
-// Acts notes what the request does, when that is known better than at first.
-func (r *Record) Acts(op *requestinfo.Info) {
+// SetRequestInfo records whether the request is long-running after its request info was resolved again.
+func (r *Record) SetRequestInfo(op *requestinfo.Info) {
 	if r == nil {
 		return
 	}
-	r.change(func(p *page) { p.long = op.LongRunning() })
+	r.update(func(p *recordState) { p.longRunning = op.LongRunning() })
 }
 
-// Spent adds to the time that a part of the server took.
+// Spent adds to the time of a part of the server.
 func (r *Record) Spent(part Part, d time.Duration) {
 	if r == nil || d <= 0 {
 		return
@@ -173,20 +172,20 @@ func (r *Record) Spent(part Part, d time.Duration) {
 	}
 }
 
-// Asked notes the object that came, and what names it; encode makes its JSON, and is
-// called only where that is told.
-func (r *Record) Asked(obj metav1.Object, encode func() ([]byte, error)) {
+// SetRequestObject records the object of the request and its name. encode returns its JSON and is called
+// only from level Request on.
+func (r *Record) SetRequestObject(obj metav1.Object, encode func() ([]byte, error)) {
 	if r == nil {
 		return
 	}
 	if obj != nil {
-		r.names(obj)
+		r.fillReference(obj)
 	}
-	r.AskedText(encode)
+	r.SetRequestText(encode)
 }
 
-// AskedText notes what came and is no object, such as a patch, by its JSON.
-func (r *Record) AskedText(encode func() ([]byte, error)) {
+// SetRequestText records a request body that is no object, such as a patch. encode returns its JSON.
+func (r *Record) SetRequestText(encode func() ([]byte, error)) {
 	if !r.Wants(Request) {
 		return
 	}
@@ -194,21 +193,21 @@ func (r *Record) AskedText(encode func() ([]byte, error)) {
 	if err != nil {
 		return
 	}
-	r.keep(text, func(p *page, kept []byte) {
+	r.storeObject(text, func(p *recordState, kept []byte) {
 		if p.event.RequestObject == nil {
 			p.event.RequestObject = kept
 		}
 	})
 }
 
-// names fills in what the path did not say of the object.
-func (r *Record) names(obj metav1.Object) {
+// fillReference sets the fields of the object reference that the path did not contain.
+func (r *Record) fillReference(obj metav1.Object) {
 	p := r.lock()
 	if p == nil {
 		return
 	}
 	defer p.mu.Unlock()
-	if p.event.Object == nil || p.over {
+	if p.event.Object == nil || p.final {
 		return
 	}
 	ref := *p.event.Object
@@ -224,8 +223,8 @@ func (r *Record) names(obj metav1.Object) {
 	p.event.Object = &ref
 }
 
-// Answered notes the Status that is answered.
-func (r *Record) Answered(st *metav1.Status) {
+// SetResponseStatus records the Status of the response.
+func (r *Record) SetResponseStatus(st *metav1.Status) {
 	if r == nil {
 		return
 	}
@@ -234,45 +233,46 @@ func (r *Record) Answered(st *metav1.Status) {
 		return
 	}
 	defer p.mu.Unlock()
-	if p.over {
+	if p.final {
 		return
 	}
 	if r.level < RequestResponse {
-		st = withoutObject(st)
+		st = redactObject(st)
 	}
 	p.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 }
 
-// Shown notes the object that is answered, by its JSON, of which a copy is made.
-func (r *Record) Shown(text []byte) {
+// SetResponseObject records the JSON of the response object. It copies text.
+func (r *Record) SetResponseObject(text []byte) {
 	if !r.Wants(RequestResponse) {
 		return
 	}
-	r.keep(text, func(p *page, kept []byte) { p.event.ResponseObject = kept })
+	r.storeObject(text, func(p *recordState, kept []byte) { p.event.ResponseObject = kept })
 }
 
-// keep makes the text of an object that is kept, and notes it; nil when there is no room for it.
-func (r *Record) keep(text []byte, note func(p *page, kept []byte)) {
-	InTurn(r.trail.Turns, len(text), func() {
+// storeObject compacts the text of an object and passes it to note. It passes nil, and sets Truncated, if the
+// object exceeds the limits.
+func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byte)) {
+	Limited(r.auditor.Limiter, len(text), func() {
 		text = bytes.TrimSpace(text)
-		if r.unowned && len(text) > 0 {
+		if r.omitManagedFields && len(text) > 0 {
 			text = withoutManagedFields(text)
 		}
-		size := int64(len(text) + escapes(text))
-		room := size <= r.trail.MaxObject && r.trail.room.take(r.principal, size)
-		var kept []byte
-		if room {
-			kept = compact(text, size)
+		size := int64(len(text) + escapeGrowth(text))
+		fits := size <= r.auditor.MaxObject && r.auditor.budget.tryAcquire(r.principal, size)
+		var stored []byte
+		if fits {
+			stored = compact(text, size)
 		}
 		p := r.lock()
-		if p == nil || p.over {
-			if room {
-				r.trail.room.give(r.principal, size)
+		if p == nil || p.final {
+			if fits {
+				r.auditor.budget.release(r.principal, size)
 			}
 		} else {
-			note(p, kept)
-			if room {
-				p.held += size
+			note(p, stored)
+			if fits {
+				p.heldBytes += size
 			} else {
 				r.annotate(p, Truncated, "true")
 			}
@@ -283,46 +283,48 @@ func (r *Record) keep(text []byte, note func(p *page, kept []byte)) {
 	})
 }
 
-// compact is a text as encoding/json writes it, which is so long at most; nil if it is no JSON.
+// compact returns a text in the form of encoding/json. size is the maximum size of the result. It returns
+// nil for invalid JSON.
 func compact(text []byte, size int64) []byte {
 	if len(text) == 0 || !json.Valid(text) {
 		return nil
 	}
-	return new(tidy).append(make([]byte, 0, size), text)
+	return new(compactor).append(make([]byte, 0, size), text)
 }
 
-// markup is what is told as escapes, as encoding/json does.
+// markup holds the characters that encoding/json escapes.
 const markup = "<>&\u2028\u2029"
 
-// escapes is by how many bytes a text grows with them, at most.
-func escapes(text []byte) (n int) {
+// escapeGrowth returns the maximum number of bytes by which escaping lengthens a text.
+func escapeGrowth(text []byte) (n int) {
 	for _, c := range markup {
 		n += bytes.Count(text, []byte(string(c))) * (len(`\u0000`) - utf8.RuneLen(c))
 	}
 	return n
 }
 
-// Begins notes the code of the answer, which goes out now.
-func (r *Record) Begins(ctx context.Context, code int) {
+// BeginResponse records the code of the response, which begins now. For long-running requests it emits the
+// ResponseStarted event.
+func (r *Record) BeginResponse(ctx context.Context, code int) {
 	p := r.lock()
 	if p == nil {
 		return
 	}
-	if p.started || p.over {
+	if p.started || p.final {
 		p.mu.Unlock()
 		return
 	}
 	p.started = true
 	p.setCode(code)
-	long := p.long
+	long := p.longRunning
 	p.mu.Unlock()
 	if long {
-		_ = r.tell(ctx, ResponseStarted) // it is too late to refuse the request
+		_ = r.emit(ctx, ResponseStarted) // too late to reject the request
 	}
 }
 
-// setCode of the answer. The caller holds mu.
-func (p *page) setCode(code int) {
+// setCode sets the code of the response. The caller holds mu.
+func (p *recordState) setCode(code int) {
 	if p.event.Status == nil {
 		p.status.Code, p.event.Status = int32(code), &p.status
 		return
@@ -332,14 +334,14 @@ func (p *page) setCode(code int) {
 	p.event.Status = &st
 }
 
-// Ends tells that the request is over; failure is what its handler panicked with, if it
-// did. Nothing is noted any more.
-func (r *Record) Ends(ctx context.Context, failure any) {
+// End emits the last event of the request and ends the record. failure is the value of a panic of the
+// handler, or nil.
+func (r *Record) End(ctx context.Context, failure any) {
 	p := r.lock()
 	if p == nil {
 		return
 	}
-	long, started := p.long, p.started
+	long, started := p.longRunning, p.started
 	if failure == nil && p.event.Status == nil {
 		p.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
 	}
@@ -347,39 +349,38 @@ func (r *Record) Ends(ctx context.Context, failure any) {
 	last := ResponseComplete
 	if failure != nil {
 		last = Panic
-		r.failed(failure)
+		r.setPanic(failure)
 	} else {
 		if long && !started {
-			_ = r.tell(ctx, ResponseStarted)
+			_ = r.emit(ctx, ResponseStarted)
 		}
-		r.tellSpent()
+		r.annotateLatency()
 	}
-	r.change(func(p *page) { p.over = true })
-	_ = r.tell(ctx, last) // what is done cannot be refused any more
+	r.update(func(p *recordState) { p.final = true })
+	_ = r.emit(ctx, last) // the request is done and cannot be rejected
 	r.close()
 }
 
-// close ends the record, and lets go of what it holds.
+// close ends the record and releases its bytes.
 func (r *Record) close() {
 	p := r.lock()
 	if p == nil {
 		return
 	}
-	r.trail.room.give(r.principal, p.held)
-	p.turn++
-	p.kept = kept{}
+	r.auditor.budget.release(r.principal, p.heldBytes)
+	p.generation++
+	p.recordData = recordData{}
 	p.mu.Unlock()
-	r.trail.pages.Put(p)
+	r.auditor.states.Put(p)
 }
 
-// tell makes an event of what is known, and returns the error of a sink that has to know.
-// Before anybody has the request, and after it is over, nobody changes the page's own. It
-// is called by who closes the record, who has not done so.
-func (r *Record) tell(ctx context.Context, s Stage) error {
+// emit emits the event of a stage and returns the errors of sinks. Only ResponseStarted needs a snapshot: at
+// the other stages no other goroutine changes the event. The record must not be closed.
+func (r *Record) emit(ctx context.Context, s Stage) error {
 	if r.omit.Has(s) {
 		return nil
 	}
-	e := &r.page.event
+	e := &r.state.event
 	if s == ResponseStarted {
 		p := r.lock()
 		if p == nil {
@@ -392,7 +393,7 @@ func (r *Record) tell(ctx context.Context, s Stage) error {
 		if e.Status == &p.status {
 			e.Status = new(p.status)
 		}
-		e.Annotations, e.SourceIPs = slices.Clone(e.Annotations), slices.Clone(e.SourceIPs) // others may come
+		e.Annotations, e.SourceIPs = slices.Clone(e.Annotations), slices.Clone(e.SourceIPs) // the record may add more
 		p.mu.Unlock()
 	}
 	if e.Stage = s; s == RequestReceived {
@@ -400,5 +401,5 @@ func (r *Record) tell(ctx context.Context, s Stage) error {
 	} else {
 		e.Staged = time.Now()
 	}
-	return r.trail.process(ctx, e)
+	return r.auditor.emit(ctx, e)
 }

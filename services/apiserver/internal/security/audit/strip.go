@@ -7,9 +7,8 @@ import (
 	"io"
 )
 
-// withoutManagedFields takes managedFields out of the metadata of an object, of the
-// items of a list, and of the objects of a table's rows. JSON that it cannot follow is
-// dropped: who asked to leave something out must not be shown it.
+// withoutManagedFields removes managedFields from the metadata of an object, of the items of a list and of
+// the objects in a table. It returns nil for invalid JSON, because that might still contain managedFields.
 func withoutManagedFields(text []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(text))
 	s := stripper{text: text, dec: d}
@@ -17,22 +16,22 @@ func withoutManagedFields(text []byte) []byte {
 		return nil
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil // something follows that has not been looked at
+		return nil // trailing data was not examined
 	}
 	s.out = append(s.out, text[s.copied:]...)
 	return s.out
 }
 
-// stripper copies a text but for some of its fields.
+// stripper copies a JSON text without managedFields.
 type stripper struct {
 	text   []byte
 	dec    *json.Decoder
 	out    []byte
-	copied int // so much of text has been copied or left out
+	copied int // number of bytes of text that are copied or skipped
 }
 
-// inner tells whether there may be metadata below a field, and what it is then.
-func inner(path []string, key string) (next []string, ok bool) {
+// nested returns the path of a field and whether metadata may be below it.
+func nested(path []string, key string) (next []string, ok bool) {
 	at := ""
 	if len(path) > 0 {
 		at = path[len(path)-1]
@@ -45,7 +44,7 @@ func inner(path []string, key string) (next []string, ok bool) {
 	return nil, false
 }
 
-// object goes through a value that may be an object or a list of objects.
+// object examines a value that may be an object or a list of objects.
 func (s *stripper) object(path []string) error {
 	token, err := s.dec.Token()
 	if err != nil {
@@ -85,7 +84,7 @@ func (s *stripper) fields(path []string) error {
 			continue
 		}
 		first = false
-		if next, ok := inner(path, key); ok {
+		if next, ok := nested(path, key); ok {
 			err = s.object(next)
 		} else {
 			err = s.dec.Decode(new(json.RawMessage))
@@ -97,8 +96,8 @@ func (s *stripper) fields(path []string) error {
 	return nil
 }
 
-// skip leaves out a field that begins behind a place, with the comma that goes with it:
-// the one before, or after a first field the one behind.
+// skip omits a field that begins after offset before, with its comma: the preceding one, or for a first field
+// the following one.
 func (s *stripper) skip(before int, first bool) error {
 	if err := s.dec.Decode(new(json.RawMessage)); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestManagedFieldsAreLeftOut(t *testing.T) {
+func TestWithoutManagedFields(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"metadata":{"name":"a","managedFields":[{"manager":"m"}],"x":1}}`, `{"metadata":{"name":"a","x":1}}`},
 		{`{"metadata":{"managedFields":[{}],"x":1}}`, `{"metadata":{"x":1}}`},
@@ -33,8 +33,8 @@ func TestManagedFieldsAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoJSONIsLeftOutWhole, wherever it ceases to be.
-func TestWhatIsNoJSONIsLeftOutWhole(t *testing.T) {
+// Text with a syntax error at any position is dropped.
+func TestWithoutManagedFieldsDropsInvalidJSON(t *testing.T) {
 	const text = `{"kind":"L","items":[{"metadata":{"name":"a","managedFields":[1],"x":{"y":2}}},{"metadata":{"managedFields":[2]}}],"rows":[{"object":{"metadata":{}}}]}`
 	for at := range len(text) {
 		for _, odd := range []string{"", "!", `"!`, "]", "}"} {
@@ -47,7 +47,7 @@ func TestWhatIsNoJSONIsLeftOutWhole(t *testing.T) {
 	}
 }
 
-// same tells whether two texts differ in nothing but space.
+// same reports whether two JSON texts have the same value.
 func same(a, b string) bool {
 	var x, y any
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && marshal(x) == marshal(y)
@@ -58,7 +58,7 @@ func marshal(v any) string {
 	return string(b)
 }
 
-func FuzzManagedFieldsAreLeftOut(f *testing.F) {
+func FuzzWithoutManagedFields(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"a":1,"managedFields":[{"manager":"m"}]},"items":[{"metadata":{"managedFields":[]}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want map[string]any

@@ -143,7 +143,7 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	request.SayOfToken(ctx, rev.Words)
+	request.SetTokenAnnotations(ctx, rev.Words)
 	for _, text := range rev.Warnings {
 		request.Warn(ctx, text)
 	}

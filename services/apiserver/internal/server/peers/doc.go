@@ -4,11 +4,11 @@
 //
 //	Presence         publishes the address of this replica in the store while it lives
 //	Peers.Handler    finds replicas that serve a resource, by storage versions
-//	peer             one such replica, to which requests are proxied (package carry)
+//	peer             one such replica, to which requests are proxied (package reverseproxy)
 //
 // A request is authenticated and authorized here before it is proxied. The peer trusts this
 // server's client certificate, takes the user from the headers and authorizes the request again. A
 // request from a peer is never proxied again. Clients that pretend to be a peer only get a 404.
 //
-// The app creates both if the gate UnknownVersionInteroperabilityProxy is on.
+// Package build creates both if the gate UnknownVersionInteroperabilityProxy is on.
 package peers

@@ -29,17 +29,17 @@ import (
 
 const prefix = "/registry/storageversions/"
 
-// said is a store of storage versions, of which more may come.
-type said struct {
+// versionSource is a store of storage versions to which a test may add more.
+type versionSource struct {
 	first []storage.KeyValue
 	more  chan storage.KeyValue
 }
 
-func (s *said) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *versionSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	return storage.Place{Revision: 10}, page(s.first)
 }
 
-func (s *said) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *versionSource) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	for at := from.Revision + 1; ; at++ {
 		select {
 		case <-ctx.Done():
@@ -52,11 +52,11 @@ func (s *said) Follow(ctx context.Context, from storage.Place, apply func(storag
 	}
 }
 
-func (*said) Progress(context.Context) error { return nil }
+func (*versionSource) Progress(context.Context) error { return nil }
 
-func (*said) Confirm(context.Context, storage.Place) (int64, error) { return 10, nil }
+func (*versionSource) Confirm(context.Context, storage.Place) (int64, error) { return 10, nil }
 
-// version is a storage version; served are versions by replicas.
+// version returns a storage version; served has the served versions by replica.
 func version(name string, served map[string][]string, owners ...string) storage.KeyValue {
 	v := apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, kind := range owners {
@@ -65,37 +65,37 @@ func version(name string, served map[string][]string, owners ...string) storage.
 	for id, versions := range served {
 		v.Status.StorageVersions = append(v.Status.StorageVersions, apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: id, ServedVersions: versions})
 	}
-	text, _ := json.Marshal(v) // of a type that can be
+	text, _ := json.Marshal(v) // cannot fail for this type
 	return storage.KeyValue{Key: prefix + name, Value: text, CreateRevision: 2, ModRevision: 2}
 }
 
-// world is a replica that asks others.
-type world struct {
+// fixture is a replica that proxies to others.
+type fixture struct {
 	*peers.Peers
-	t     *testing.T
-	files certs.Layout
-	said  *said
-	stop  func()
+	t      *testing.T
+	files  certs.Layout
+	source *versionSource
+	stop   func()
 
 	mu        sync.Mutex
 	addresses map[string]string
 	failure   error
-	looked    int
+	reads     int
 	gone      map[string]bool
 	trusted   *x509.CertPool
 	refused   []error
 	registry  *prometheus.Registry
 }
 
-func newWorld(t *testing.T, all ...storage.KeyValue) *world {
+func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	t.Helper()
-	w := &world{t: t, files: certs.Layout{Dir: t.TempDir()}, addresses: map[string]string{}, gone: map[string]bool{}, registry: prometheus.NewRegistry()}
+	w := &fixture{t: t, files: certs.Layout{Dir: t.TempDir()}, addresses: map[string]string{}, gone: map[string]bool{}, registry: prometheus.NewRegistry()}
 	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
 		t.Fatal(err)
 	}
 	w.trusted = w.pool()
-	w.said = &said{all, make(chan storage.KeyValue)}
-	cache, err := watchcache.New(watchcache.Config{Source: w.said, Newest: w.said, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+	w.source = &versionSource{all, make(chan storage.KeyValue)}
+	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.source, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
 		Name: "storageversions", Prefix: prefix,
 		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
 			return watchcache.Attributes{Name: path.Base(key)}, nil
@@ -127,7 +127,7 @@ func newWorld(t *testing.T, all ...storage.KeyValue) *world {
 		Addresses: func(context.Context) (map[string]string, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.looked++
+			w.reads++
 			return maps.Clone(w.addresses), w.failure
 		},
 		Authorities: func() *x509.CertPool {
@@ -150,18 +150,18 @@ func newWorld(t *testing.T, all ...storage.KeyValue) *world {
 	return w
 }
 
-// pool has the authority of the peers' certificates.
-func (w *world) pool() *x509.CertPool {
+// pool returns a pool with the CA of the peers' certificates.
+func (w *fixture) pool() *x509.CertPool {
 	w.t.Helper()
 	text, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
 	pool := x509.NewCertPool()
 	if err != nil || !pool.AppendCertsFromPEM(text) {
-		w.t.Fatal(errors.Join(err, errors.New("there is no authority")))
+		w.t.Fatal(errors.Join(err, errors.New("no CA certificate")))
 	}
 	return pool
 }
 
-func (w *world) pair(p certs.Pair) *tls.Certificate {
+func (w *fixture) pair(p certs.Pair) *tls.Certificate {
 	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
 	if err != nil {
 		w.t.Error(err)
@@ -169,32 +169,32 @@ func (w *world) pair(p certs.Pair) *tls.Certificate {
 	return &pair
 }
 
-// at is where a replica is, from now on: who asks looks again.
-func (w *world) at(id, address string) {
+// setAddress sets the address of a replica.
+func (w *fixture) setAddress(id, address string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.addresses[id] = address
 }
 
-// replica is a peer that answers.
-func (w *world) replica(id string, answer http.HandlerFunc) *httptest.Server {
+// replica starts a peer.
+func (w *fixture) replica(id string, answer http.HandlerFunc) *httptest.Server {
 	w.t.Helper()
 	s := httptest.NewUnstartedServer(answer)
-	w.starts(id, s)
+	w.startPeer(id, s)
 	return s
 }
 
-// starts a peer that is told of.
-func (w *world) starts(id string, s *httptest.Server) {
+// startPeer starts a server as a peer and sets its address.
+func (w *fixture) startPeer(id string, s *httptest.Server) {
 	w.t.Helper()
 	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*w.pair(w.files.APIServer())}, ClientAuth: tls.RequestClientCert}
 	s.StartTLS()
 	w.t.Cleanup(s.Close)
-	w.at(id, s.Listener.Addr().String())
+	w.setAddress(id, s.Listener.Addr().String())
 }
 
-// ask has a request for a resource carried on; nil when nobody else serves it.
-func (w *world) ask(resource string, header ...string) *httptest.ResponseRecorder {
+// send sends a request for a resource to a peer. It returns nil if no other replica serves it.
+func (w *fixture) send(resource string, header ...string) *httptest.ResponseRecorder {
 	w.t.Helper()
 	op := &requestinfo.Info{IsResource: true, Verb: "list", Group: "g", Version: "v1", Resource: resource}
 	r := httptest.NewRequest("GET", "/apis/g/v1/"+resource, nil)

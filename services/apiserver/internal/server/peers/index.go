@@ -20,13 +20,13 @@ type index struct {
 	serving map[resource][]string
 }
 
-// ofDefinition reports whether a storage version belongs to a custom resource.
-func ofDefinition(v *apiserverinternalv1alpha1.StorageVersion) bool {
+// isCustom reports whether a storage version belongs to a custom resource.
+func isCustom(v *apiserverinternalv1alpha1.StorageVersion) bool {
 	return slices.ContainsFunc(v.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "CustomResourceDefinition" })
 }
 
-// said returns the current map from resources to replicas.
-func (p *Peers) said() map[resource][]string {
+// servingReplicas returns the current map from resources to replicas.
+func (p *Peers) servingReplicas() map[resource][]string {
 	if i := p.index.Load(); i.serving != nil && i.version == p.Store.Snapshot().Version() {
 		return i.serving
 	}
@@ -40,10 +40,10 @@ func (p *Peers) said() map[resource][]string {
 	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		v, err := p.Decode(e)
 		if err != nil {
-			p.Logger.Warn("a storage version cannot be read; peers are not asked for its resource", "storageversion", e.Name(), "error", err)
+			p.Logger.Warn("failed to decode storage version; requests for its resource are not proxied", "storageversion", e.Name(), "error", err)
 			return true
 		}
-		if ofDefinition(v) {
+		if isCustom(v) {
 			return true // every replica serves defined resources
 		}
 		// The name is group.resource, where the core group is called core. A served version

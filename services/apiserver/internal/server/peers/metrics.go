@@ -15,22 +15,22 @@ type Metrics struct{ total *prometheus.CounterVec }
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_rerouted_request_total", Help: "[ALPHA] Requests that a peer was asked to answer, by the code of its answer.",
+		Name: "apiserver_rerouted_request_total", Help: "[ALPHA] Number of requests proxied to a peer, by response code.",
 	}, []string{"code"})}
 	r.MustRegister(m.total)
 	return m
 }
 
-func (m *Metrics) rerouted(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
+func (m *Metrics) count(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
 
-// teller records the status code of a response.
-type teller struct {
+// codeRecorder records the status code of a response.
+type codeRecorder struct {
 	http.ResponseWriter
 	code int
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (t *teller) WriteHeader(code int) {
+func (t *codeRecorder) WriteHeader(code int) {
 	if t.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
 		t.code = code
 	}
@@ -38,7 +38,7 @@ func (t *teller) WriteHeader(code int) {
 }
 
 // Write implements http.ResponseWriter.
-func (t *teller) Write(b []byte) (int, error) {
+func (t *codeRecorder) Write(b []byte) (int, error) {
 	if t.code == 0 {
 		t.code = http.StatusOK
 	}
@@ -47,7 +47,7 @@ func (t *teller) Write(b []byte) (int, error) {
 
 // Hijack implements http.Hijacker. A hijacked connection is upgraded, or gets its response
 // directly.
-func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (t *codeRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
 	if err == nil && t.code == 0 {
 		t.code = http.StatusSwitchingProtocols
@@ -56,4 +56,4 @@ func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // Unwrap supports http.ResponseController.
-func (t *teller) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+func (t *codeRecorder) Unwrap() http.ResponseWriter { return t.ResponseWriter }

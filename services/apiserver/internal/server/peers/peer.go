@@ -15,19 +15,19 @@ import (
 	"binnacle/services/apiserver/internal/proxy/reverseproxy"
 )
 
-// probeWithin bounds the wait for the response to a probe.
-const probeWithin = 5 * time.Second
+// probeTimeout is the timeout of a probe.
+const probeTimeout = 5 * time.Second
 
 // serverName is the name in the certificates of all replicas, whatever their address.
 const serverName = "kubernetes.default.svc"
 
-var errNobody = errors.New("none of the replicas that serve it is there")
+var errNoReplica = errors.New("no replica that serves the resource is reachable")
 
 // peer is another replica.
 type peer struct {
 	id, address string
 	trusted     *x509.CertPool
-	way         *reverseproxy.Proxy
+	proxy       *reverseproxy.Proxy
 	connections *clientcerts.Pool
 	retire      context.CancelFunc
 }
@@ -35,29 +35,29 @@ type peer struct {
 func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
 	security := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
-	is := &peer{id: id, address: address, trusted: trusted, connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate)}
-	life, retire := context.WithCancel(p.living)
-	is.retire = retire
-	is.way = &reverseproxy.Proxy{
+	peer := &peer{id: id, address: address, trusted: trusted, connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate)}
+	life, retire := context.WithCancel(p.alive)
+	peer.retire = retire
+	peer.proxy = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
 		},
-		Connections: is.connections, Pages: p.pages, LongRunning: requestinfo.LongRunning,
-		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: is.live, MaxRequests: p.MaxRequests, OnChange: func(reason error) {
+		Connections: peer.connections, Pages: p.pages, LongRunning: requestinfo.LongRunning,
+		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: peer.probe, MaxRequests: p.MaxRequests, OnChange: func(reason error) {
 			if reason != nil {
-				p.Logger.Error("a peer is not asked until it answers again", "peer", id, "address", address, "error", reason)
+				p.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
 			} else {
-				p.Logger.Info("a peer answers again", "peer", id, "address", address)
+				p.Logger.Info("peer reachable again", "peer", id, "address", address)
 			}
 		}}),
 		Traces: p.Traces, Logger: p.Logger, Name: id,
 	}
-	return is
+	return peer
 }
 
-// live probes the peer.
-func (p *peer) live(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+// probe sends a probe to the peer.
+func (p *peer) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.address+"/livez", nil)
 	if err != nil {

@@ -25,10 +25,10 @@ import (
 const Header = "X-Kubernetes-Peer-Proxied"
 
 const (
-	// freshFor is how long the addresses of peers are cached. Many requests may need them.
-	freshFor = time.Second
-	// lookWithin bounds how long a request waits for the addresses.
-	lookWithin = 3 * time.Second
+	// addressTTL is how long the addresses of peers are cached. Many requests may need them.
+	addressTTL = time.Second
+	// addressTimeout is the maximum wait of a request for the addresses.
+	addressTimeout = 3 * time.Second
 )
 
 // Config holds the dependencies of Peers.
@@ -49,7 +49,7 @@ type Config struct {
 	Certificate func() *tls.Certificate
 	// MaxRequests is the maximum number of requests that wait for one peer; 0 means no limit.
 	MaxRequests int
-	// Refuse responds to a request that no peer can serve.
+	// Refuse writes the response to a request that no peer can serve.
 	Refuse  func(w http.ResponseWriter, r *http.Request, err error)
 	Metrics *Metrics
 	// Traces, if set, creates spans for requests to peers.
@@ -61,17 +61,17 @@ type Config struct {
 type Peers struct {
 	Config
 	pages  *responselimit.PageLimiter
-	living context.Context
-	die    context.CancelFunc
+	alive  context.Context
+	cancel context.CancelFunc
 	probes sync.WaitGroup
 
 	index   atomic.Pointer[index]
 	indexes sync.Mutex // serializes updates; leaf lock
 
-	looking sync.Mutex // serializes reads of addresses; acquired before mu
-	known   map[string]string
-	failed  error
-	readAt  time.Time
+	reading   sync.Mutex // serializes reads of addresses; acquired before mu
+	cached    map[string]string
+	cachedErr error
+	readAt    time.Time
 
 	mu    sync.Mutex // leaf lock
 	peers map[string]*peer
@@ -80,7 +80,7 @@ type Peers struct {
 // New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
 	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(), peers: map[string]*peer{}}
-	p.living, p.die = context.WithCancel(context.Background())
+	p.alive, p.cancel = context.WithCancel(context.Background())
 	p.index.Store(&index{})
 	return p
 }
@@ -88,9 +88,9 @@ func New(c Config) *Peers {
 // Run closes connections when ctx ends.
 func (p *Peers) Run(ctx context.Context) error {
 	<-ctx.Done()
-	p.die()
+	p.cancel()
 	p.probes.Wait()
-	p.keep(nil)
+	p.closeMoved(nil)
 	return nil
 }
 
@@ -104,19 +104,19 @@ func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
 	if len(ids) == 0 {
 		return nil
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.carry(w, r, ids) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxy(w, r, ids) })
 }
 
-func (p *Peers) carry(w http.ResponseWriter, r *http.Request, ids []string) {
+func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
 	to, err := p.choose(r.Context(), ids)
 	if err != nil {
-		p.Logger.Warn("no peer can be asked for what it serves", "path", r.URL.Path, "error", err)
+		p.Logger.Warn("no peer available for request", "path", r.URL.Path, "error", err)
 		p.Refuse(w, r, apierrors.NewServiceUnavailable("Error getting ip and port info of the remote server while proxying"))
 		return
 	}
-	told := &teller{ResponseWriter: w}
-	defer func() { p.Metrics.rerouted(told.code) }()
-	to.way.Serve(told, r, http.Header{Header: {"true"}})
+	recorder := &codeRecorder{ResponseWriter: w}
+	defer func() { p.Metrics.count(recorder.code) }()
+	to.proxy.Serve(recorder, r, http.Header{Header: {"true"}})
 }
 
 // choose returns a random live replica, preferably one whose breaker is closed.
@@ -131,7 +131,7 @@ func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 			continue
 		}
 		peer := p.peer(id, at[id])
-		if peer.way.Breaker.Open() != nil {
+		if peer.proxy.Breaker.Open() != nil {
 			open = append(open, peer)
 		} else {
 			there = append(there, peer)
@@ -141,30 +141,30 @@ func (p *Peers) choose(ctx context.Context, ids []string) (*peer, error) {
 		there = open
 	}
 	if len(there) == 0 {
-		return nil, errNobody
+		return nil, errNoReplica
 	}
 	return there[rand.IntN(len(there))], nil
 }
 
 // addresses returns the addresses of live replicas. They are read on demand, once for all callers.
 func (p *Peers) addresses(ctx context.Context) (map[string]string, error) {
-	p.looking.Lock()
-	defer p.looking.Unlock()
-	if time.Since(p.readAt) < freshFor {
-		return p.known, p.failed
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	if time.Since(p.readAt) < addressTTL {
+		return p.cached, p.cachedErr
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), addressTimeout)
 	defer cancel()
-	p.known, p.failed = p.Addresses(ctx)
+	p.cached, p.cachedErr = p.Addresses(ctx)
 	p.readAt = time.Now()
-	if p.failed == nil {
-		p.keep(p.known)
+	if p.cachedErr == nil {
+		p.closeMoved(p.cached)
 	}
-	return p.known, p.failed
+	return p.cached, p.cachedErr
 }
 
-// keep closes peers whose address has changed.
-func (p *Peers) keep(at map[string]string) {
+// closeMoved closes peers whose address has changed.
+func (p *Peers) closeMoved(at map[string]string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, peer := range p.peers {
@@ -191,5 +191,5 @@ func (p *Peers) peer(id, address string) *peer {
 
 // serving returns the other replicas that serve a resource, in order.
 func (p *Peers) serving(r resource) []string {
-	return slices.DeleteFunc(slices.Clone(p.said()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
+	return slices.DeleteFunc(slices.Clone(p.servingReplicas()[r]), func(id string) bool { return id == p.Identity || !p.Exists(id) })
 }

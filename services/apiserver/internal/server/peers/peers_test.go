@@ -22,9 +22,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestWhoIsAsked: other replicas that are there, for what they say that they serve.
-func TestWhoIsAsked(t *testing.T) {
-	w := newWorld(t,
+// Handler returns a proxy only for resources that other existing replicas serve.
+func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
+	w := newFixture(t,
 		version("g.theirs", map[string][]string{"other": {"g/v1", "old.g/v1", "a/b/c"}}),
 		version("g.both", map[string][]string{"me": {"g/v1"}, "other": {"g/v1", "g/v1"}}),
 		version("g.mine", map[string][]string{"me": {"g/v1"}}),
@@ -56,52 +56,51 @@ func TestWhoIsAsked(t *testing.T) {
 		{"defined", in("g", "v1", "defined"), "", false},
 		{"owned", in("g", "v1", "owned"), "", true},
 		{"of the core", in("", "v1", "pods"), "", true},
-		{"nobody's", in("g", "v1", "nobodys"), "", false},
+		{"unknown", in("g", "v1", "nobodys"), "", false},
 		{"broken", in("g", "v1", "broken"), "", false},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(peers.Header, c.header)
 		if got := w.Handler(r, c.op) != nil; got != c.want {
-			t.Errorf("%s: is carried on: %v", c.name, got)
+			t.Errorf("%s: proxied = %v, want %v", c.name, got, c.want)
 		}
 	}
 }
 
-// TestWhatIsSaidLaterCounts.
-func TestWhatIsSaidLaterCounts(t *testing.T) {
-	w := newWorld(t, version("g.first", map[string][]string{"other": {"g/v1"}}))
+func TestHandlerUsesNewStorageVersions(t *testing.T) {
+	w := newFixture(t, version("g.first", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(http.ResponseWriter, *http.Request) {})
-	if w.ask("first") == nil || w.ask("later") != nil {
-		t.Error("it is not as it was said")
+	if w.send("first") == nil || w.send("later") != nil {
+		t.Error("the initial storage versions are not used")
 	}
-	w.said.more <- version("g.later", map[string][]string{"other": {"g/v1"}})
-	eventually(t, "it is said", func() bool { return w.ask("later") != nil })
-	if w.ask("first") == nil {
-		t.Error("what was said before is forgotten")
+	w.source.more <- version("g.later", map[string][]string{"other": {"g/v1"}})
+	eventually(t, "new storage version used", func() bool { return w.send("later") != nil })
+	if w.send("first") == nil {
+		t.Error("the initial storage version is not used any more")
 	}
 }
 
-// TestPeersKnowWhoAsks, and that a peer did.
-func TestPeersKnowWhoAsks(t *testing.T) {
-	w := newWorld(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+// A peer gets the user, the client certificate and the proxy header.
+func TestProxiedRequestCarriesUser(t *testing.T) {
+	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
-		by := "nobody"
+		by := "no certificate"
 		if c := r.TLS.PeerCertificates; len(c) > 0 {
 			by = c[0].Subject.CommonName
 		}
 		_, _ = fmt.Fprint(rw, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"], r.Header["X-Remote-Group"], " ", by)
 	})
-	rec := w.ask("theirs", "X-Remote-User", "root", peers.Header, "no")
+	rec := w.send("theirs", "X-Remote-User", "root", peers.Header, "no")
 	if want := "/apis/g/v1/theirs true [ada] [dev] front-proxy-client"; rec.Code != 200 || rec.Body.String() != want {
-		t.Errorf("answered %d %s, want %s", rec.Code, rec.Body, want)
+		t.Errorf("got %d %s, want 200 %s", rec.Code, rec.Body, want)
 	}
-	w.counted(map[string]float64{"200": 1})
+	w.awaitCounts(map[string]float64{"200": 1})
 }
 
-// counted waits until so many answers of each code are counted: what is upgraded ends by itself.
-func (w *world) counted(want map[string]float64) {
+// awaitCounts waits until the metric has the given values. An upgraded connection is counted at its end.
+func (w *fixture) awaitCounts(want map[string]float64) {
 	w.t.Helper()
-	eventually(w.t, fmt.Sprint(want, " are counted"), func() bool {
+	eventually(w.t, fmt.Sprint("counts ", want), func() bool {
 		families, err := w.registry.Gather()
 		if err != nil {
 			w.t.Fatal(err)
@@ -116,9 +115,9 @@ func (w *world) counted(want map[string]float64) {
 	})
 }
 
-// TestAnswersAreCountedByTheirCodes, of which the last is it.
-func TestAnswersAreCountedByTheirCodes(t *testing.T) {
-	w := newWorld(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+// Responses are counted by their final code.
+func TestProxiedRequestsAreCountedByCode(t *testing.T) {
+	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	w.replica("other", func(rw http.ResponseWriter, r *http.Request) {
 		switch r.Header.Get("Want") {
 		case "404":
@@ -154,40 +153,40 @@ func TestAnswersAreCountedByTheirCodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, _ := io.ReadAll(resp.Body) // an upgraded connection ends as it likes
+		text, _ := io.ReadAll(resp.Body) // the end of an upgraded connection may be an error
 		resp.Body.Close()
 		if fmt.Sprint(resp.StatusCode) != want || want == "101" && string(text) != "hello" {
-			t.Errorf("answered %d %s, want %s", resp.StatusCode, text, want)
+			t.Errorf("got %d %s, want %s", resp.StatusCode, text, want)
 		}
 	}
-	w.counted(map[string]float64{"404": 1, "200": 1, "101": 1})
+	w.awaitCounts(map[string]float64{"404": 1, "200": 1, "101": 1})
 }
 
-// TestNoPeerIsThere: who asks is told to come again, and the store is not asked for each.
-func TestNoPeerIsThere(t *testing.T) {
+// Without a reachable peer, requests get 503, and addresses are read once for all of them.
+func TestUnreachablePeersReturn503(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("the store is away")} {
-		w := newWorld(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+		w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 		w.failure = failure
 		if failure != nil {
-			w.replica("other", func(http.ResponseWriter, *http.Request) { t.Error("it is asked") })
+			w.replica("other", func(http.ResponseWriter, *http.Request) { t.Error("the peer got a request") })
 		}
 		begun := time.Now()
 		for range 3 {
-			if rec := w.ask("theirs"); rec.Code != 503 {
-				t.Errorf("answered %d", rec.Code)
+			if rec := w.send("theirs"); rec.Code != 503 {
+				t.Errorf("got %d, want 503", rec.Code)
 			}
 		}
 		if len(w.refused) != 3 || !apierrors.IsServiceUnavailable(w.refused[0]) || strings.Contains(w.refused[0].Error(), "store") {
-			t.Errorf("refused with %v", w.refused)
+			t.Errorf("got errors %v, want 3 of service unavailable", w.refused)
 		}
-		if w.looked != 1 && time.Since(begun) < time.Second {
-			t.Errorf("it was looked %d times", w.looked)
+		if w.reads != 1 && time.Since(begun) < time.Second {
+			t.Errorf("got %d reads of addresses, want 1", w.reads)
 		}
-		w.counted(map[string]float64{})
+		w.awaitCounts(map[string]float64{})
 	}
 }
 
-// eventually waits until something is so, which addresses that are kept for a second put off.
+// eventually polls check for a minute. Cached addresses may delay a change by a second.
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !check(); time.Sleep(20 * time.Millisecond) { // between polls of a condition
@@ -197,9 +196,9 @@ func eventually(t *testing.T, what string, check func() bool) {
 	}
 }
 
-// TestPeersMove, and are asked where they are; connections to where they were are let go.
-func TestPeersMove(t *testing.T) {
-	w := newWorld(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
+// Requests follow a peer to its new address, and connections to the old one are closed.
+func TestRequestsFollowMovedPeer(t *testing.T) {
+	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) }))
 		open := &atomic.Int64{}
@@ -211,70 +210,70 @@ func TestPeersMove(t *testing.T) {
 				open.Add(-1)
 			}
 		}
-		w.starts("other", s)
+		w.startPeer("other", s)
 		return s, open
 	}
 	_, first := say("first")
 	for range 2 {
-		if rec := w.ask("theirs"); rec.Body.String() != "first" || first.Load() != 1 {
-			t.Fatalf("answered %d %s, by %d connections", rec.Code, rec.Body, first.Load())
+		if rec := w.send("theirs"); rec.Body.String() != "first" || first.Load() != 1 {
+			t.Fatalf("got %d %s over %d connections, want first over 1", rec.Code, rec.Body, first.Load())
 		}
 	}
 	_, second := say("second")
-	eventually(t, "it is asked where it is", func() bool { return w.ask("theirs").Body.String() == "second" })
-	eventually(t, "the first is let go", func() bool { return first.Load() == 0 })
+	eventually(t, "request reaches the new address", func() bool { return w.send("theirs").Body.String() == "second" })
+	eventually(t, "connections to the first address closed", func() bool { return first.Load() == 0 })
 	w.mu.Lock()
-	w.trusted = x509.NewCertPool() // nobody is
+	w.trusted = x509.NewCertPool() // empty
 	w.mu.Unlock()
-	if rec := w.ask("theirs"); rec.Code < 500 {
-		t.Errorf("a server that is not trusted answered %d %s", rec.Code, rec.Body)
+	if rec := w.send("theirs"); rec.Code < 500 {
+		t.Errorf("untrusted peer: got %d %s", rec.Code, rec.Body)
 	}
-	eventually(t, "connections by another trust are let go", func() bool { return second.Load() == 0 })
+	eventually(t, "connections with the former CAs closed", func() bool { return second.Load() == 0 })
 	w.mu.Lock()
 	w.trusted = w.pool()
 	w.mu.Unlock()
-	if rec := w.ask("theirs"); rec.Body.String() != "second" {
-		t.Errorf("a server that is trusted again: %d %s", rec.Code, rec.Body)
+	if rec := w.send("theirs"); rec.Body.String() != "second" {
+		t.Errorf("trusted peer: got %d %s, want second", rec.Code, rec.Body)
 	}
 	w.mu.Lock()
 	delete(w.addresses, "other")
 	w.mu.Unlock()
-	eventually(t, "it is gone", func() bool { return w.ask("theirs").Code == 503 })
-	eventually(t, "the second is let go", func() bool { return second.Load() == 0 })
+	eventually(t, "peer removed", func() bool { return w.send("theirs").Code == 503 })
+	eventually(t, "connections to the second address closed", func() bool { return second.Load() == 0 })
 	_, third := say("third")
-	eventually(t, "it is back", func() bool { return w.ask("theirs").Body.String() == "third" })
+	eventually(t, "peer added again", func() bool { return w.send("theirs").Body.String() == "third" })
 	w.stop()
-	eventually(t, "what ends lets go of all", func() bool { return third.Load() == 0 })
+	eventually(t, "all connections closed after Run", func() bool { return third.Load() == 0 })
 }
 
-// TestThoseWhoAnswerAreAskedRather, and who did not is asked when it answers again.
-func TestThoseWhoAnswerAreAskedRather(t *testing.T) {
-	w := newWorld(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}), version("g.dead", map[string][]string{"dead": {"g/v1"}}))
+// Requests prefer reachable peers. An unreachable one gets requests again when it responds.
+func TestReachablePeersArePreferred(t *testing.T) {
+	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}), version("g.dead", map[string][]string{"dead": {"g/v1"}}))
 	w.replica("other", func(http.ResponseWriter, *http.Request) {})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.at("dead", l.Addr().String())
+	w.setAddress("dead", l.Addr().String())
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the other is asked alone", func() bool {
+	eventually(t, "only the reachable peer gets requests", func() bool {
 		for range 30 {
-			if w.ask("both").Code != 200 {
+			if w.send("both").Code != 200 {
 				return false
 			}
 		}
 		return true
 	})
-	if rec := w.ask("dead"); rec.Code < 500 || len(w.refused) > 0 { // it says so itself
-		t.Errorf("answered %d, refused with %v", rec.Code, w.refused)
+	if rec := w.send("dead"); rec.Code < 500 || len(w.refused) > 0 { // the proxy responds itself
+		t.Errorf("got %d and errors %v", rec.Code, w.refused)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	_ = s.Listener.Close() // for another
+	_ = s.Listener.Close() // use the former port
 	if s.Listener, err = net.Listen("tcp", l.Addr().String()); err != nil {
-		t.Skip("the port is another's by now")
+		t.Skip("the port is in use")
 	}
-	w.starts("dead", s)
-	eventually(t, "it is asked again", func() bool { return w.ask("dead").Code == 200 })
+	w.startPeer("dead", s)
+	eventually(t, "peer gets requests again", func() bool { return w.send("dead").Code == 200 })
 }

@@ -19,12 +19,12 @@ import (
 
 // Times and keys are those of Kubernetes, whose replicas read the same keys.
 const (
-	presenceFor   = 15 * time.Second
-	presenceEvery = 10 * time.Second
-	presencePath  = "/peerserverleases/"
-	identityLabel = "apiserverIdentity"
-	retryEvery    = time.Second
-	leaveWithin   = 2 * time.Second
+	presenceTTL      = 15 * time.Second
+	presenceInterval = 10 * time.Second
+	presencePath     = "/peerserverleases/"
+	identityLabel    = "apiserverIdentity"
+	retryInterval    = time.Second
+	leaveTimeout     = 2 * time.Second
 )
 
 // Presence publishes the address of this replica and reads those of peers.
@@ -40,13 +40,13 @@ type Presence struct {
 	Port     int
 	Logger   *slog.Logger
 
-	said atomic.Bool
+	published atomic.Bool
 }
 
 // Check is a health check. It fails until the address has been published once, unless the store is
 // full.
 func (p *Presence) Check(*http.Request) error {
-	if !p.said.Load() {
+	if !p.published.Load() {
 		return errors.New("not finished")
 	}
 	return nil
@@ -55,20 +55,20 @@ func (p *Presence) Check(*http.Request) error {
 // Run publishes the address of this replica until ctx ends, and then removes it.
 func (p *Presence) Run(ctx context.Context) error {
 	for {
-		wait := presenceEvery
-		if err := p.say(ctx); err != nil && ctx.Err() == nil {
-			p.Logger.Warn("peers could not be told where this replica is; trying again", "error", err)
-			wait = retryEvery
+		wait := presenceInterval
+		if err := p.publish(ctx); err != nil && ctx.Err() == nil {
+			p.Logger.Warn("failed to publish the address of this replica; retrying", "error", err)
+			wait = retryInterval
 			if errors.Is(err, storage.ErrFull) {
-				p.said.Store(true) // no other replica could publish its address either
+				p.published.Store(true) // no other replica could publish its address either
 			}
 		} else if err == nil {
-			p.said.Store(true)
+			p.published.Store(true)
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			p.leave(ctx)
+			p.remove(ctx)
 			return ctx.Err()
 		}
 	}
@@ -76,7 +76,7 @@ func (p *Presence) Run(ctx context.Context) error {
 
 func (p *Presence) key() string { return p.Root + presencePath + p.Identity }
 
-func (p *Presence) say(ctx context.Context) error {
+func (p *Presence) publish(ctx context.Context) error {
 	value, err := p.Encode(&corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{identityLabel: p.Identity}},
 		Subsets: []corev1.EndpointSubset{{
@@ -87,7 +87,7 @@ func (p *Presence) say(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ttl := storage.WriteOptions{TTL: presenceFor}
+	ttl := storage.WriteOptions{TTL: presenceTTL}
 	kv, _, err := p.Store.Get(ctx, p.key(), 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		_, err = p.Store.Create(ctx, p.key(), value, ttl)
@@ -97,15 +97,15 @@ func (p *Presence) say(ctx context.Context) error {
 	return err
 }
 
-func (p *Presence) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+func (p *Presence) remove(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	kv, _, err := p.Store.Get(ctx, p.key(), 0)
 	if err == nil {
 		_, err = p.Store.Delete(ctx, p.key(), kv.ModRevision)
 	}
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
-		p.Logger.Warn("peers could not be told that this replica ends; they learn it in a few seconds", "error", err)
+		p.Logger.Warn("failed to remove the address of this replica; it expires in a few seconds", "error", err)
 	}
 }
 
@@ -119,7 +119,7 @@ func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
 	for _, kv := range res.Items {
 		e, err := p.Decode(kv.Value, kv.ModRevision)
 		if err != nil {
-			p.Logger.Warn("where a peer is cannot be read", "key", kv.Key, "error", err)
+			p.Logger.Warn("failed to decode the address of a peer", "key", kv.Key, "error", err)
 			continue
 		}
 		id := e.Labels[identityLabel]

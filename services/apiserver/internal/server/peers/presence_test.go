@@ -18,19 +18,19 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// leases is a store of what replicas say of themselves.
-type leases struct {
-	storage.Interface // has no more than is asked of it
+// leaseStore is a store of the published addresses.
+type leaseStore struct {
+	storage.Interface // other methods are not called
 
 	mu       sync.Mutex
 	values   map[string]storage.KeyValue
 	revision int64
-	failure  error // of all that is asked
+	failure  error // returned by all methods
 	written  int
-	lives    time.Duration // as the last was written
+	ttl      time.Duration // TTL of the last write
 }
 
-func (l *leases) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+func (l *leaseStore) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kv, ok := l.values[key]
@@ -40,7 +40,7 @@ func (l *leases) Get(_ context.Context, key string, _ int64) (storage.KeyValue, 
 	return kv, l.revision, l.failure
 }
 
-func (l *leases) List(_ context.Context, prefix string, _ storage.ListOptions) (out storage.ListResult, err error) {
+func (l *leaseStore) List(_ context.Context, prefix string, _ storage.ListOptions) (out storage.ListResult, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, kv := range l.values {
@@ -51,18 +51,18 @@ func (l *leases) List(_ context.Context, prefix string, _ storage.ListOptions) (
 	return out, l.failure
 }
 
-func (l *leases) put(key string, value []byte, opts storage.WriteOptions) (int64, error) {
+func (l *leaseStore) put(key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	if l.failure != nil {
 		return 0, l.failure
 	}
 	l.revision++
 	l.written++
-	l.lives = opts.TTL
+	l.ttl = opts.TTL
 	l.values[key] = storage.KeyValue{Key: key, Value: value, ModRevision: l.revision}
 	return l.revision, nil
 }
 
-func (l *leases) Create(_ context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
+func (l *leaseStore) Create(_ context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.values[key]; ok {
@@ -71,7 +71,7 @@ func (l *leases) Create(_ context.Context, key string, value []byte, opts storag
 	return l.put(key, value, opts)
 }
 
-func (l *leases) Update(_ context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+func (l *leaseStore) Update(_ context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if kv, ok := l.values[key]; !ok || kv.ModRevision != expected {
@@ -80,7 +80,7 @@ func (l *leases) Update(_ context.Context, key string, value []byte, expected in
 	return l.put(key, value, opts)
 }
 
-func (l *leases) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
+func (l *leaseStore) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failure != nil {
@@ -93,19 +93,19 @@ func (l *leases) Delete(_ context.Context, key string, expected int64, _ ...stor
 	return 0, nil
 }
 
-func (l *leases) fails(err error) {
+func (l *leaseStore) setFailure(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
-// presence of a replica in a store, and what it logs.
-func (l *leases) presence(id string, log *log) *peers.Presence {
+// presence returns the Presence of a replica that logs to log.
+func (l *leaseStore) presence(id string, log *log) *peers.Presence {
 	return &peers.Presence{
 		Store: l, Root: "/registry", Identity: id, IP: net.IPv4(10, 0, 0, 7), Port: 6443, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		Encode: func(e *corev1.Endpoints) ([]byte, error) {
-			if id == "unspeakable" {
-				return nil, errors.New("it cannot be said")
+			if id == "unencodable" {
+				return nil, errors.New("encoding failed")
 			}
 			return json.Marshal(e)
 		},
@@ -119,7 +119,7 @@ func (l *leases) presence(id string, log *log) *peers.Presence {
 	}
 }
 
-// log is what was logged.
+// log collects log output.
 type log struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -137,50 +137,50 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-func newLeases() *leases { return &leases{values: map[string]storage.KeyValue{}} }
+func newLeaseStore() *leaseStore { return &leaseStore{values: map[string]storage.KeyValue{}} }
 
-// runs a presence until it is stopped.
-func runs(t *testing.T, p *peers.Presence) (stop func()) {
+// runPresence runs a Presence until stop is called.
+func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("ends with %v", err)
+			t.Errorf("Run returned %v, want %v", err, context.Canceled)
 		}
 	})
 	t.Cleanup(stop)
 	return stop
 }
 
-// TestReplicasSayWhereTheyAre as long as they live, whatever they said before.
-func TestReplicasSayWhereTheyAre(t *testing.T) {
-	l, said := newLeases(), &log{}
+// A replica publishes its address while it runs, and overwrites an older value.
+func TestPresencePublishesAddressWhileRunning(t *testing.T) {
+	l, logs := newLeaseStore(), &log{}
 	l.values["/registry/peerserverleases/me"] = storage.KeyValue{Key: "/registry/peerserverleases/me", Value: []byte("{}"), ModRevision: 0}
 	for _, id := range []string{"me", "another"} {
-		p := l.presence(id, said)
+		p := l.presence(id, logs)
 		if p.Check(nil) == nil {
-			t.Error("it is well before it has said so")
+			t.Error("healthy before the address is published")
 		}
-		stop := runs(t, p)
-		eventually(t, "it is said", func() bool { return p.Check(nil) == nil })
+		stop := runPresence(t, p)
+		eventually(t, "address published", func() bool { return p.Check(nil) == nil })
 		at, err := p.Addresses(t.Context())
-		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || l.lives != 15*time.Second {
-			t.Errorf("it is at %v for %s, %v", at, l.lives, err)
+		if fmt.Sprint(at) != fmt.Sprintf("map[%s:10.0.0.7:6443]", id) || err != nil || l.ttl != 15*time.Second {
+			t.Errorf("got addresses %v with TTL %s, %v", at, l.ttl, err)
 		}
 		stop()
 		if at, err := p.Addresses(t.Context()); len(at) > 0 || err != nil {
-			t.Errorf("it is still at %v, %v", at, err)
+			t.Errorf("got addresses %v after the end, %v", at, err)
 		}
 	}
-	if said.String() != "" {
-		t.Errorf("logged %s", said)
+	if logs.String() != "" {
+		t.Errorf("logged %s", logs)
 	}
 }
 
-// TestWhatCannotBeSaid is tried again soon, and a full store is nobody's fault.
-func TestWhatCannotBeSaid(t *testing.T) {
+// A failed publication is retried soon. A full store does not make the replica unhealthy.
+func TestPresenceRetriesFailedPublication(t *testing.T) {
 	for name, c := range map[string]struct {
 		id      string
 		failure error
@@ -188,45 +188,45 @@ func TestWhatCannotBeSaid(t *testing.T) {
 	}{
 		"away":        {"me", errors.New("the store is away"), false},
 		"full":        {"me", storage.ErrFull, true},
-		"unspeakable": {"unspeakable", nil, false},
+		"unencodable": {"unencodable", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, said := newLeases(), &log{}
+			l, logs := newLeaseStore(), &log{}
 			l.failure = c.failure
-			p := l.presence(c.id, said)
-			stop := runs(t, p)
-			const warning = "peers could not be told where this replica is; trying again"
-			eventually(t, "it is logged", func() bool { return strings.Contains(said.String(), warning) })
+			p := l.presence(c.id, logs)
+			stop := runPresence(t, p)
+			const warning = "failed to publish the address of this replica; retrying"
+			eventually(t, "failure logged", func() bool { return strings.Contains(logs.String(), warning) })
 			if c.well {
-				eventually(t, "it is well", func() bool { return p.Check(nil) == nil })
+				eventually(t, "healthy", func() bool { return p.Check(nil) == nil })
 			} else if p.Check(nil) == nil {
-				t.Error("it is well")
+				t.Error("healthy after a failed publication")
 			}
 			if _, err := p.Addresses(t.Context()); !errors.Is(err, c.failure) {
 				t.Errorf("addresses: %v", err)
 			}
 			begun := time.Now()
-			l.fails(nil)
+			l.setFailure(nil)
 			if c.id == "me" {
-				eventually(t, "it is said", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
+				eventually(t, "address published", func() bool { at, _ := p.Addresses(t.Context()); return len(at) == 1 })
 				if took := time.Since(begun); took > 8*time.Second {
-					t.Errorf("it took %s", took)
+					t.Errorf("retry took %s, want at most 8s", took)
 				}
 			}
-			l.fails(c.failure)
+			l.setFailure(c.failure)
 			stop()
-			const farewell = "peers could not be told that this replica ends"
-			if got := strings.Contains(said.String(), farewell); got != (c.failure != nil) {
-				t.Errorf("logged %s", said)
+			const farewell = "failed to remove the address of this replica"
+			if got := strings.Contains(logs.String(), farewell); got != (c.failure != nil) {
+				t.Errorf("logged %s", logs)
 			}
 		})
 	}
 }
 
-// TestPlacesThatCannotBeUsed are nobody's: who may write there leads requests, and who asks, where he likes.
-func TestPlacesThatCannotBeUsed(t *testing.T) {
-	l := newLeases()
+// Invalid addresses are ignored, because a writer of these keys could redirect requests and their users.
+func TestAddressesIgnoresInvalidEntries(t *testing.T) {
+	l := newLeaseStore()
 	put := func(key, text string) {
 		l.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
 	}
@@ -236,7 +236,7 @@ func TestPlacesThatCannotBeUsed(t *testing.T) {
 	put("good", place("good", "10.0.0.1", 6443))
 	put("six", place("six", "2001:db8::1", 1))
 	put("last", place("last", "10.0.0.1", 65535))
-	put("other", place("third", "10.6.6.6", 6443)) // says that it is another
+	put("other", place("third", "10.6.6.6", 6443)) // identity of another replica
 	put("", place("", "10.0.0.1", 6443))
 	put("nowhere", place("nowhere", "0.0.0.0", 6443))
 	put("many", place("many", "224.0.0.1", 6443))
@@ -249,6 +249,6 @@ func TestPlacesThatCannotBeUsed(t *testing.T) {
 	put("placeless", `{"metadata":{"labels":{"apiserverIdentity":"placeless"}},"subsets":[{"ports":[{"port":1}]}]}`)
 	at, err := l.presence("me", &log{}).Addresses(t.Context())
 	if want := "map[good:10.0.0.1:6443 last:10.0.0.1:65535 six:[2001:db8::1]:1]"; fmt.Sprint(at) != want || err != nil {
-		t.Errorf("they are at %v, %v", at, err)
+		t.Errorf("got %v, %v, want %s", at, err, want)
 	}
 }

@@ -12,27 +12,27 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// Names of what fails, in the metrics.
+// Values of the metric label plugin.
 const (
 	pluginBuffer   = "buffered"
 	pluginTruncate = "truncate"
 )
 
-// deliverer brings encoded events to where they belong, and tells how many are lost.
+// deliverer delivers encoded events and returns how many are lost.
 type deliverer interface {
 	deliver(ctx context.Context, events [][]byte) (lost int, err error)
 	close() error
 }
 
-// Config of a Backend.
+// Config configures a Backend.
 type Config struct {
 	Options
 	Metrics *audit.Metrics
 	Logger  *slog.Logger
-	// Dial leads to the webhook; nil goes straight there.
+	// Dial connects to the webhook; nil means a direct connection.
 	Dial webhookclient.Dial
-	// Turns are taken to make long events; nil lets everybody go on.
-	Turns audit.Turns
+	// Limiter limits concurrent encoding of large events; nil means no limit.
+	Limiter audit.Limiter
 }
 
 // Backend implements audit.Sink.
@@ -40,57 +40,55 @@ type Backend struct {
 	Config
 	name   string
 	encode func(dst []byte, e *audit.Event) []byte
-	to     deliverer
-	// early takes the text of an event that is told before its request is worked on, if it
-	// need not be delivered at once; nil delivers all at once.
-	early func(ctx context.Context, text []byte) bool
-	// durable tells that what early took outlives the process, so that it may be told after
-	// its request, too.
-	durable bool
-	// bound is how long an event that is delivered at once may take; nil leaves that to the
-	// deliverer.
-	bound func(ctx context.Context) (context.Context, context.CancelFunc)
-	// ends has what is delivered at once given up soon; nil where that always is.
-	ends func()
-	// most bytes of an event.
-	most  int64
-	queue *queue // nil but in mode batch
-	// parallel is how many batches are on their way at a time.
-	parallel int
-	// flush is how long what waits may take when Run has to end.
-	flush   time.Duration
-	losses  losses
-	buffers sync.Pool // of *[1][]byte: what deliver takes, of one event
+	out    deliverer
+	// postpone stores the text of an event that need not be delivered at once, and reports whether it did.
+	// It is nil if all events are delivered at once.
+	postpone func(ctx context.Context, text []byte) bool
+	// postponeDurable reports whether postponed events survive the process. If they do, events that follow the
+	// response may be postponed too.
+	postponeDurable bool
+	// withDeadline limits the delivery of an event outside of batch mode; nil leaves that to the deliverer.
+	withDeadline func(ctx context.Context) (context.Context, context.CancelFunc)
+	// beginShutdown limits pending deliveries outside of batch mode; nil if they are always limited.
+	beginShutdown func()
+	// maxEvent is the maximum size of an event in bytes.
+	maxEvent int64
+	queue    *queue // nil but in mode batch
+	// maxConcurrent is the maximum number of batches in delivery.
+	maxConcurrent int
+	// flushTimeout is the maximum time to deliver the queue when Run ends.
+	flushTimeout time.Duration
+	losses       losses
+	buffers      sync.Pool // of *[1][]byte, the argument of deliver for one event
 }
 
-// maxPooled bounds the buffers that are used again, in bytes.
+// maxPooled is the maximum size in bytes of a reused buffer. Larger events count as long.
 const maxPooled = 64 << 10
 
-func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.Event) []byte, most int64, parallel int) *Backend {
+func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.Event) []byte, maxEvent int64, maxConcurrent int) *Backend {
 	if t := c.Truncate; t.Enabled {
-		most = min(most, t.MaxEventSize)
+		maxEvent = min(maxEvent, t.MaxEventSize)
 	}
-	b := &Backend{Config: c, name: name, to: to, encode: encode, most: most, parallel: parallel, flush: flushTime, losses: losses{log: c.Logger, metrics: c.Metrics}}
+	b := &Backend{Config: c, name: name, out: to, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: losses{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
 		b.queue = newQueue(c.Batch.BufferSize, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
 	return b
 }
 
-// MaxEvent is the size of the largest event that is delivered whole, in bytes.
-func (b *Backend) MaxEvent() int64 { return b.most }
+// MaxEvent returns the maximum size in bytes of an event that is not shortened.
+func (b *Backend) MaxEvent() int64 { return b.maxEvent }
 
-// Ends tells that the last request has been answered: who waits until an event is delivered
-// does so no longer than what waits in the mode batch may take at the end. What comes later
-// is delivered if that takes no time.
-func (b *Backend) Ends() {
-	if b.ends != nil {
-		b.ends()
+// BeginShutdown limits pending deliveries to flushTimeout. It is called after the last response. Later events
+// are delivered only if that takes no wait.
+func (b *Backend) BeginShutdown() {
+	if b.beginShutdown != nil {
+		b.beginShutdown()
 	}
 }
 
-// Close lets go of what the backend holds. It must not be called while Run works.
-func (b *Backend) Close() error { return b.to.close() }
+// Close releases the resources of the backend. It must not be called while Run runs.
+func (b *Backend) Close() error { return b.out.close() }
 
 // Process implements audit.Sink.
 func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
@@ -101,21 +99,21 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	if one == nil {
 		one = new([1][]byte)
 	}
-	text, ok := b.fit(one[0][:0], e)
+	text, ok := b.encodeFitting(one[0][:0], e)
 	one[0] = text
-	if b.bound != nil {
+	if b.withDeadline != nil {
 		var release context.CancelFunc
-		ctx, release = b.bound(ctx)
+		ctx, release = b.withDeadline(ctx)
 		defer release()
 	}
 	err := errTooLarge
 	switch {
-	case ok && b.early != nil && reads(e.Verb) && (b.durable || e.Stage == audit.RequestReceived) && b.early(ctx, text):
+	case ok && b.postpone != nil && isRead(e.Verb) && (b.postponeDurable || e.Stage == audit.RequestReceived) && b.postpone(ctx, text):
 		err = nil
 	case ok:
-		_, err = b.to.deliver(ctx, one[:])
+		_, err = b.out.deliver(ctx, one[:])
 	}
-	if cap(text) <= maxPooled && err == nil { // who has given up may be written still
+	if cap(text) <= maxPooled && err == nil { // after an error the text may still be in use by a write
 		b.buffers.Put(one)
 	}
 	switch {
@@ -132,37 +130,36 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	return nil
 }
 
-// reads tells of verbs that change nothing: who changes something is told before it is done,
-// whatever becomes of the server.
-func reads(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+// isRead reports whether a verb changes nothing. Events of changes are not postponed, so that they are
+// recorded before the change even if the server crashes.
+func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
 var errTooLarge = errors.New("event is too large even after truncating")
 
-// besidesObjects is about how many bytes a long event has that are none of its objects'.
-const besidesObjects = 4 << 10
+// eventOverhead is the approximate size in bytes of a large event without its objects.
+const eventOverhead = 4 << 10
 
-// fit encodes an event so that it is not too large, with a newline counted: without its
-// objects, then without what a client can make as long as it likes. What is long takes a turn,
-// and memory of its own, which is not made anew as it grows.
-func (b *Backend) fit(dst []byte, e *audit.Event) (text []byte, ok bool) {
+// encodeFitting encodes an event in less than maxEvent bytes, so that a newline fits too. It omits objects,
+// then long texts. A large event needs a permit of Limiter and gets a buffer of sufficient size.
+func (b *Backend) encodeFitting(dst []byte, e *audit.Event) (text []byte, ok bool) {
 	objects := len(e.RequestObject) + len(e.ResponseObject)
-	audit.InTurn(b.Turns, objects, func() {
+	audit.Limited(b.Limiter, objects, func() {
 		if objects > maxPooled {
-			dst = make([]byte, 0, objects+besidesObjects)
+			dst = make([]byte, 0, objects+eventOverhead)
 		}
-		text, ok = b.shortened(dst, e)
+		text, ok = b.encodeShortened(dst, e)
 	})
 	return text, ok
 }
 
-// shortened is fit for who has a turn.
-func (b *Backend) shortened(dst []byte, e *audit.Event) ([]byte, bool) {
-	for _, shorten := range []func(*audit.Event) *audit.Event{nil, (*audit.Event).WithoutObjects, (*audit.Event).Bare} {
+// encodeShortened is encodeFitting without the limiter.
+func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
+	for _, shorten := range []func(*audit.Event) *audit.Event{nil, (*audit.Event).WithoutObjects, (*audit.Event).Minimal} {
 		short := e
 		if shorten != nil {
 			short = shorten(e)
 		}
-		if dst = b.encode(dst[:0], short); int64(len(dst)) < b.most {
+		if dst = b.encode(dst[:0], short); int64(len(dst)) < b.maxEvent {
 			return dst, true
 		}
 	}
@@ -170,14 +167,14 @@ func (b *Backend) shortened(dst []byte, e *audit.Event) ([]byte, bool) {
 }
 
 func (b *Backend) enqueue(e *audit.Event) error {
-	text, ok := b.fitted(e)
+	text, ok := b.encodeForQueue(e)
 	if !ok {
 		b.losses.lost(pluginTruncate, 1, errTooLarge)
 		return nil
 	}
 	err := b.queue.put(text)
 	if errors.Is(err, errFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
-		text, _ = b.fitted(e.WithoutObjects())
+		text, _ = b.encodeForQueue(e.WithoutObjects())
 		err = b.queue.put(text)
 	}
 	if err != nil {
@@ -186,16 +183,16 @@ func (b *Backend) enqueue(e *audit.Event) error {
 	return nil
 }
 
-// fitted is fit into memory of the event's own, which is not much larger than it has to be.
-func (b *Backend) fitted(e *audit.Event) ([]byte, bool) {
-	text, ok := b.fit(b.queue.buffer(), e)
-	if cap(text) > maxReused && cap(text) > len(text)+besidesObjects {
+// encodeForQueue is encodeFitting into a buffer that is not much larger than the event.
+func (b *Backend) encodeForQueue(e *audit.Event) ([]byte, bool) {
+	text, ok := b.encodeFitting(b.queue.buffer(), e)
+	if cap(text) > maxReused && cap(text) > len(text)+eventOverhead {
 		text = slices.Clone(text)
 	}
 	return text, ok
 }
 
-// losses counts what is lost, and tells of it once a second.
+// losses counts lost events and logs them at most once a second.
 type losses struct {
 	log     *slog.Logger
 	metrics *audit.Metrics
@@ -216,5 +213,5 @@ func (l *losses) lost(plugin string, events int, why error) {
 	}
 	l.last, l.count = time.Now(), 0
 	l.mu.Unlock()
-	l.log.Error("audit events are lost", "plugin", plugin, "events", count, "error", why)
+	l.log.Error("audit events lost", "plugin", plugin, "events", count, "error", why)
 }

@@ -8,27 +8,26 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// flushTime is how long what waits may take to be delivered when the server ends.
-const flushTime = 10 * time.Second
+// defaultFlushTimeout is the maximum time to deliver waiting events at shutdown.
+const defaultFlushTimeout = 10 * time.Second
 
-// Run delivers what waits, until ctx ends, and then the rest, in order. Events that come
-// later are lost.
+// Run delivers queued events until ctx ends, then the rest in order. Later events are lost.
 func (b *Backend) Run(ctx context.Context) error {
 	if b.queue == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	// What is on its way goes on for a while when ctx ends.
+	// Deliveries in progress may continue for flushTimeout after ctx ends.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	timer := time.AfterFunc(time.Hour, stop)
 	timer.Stop()
 	defer timer.Stop()
-	defer context.AfterFunc(ctx, func() { timer.Reset(b.flush) })()
-	var flying sync.WaitGroup
-	b.collect(ctx, sending, &flying)
+	defer context.AfterFunc(ctx, func() { timer.Reset(b.flushTimeout) })()
+	var inFlight sync.WaitGroup
+	b.collect(ctx, sending, &inFlight)
 	b.queue.close()
-	flying.Wait()
+	inFlight.Wait()
 	for {
 		batch := b.queue.take()
 		if len(batch) == 0 {
@@ -38,38 +37,38 @@ func (b *Backend) Run(ctx context.Context) error {
 	}
 }
 
-// collect sends batches until ctx ends; those that are sent beside it are flying.
-func (b *Backend) collect(ctx, sending context.Context, flying *sync.WaitGroup) {
+// collect sends batches until ctx ends. inFlight counts the concurrent deliveries.
+func (b *Backend) collect(ctx, sending context.Context, inFlight *sync.WaitGroup) {
 	throttle := rate.NewLimiter(rate.Inf, 0)
 	if b.Batch.Throttle {
 		throttle = rate.NewLimiter(rate.Limit(b.Batch.QPS), b.Batch.Burst)
 	}
-	places := make(chan struct{}, b.parallel)
-	for b.await(ctx) {
+	slots := make(chan struct{}, b.maxConcurrent)
+	for b.awaitBatch(ctx) {
 		if throttle.Wait(ctx) != nil {
 			return
 		}
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		batch := b.queue.take()
-		if b.parallel == 1 {
+		if b.maxConcurrent == 1 {
 			b.send(sending, batch)
-			<-places
+			<-slots
 			continue
 		}
-		flying.Go(func() {
+		inFlight.Go(func() {
 			b.send(sending, batch)
-			<-places
+			<-slots
 		})
 	}
 }
 
-// await waits until a batch is full, or its first event has waited for long enough; false
-// when ctx has ended.
-func (b *Backend) await(ctx context.Context) bool {
+// awaitBatch waits until a batch is full or its first event has waited for MaxWait. It returns false when
+// ctx has ended.
+func (b *Backend) awaitBatch(ctx context.Context) bool {
 	var late <-chan time.Time
 	for {
 		some, full := b.queue.ready()
@@ -93,7 +92,7 @@ func (b *Backend) await(ctx context.Context) bool {
 
 func (b *Backend) send(ctx context.Context, batch [][]byte) {
 	defer b.queue.done(batch)
-	if lost, err := b.to.deliver(ctx, batch); err != nil {
+	if lost, err := b.out.deliver(ctx, batch); err != nil {
 		b.losses.lost(b.name, lost, err)
 	}
 }

@@ -8,24 +8,26 @@ import (
 	"time"
 )
 
-// gated is a place that takes nothing until it is opened.
-type gated struct {
+// blockedWriter blocks writes until open is closed.
+type blockedWriter struct {
 	safeBuffer
-	asked chan struct{} // one for each write that waits
+	asked chan struct{} // one value per blocked write
 	open  chan struct{}
 }
 
-func newGated() *gated { return &gated{asked: make(chan struct{}, 1000), open: make(chan struct{})} }
+func newBlockedWriter() *blockedWriter {
+	return &blockedWriter{asked: make(chan struct{}, 1000), open: make(chan struct{})}
+}
 
-func (g *gated) Write(p []byte) (int, error) {
+func (g *blockedWriter) Write(p []byte) (int, error) {
 	g.asked <- struct{}{}
 	<-g.open
 	return g.safeBuffer.Write(p)
 }
 
-func batchLog(t *testing.T, f *fixture, g *gated, change func(*LogOptions)) *Backend {
+func batchLog(t *testing.T, f *fixture, g *blockedWriter, change func(*LogOptions)) *Backend {
 	t.Helper()
-	o := logOptions(standard)
+	o := logOptions(stdoutPath)
 	o.Mode = string(Batch)
 	if change != nil {
 		change(o)
@@ -34,17 +36,17 @@ func batchLog(t *testing.T, f *fixture, g *gated, change func(*LogOptions)) *Bac
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.flush = time.Hour // it is taken, however slow the machine is
+	b.flushTimeout = time.Hour // never reached
 	return b
 }
 
-// TestWhatFindsNoRoomIsCounted, and nobody waits for it.
-func TestWhatFindsNoRoomIsCounted(t *testing.T) {
-	f, g := newFixture(t), newGated()
+// Events that find the queue full are counted as lost, and do not block.
+func TestQueueOverflowIsCounted(t *testing.T) {
+	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, nil)
 	stop := f.run(b)
 	_ = b.Process(t.Context(), event(0, 0))
-	<-g.asked // it is on its way, and 10 others may wait
+	<-g.asked // it is in delivery; 10 others may wait
 	for n := range 15 {
 		if err := b.Process(t.Context(), event(n+1, 0)); err != nil {
 			t.Error(err)
@@ -54,15 +56,14 @@ func TestWhatFindsNoRoomIsCounted(t *testing.T) {
 	close(g.open)
 	stop()
 	if got := idsOf(t, g.String()); len(got) != 11 || got[0] != "e0" || got[10] != "e10" {
-		t.Errorf("delivered %q", got)
+		t.Errorf("got %q, want e0 to e10", got)
 	}
 	_ = b.Process(t.Context(), event(99, 0))
 	f.wantLost(pluginBuffer, 6)
 }
 
-// TestTheRestGoesInOrder when the server ends.
-func TestTheRestGoesInOrder(t *testing.T) {
-	f, g := newFixture(t), newGated()
+func TestShutdownDeliversQueueInOrder(t *testing.T) {
+	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch = BatchOptions{BufferSize: 100, MaxSize: 7, MaxWait: time.Hour} })
 	var want []string
 	for n := range 40 {
@@ -70,16 +71,16 @@ func TestTheRestGoesInOrder(t *testing.T) {
 		want = append(want, fmt.Sprint("e", n))
 	}
 	close(g.open)
-	f.run(b)() // at once: nothing has been collected, or some
+	f.run(b)() // stops at once, before or during collection
 	if got := idsOf(t, g.String()); !slices.Equal(got, want) {
-		t.Errorf("delivered %q", got)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	f.wantLost(pluginBuffer, 0)
 }
 
-// TestMemoryIsBounded: large events lose their objects before they are lost.
-func TestMemoryIsBounded(t *testing.T) {
-	f, g := newFixture(t), newGated()
+// The memory of the queue is limited. Large events lose their objects before they are lost.
+func TestQueueMemoryIsLimited(t *testing.T) {
+	f, g := newFixture(t), newBlockedWriter()
 	b := batchLog(t, f, g, func(o *LogOptions) { o.Batch.BufferSize = 1000 })
 	const each = 8 << 20
 	large := event(0, each)
@@ -89,27 +90,26 @@ func TestMemoryIsBounded(t *testing.T) {
 		_ = b.Process(t.Context(), &e)
 	}
 	if b.queue.held > maxQueued || len(b.queue.events) < maxQueued/each {
-		t.Errorf("%d events of %d bytes wait", len(b.queue.events), b.queue.held)
+		t.Errorf("got %d waiting events with %d bytes, want at most %d bytes", len(b.queue.events), b.queue.held, maxQueued)
 	}
 	stop := f.run(b)
 	close(g.open)
 	stop()
 	text := g.String()
 	if got := idsOf(t, text); len(got)+f.lost(pluginBuffer) != 20 {
-		t.Errorf("%d events delivered, %d lost", len(got), f.lost(pluginBuffer))
+		t.Errorf("got %d delivered and %d lost events, want 20 together", len(got), f.lost(pluginBuffer))
 	}
 	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
-		t.Errorf("%d are whole", n)
+		t.Errorf("got %d complete events, want %d", n, maxQueued/each-1)
 	}
 	if b.queue.held != 0 {
-		t.Errorf("%d bytes are held for ever", b.queue.held)
+		t.Errorf("got %d bytes held in the end, want 0", b.queue.held)
 	}
 }
 
-// TestBatchesWait for others, for a while.
-func TestBatchesWait(t *testing.T) {
+func TestBatchWaitsUntilFull(t *testing.T) {
 	f := newFixture(t)
-	h := newHook(t, false, nil)
+	h := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, h.Server)
 	o.Batch.MaxWait, o.Batch.MaxSize = time.Hour, 3
 	b := f.webhook(o)
@@ -125,10 +125,9 @@ func TestBatchesWait(t *testing.T) {
 	}
 }
 
-// TestBatchesAreBoundedInBytes too.
-func TestBatchesAreBoundedInBytes(t *testing.T) {
+func TestBatchSizeIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
-	h := newHook(t, false, nil)
+	h := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, h.Server)
 	o.Batch.MaxWait, o.Truncate.MaxBatchSize = time.Hour, 5000
 	b := f.webhook(o)

@@ -1,18 +1,20 @@
-// Package backends has the sinks of audit events: a log file and a webhook, each behind
-// the same Backend.
+// Package backends implements the sinks of audit events: a log file and a webhook, both as a Backend.
 //
 //	Process: encode ─► shorten ─► blocking: deliver
 //	                          └─► batch: queue ─► Run: collect ─► throttle ─► deliver
 //
-// What a Backend promises hangs on its mode. In the blocking modes an event has been
-// delivered, or is counted as lost, when Process returns; blocking-strict tells its
-// caller, who must not go on. In the log's mode blocking one about a read may wait in a file
-// beside the log instead (pending), which outlives the process. In batch mode an event waits for others; what finds no
-// room is counted as lost, and what waits when Run has to end is delivered in order,
-// within flushTime. What is lost is always counted and, once a second, logged.
+// The delivery guarantee depends on the mode:
 //
-// An event that is too large for where it goes loses its objects, then what its client
-// can make as long as it likes, before it is lost. What waits is bounded in number and
-// in bytes. Package build makes the backends, and runs them until the last request has
-// ended.
+//   - blocking: when Process returns, the event is delivered or counted as lost. The log may instead
+//     postpone an event about a read in a write-ahead file, which survives the process.
+//   - blocking-strict: like blocking without postponement. Process returns an error for a lost event, and
+//     the request must be rejected.
+//   - batch: events wait in a queue. An event that finds the queue full is counted as lost. When Run ends,
+//     it delivers the queue in order, for at most defaultFlushTimeout.
+//
+// Lost events are always counted, and logged at most once a second.
+//
+// An event that is too large is shortened before it is lost: first it loses its objects, then long texts
+// from the client. The queue is limited in number and bytes. Package build creates the backends and runs
+// them until the last request has ended.
 package backends

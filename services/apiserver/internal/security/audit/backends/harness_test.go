@@ -22,11 +22,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A rotated log has a goroutine for its old files, which never ends.
+	// lumberjack has a goroutine for old files that never ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
-// fixture is what backends are made with, and what they tell.
+// fixture holds the dependencies of backends and their output.
 type fixture struct {
 	t        *testing.T
 	registry *prometheus.Registry
@@ -57,7 +57,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// lost is how many events a plugin has lost.
+// lost returns the number of events that a plugin has lost.
 func (f *fixture) lost(plugin string) int {
 	f.t.Helper()
 	families, err := f.registry.Gather()
@@ -74,18 +74,18 @@ func (f *fixture) lost(plugin string) int {
 	return 0
 }
 
-// wantLost checks what is counted, and that it is logged.
+// wantLost checks the number of lost events and that the loss is logged.
 func (f *fixture) wantLost(plugin string, n int) {
 	f.t.Helper()
 	if got := f.lost(plugin); got != n {
 		f.t.Errorf("%s lost %d events, want %d", plugin, got, n)
 	}
-	if n > 0 && !strings.Contains(f.logs.String(), "audit events are lost") {
+	if n > 0 && !strings.Contains(f.logs.String(), "audit events lost") {
 		f.t.Errorf("not logged: %s", f.logs)
 	}
 }
 
-// event of a number, with a request object of a size.
+// event returns the event with a number and with a request object of a size.
 func event(n, size int) *audit.Event {
 	e := &audit.Event{Level: audit.Request, ID: fmt.Sprint("e", n), Stage: audit.ResponseComplete, Verb: "get", Received: time.Now(), Staged: time.Now()}
 	if size > 0 {
@@ -146,7 +146,7 @@ func (f *fixture) webhook(o *WebhookOptions) *Backend {
 	return b
 }
 
-// run runs a backend until the function that it returns is called.
+// run runs a backend until stop is called.
 func (f *fixture) run(b *Backend) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -168,13 +168,13 @@ func (f *fixture) eventually(what string, check func() bool) {
 	}
 }
 
-// idsOf are the ids of events, one a line.
+// idsOf returns the ids of events in a text with one event per line.
 func idsOf(t *testing.T, text string) (ids []string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
 		var e struct{ Kind, AuditID string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind != "Event" {
-			t.Errorf("%q is no event: %v", line, err)
+			t.Errorf("%q is not an event: %v", line, err)
 			continue
 		}
 		ids = append(ids, e.AuditID)

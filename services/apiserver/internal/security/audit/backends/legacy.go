@@ -9,18 +9,18 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// What the old format says where there is nothing to say.
+// Placeholders of the legacy format for missing values.
 const (
-	noValue    = "<none>"
-	noAddress  = "<unknown>"
-	asSelf     = "<self>"
-	asLookedUp = "<lookup>"
-	notYet     = "<deferred>"
+	noValue         = "<none>"
+	noSourceIP      = "<unknown>"
+	noImpersonation = "<self>"
+	unknownGroups   = "<lookup>"
+	noResponse      = "<deferred>"
 )
 
-// appendLegacy appends the line of an event in the old format.
+// appendLegacy appends an event in the legacy format.
 func appendLegacy(dst []byte, e *audit.Event) []byte {
-	user, groups, as, asGroups := noValue, noValue, asSelf, asLookedUp
+	user, groups, as, asGroups := noValue, noValue, noImpersonation, unknownGroups
 	if u := e.User; u != nil && u.Name != "" {
 		user = u.Name
 		if len(u.Groups) > 0 {
@@ -33,7 +33,7 @@ func appendLegacy(dst []byte, e *audit.Event) []byte {
 			asGroups = quoted(u.Groups)
 		}
 	}
-	namespace, response, ip := noValue, notYet, noAddress
+	namespace, response, ip := noValue, noResponse, noSourceIP
 	if e.Object != nil && e.Object.Namespace != "" {
 		namespace = e.Object.Namespace
 	}

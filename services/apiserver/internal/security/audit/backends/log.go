@@ -19,18 +19,18 @@ const (
 	formatJSON   = "json"
 	formatLegacy = "legacy"
 	logName      = "log"
-	// standard is the path of standard output.
-	standard = "-"
-	mega     = 1 << 20
-	// defaultMaxSize of a file in megabytes, where none is said.
+	// stdoutPath is the path that means standard output.
+	stdoutPath = "-"
+	megabyte   = 1 << 20
+	// defaultMaxSize is the default maximum size of a file in megabytes.
 	defaultMaxSize = 100
 )
 
-// gathered is how many lines are written at once in mode batch, if so many come soon: in a
-// file nobody sees what a batch was, and each write costs as much as making the lines.
-const gathered = 500
+// minLogBatch is the minimum of the maximum batch size in batch mode. Batches are not visible in a file, and
+// a write costs as much as encoding its lines, so larger batches are cheaper.
+const minLogBatch = 500
 
-// LogOptions of the log file.
+// LogOptions are the options of the log.
 type LogOptions struct {
 	Options
 	Path, Format               string
@@ -38,10 +38,10 @@ type LogOptions struct {
 	Compress                   bool
 }
 
-// Enabled tells whether there is to be a log.
+// Enabled reports whether the log is enabled.
 func (o *LogOptions) Enabled() bool { return o.Path != "" }
 
-// Validate tells what is wrong, in the words of Kubernetes.
+// Validate returns the errors in the options, with the messages of Kubernetes.
 func (o *LogOptions) Validate() []error {
 	if !o.Enabled() {
 		return nil
@@ -61,11 +61,11 @@ func (o *LogOptions) Validate() []error {
 	return errs
 }
 
-// NewLog makes the backend that writes lines, to a file that is rotated or to out.
+// NewLog returns the backend that writes lines to a rotated file, a pipe, or out for the path "-".
 func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	c.Options = o.Options
-	if b := &c.Options.Batch; b.BufferSize >= 4*gathered { // else it might be full meanwhile
-		b.MaxSize, b.MaxWait = max(b.MaxSize, gathered), max(b.MaxWait, earlyTime)
+	if b := &c.Options.Batch; b.BufferSize >= 4*minLogBatch { // a smaller queue could overflow in the meantime
+		b.MaxSize, b.MaxWait = max(b.MaxSize, minLogBatch), max(b.MaxWait, maxPostpone)
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
 	if o.Format == formatLegacy {
@@ -75,82 +75,81 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if size == 0 {
 		size = defaultMaxSize
 	}
-	most := int64(size) * mega // a line does not go over files
-	lines := newLines()
+	most := int64(size) * megabyte // a line must fit into one file
+	lines := newLineWriter()
 	file, err := lines.open(o, out, most)
 	if err != nil {
 		return nil, err
 	}
 	b := newBackend(c, logName, lines, encode, most, 1)
-	lines.lost = func(n int, err error) { b.losses.lost(b.name, n, err) }
+	lines.reportLost = func(n int, err error) { b.losses.lost(b.name, n, err) }
 	if file != nil {
-		more, err := lines.besides(o.Path, Mode(c.Mode) == Blocking)
+		more, err := lines.openWriteAhead(o.Path, Mode(c.Mode) == Blocking)
 		if file.size += more; err != nil {
-			c.Logger.Warn("lines of the audit log have no file to wait in, and are written one by one", "error", err)
+			c.Logger.Warn("audit log has no write-ahead file; each event is written separately", "error", err)
 		}
 	}
 	if Mode(c.Mode) == Blocking {
-		b.early, b.durable = lines.keep, lines.pending.durable()
+		b.postpone, b.postponeDurable = lines.postpone, lines.writeAhead.durable()
 	}
-	b.bound, b.ends = lines.bound, lines.ends
+	b.withDeadline, b.beginShutdown = lines.withDeadline, lines.beginShutdown
 	return b, nil
 }
 
-// open finds out where lines are written to. The file is nil where it is none that is rotated.
-func (l *lines) open(o *LogOptions, out io.Writer, most int64) (file *rotated, err error) {
-	if o.Path == standard {
-		l.to = &shared{to: out}
-		l.lock.place, l.long.place = make(chan struct{}, 1), make(chan struct{}, 1)
+// open opens the output. file is nil if the output is not a rotated file.
+func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) (file *rotatedFile, err error) {
+	if o.Path == stdoutPath {
+		l.out = &sharedOutput{out: out}
+		l.lock.sem, l.longLock.sem = make(chan struct{}, 1), make(chan struct{}, 1)
 		return nil, nil
 	}
 	var had int64
-	if had, l.torn, err = ensure(o.Path); err != nil {
-		return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
+	if had, l.torn, err = prepareFile(o.Path); err != nil {
+		return nil, fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
 	}
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
-		l.to = &pipe{path: o.Path}
-		l.lock.place, l.long.place = make(chan struct{}, 1), make(chan struct{}, 1)
+		l.out = &pipe{path: o.Path}
+		l.lock.sem, l.longLock.sem = make(chan struct{}, 1), make(chan struct{}, 1)
 		return nil, nil
 	}
-	file = &rotated{
-		Logger: lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(most / mega), Compress: o.Compress},
-		most:   most, size: had,
+	file = &rotatedFile{
+		Logger:  lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(most / megabyte), Compress: o.Compress},
+		maxSize: most, size: had,
 	}
-	l.to = file
+	l.out = file
 	return file, nil
 }
 
-// besides has lines wait in a file beside the log, if that is wanted, after writing those that
-// a process left there that was killed, by which the log grows.
-func (l *lines) besides(log string, wanted bool) (more int64, err error) {
+// openWriteAhead writes the lines that a killed process left in the write-ahead file to the log, and opens
+// that file for new lines if wanted. more is the number of bytes written to the log.
+func (l *lineWriter) openWriteAhead(log string, wanted bool) (more int64, err error) {
 	if !wanted {
-		if _, err := os.Lstat(log + pendingName); err != nil {
+		if _, err := os.Lstat(log + writeAheadSuffix); err != nil {
 			return 0, nil
 		}
 	}
-	p, had, err := besideLog(log)
+	p, had, err := openWriteAheadFile(log)
 	if err != nil {
 		return 0, err
 	}
 	if len(had) > 0 {
-		if more, err = l.inherit(log, had); err != nil {
-			return more, errors.Join(err, p.file.Close()) // who comes next may be able to
+		if more, err = l.recover(log, had); err != nil {
+			return more, errors.Join(err, p.file.Close()) // keep the file for the next process
 		}
 	}
 	if !wanted {
 		return more, p.close()
 	}
-	if err := p.begin(); err != nil {
+	if err := p.mapFile(); err != nil {
 		return more, errors.Join(err, p.close())
 	}
-	l.pending = p
+	l.writeAhead = p
 	return more, nil
 }
 
-// inherit writes the lines that another process left, of which the log may have some. They go
-// to its end, however long it is: where it was rotated in between, nobody would find what it
-// has.
-func (l *lines) inherit(log string, had []byte) (more int64, err error) {
+// recover appends the lines that another process left, except those that the log already has. It does not
+// rotate the log before, because the lines of an incomplete write are found only in the current file.
+func (l *lineWriter) recover(log string, had []byte) (more int64, err error) {
 	f, err := os.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return 0, err
@@ -160,7 +159,7 @@ func (l *lines) inherit(log string, had []byte) (more int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// What is written together is no longer than that.
+	// One write is not longer than that.
 	end := make([]byte, min(info.Size(), int64(len(had)+maxPooled+1)))
 	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
 		return 0, err
@@ -172,7 +171,7 @@ func (l *lines) inherit(log string, had []byte) (more int64, err error) {
 	case l.torn && len(rest) == len(had):
 		l.buf = append(l.buf[:0], '\n')
 	default:
-		l.torn, l.buf = false, l.buf[:0] // they go on where the log ends
+		l.torn, l.buf = false, l.buf[:0] // the rest continues the last line of the log
 	}
 	l.buf = append(l.buf, rest...)
 	n, err := f.Write(l.buf)
@@ -180,14 +179,14 @@ func (l *lines) inherit(log string, had []byte) (more int64, err error) {
 		l.torn = l.buf[n-1] != '\n'
 	}
 	if err != nil {
-		l.lost(bytes.Count(l.buf[max(n, len(l.buf)-len(rest)):], []byte("\n")), err)
+		l.reportLost(bytes.Count(l.buf[max(n, len(l.buf)-len(rest)):], []byte("\n")), err)
 	}
 	return int64(n), nil
 }
 
-// ensure finds out at the start whether the file can be written, and whether its last line
-// is torn because a process ended while it wrote.
-func ensure(path string) (size int64, torn bool, err error) {
+// prepareFile creates the file if needed and checks that it can be written. torn reports whether its last
+// line is incomplete because a process ended during a write.
+func prepareFile(path string) (size int64, torn bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, false, err
 	}

@@ -19,21 +19,21 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-func TestLinesAreThereWhenProcessReturns(t *testing.T) {
+func TestProcessReturnsAfterWrite(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
-	b := f.log(logOptions(standard), out)
+	b := f.log(logOptions(stdoutPath), out)
 	for n := range 3 {
 		if err := b.Process(t.Context(), event(n, 10)); err != nil {
 			t.Fatal(err)
 		}
 		if got := idsOf(t, out.String()); len(got) != n+1 {
-			t.Fatalf("after %d events: %q", n+1, got)
+			t.Fatalf("after %d events: got %q", n+1, got)
 		}
 	}
 	f.wantLost(logName, 0)
 }
 
-func TestFilesAreRotated(t *testing.T) {
+func TestLogFilesAreRotated(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
 	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
@@ -51,7 +51,7 @@ func TestFilesAreRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(files) < 3 {
-		t.Errorf("%d files", len(files))
+		t.Errorf("got %d files, want at least 3", len(files))
 	}
 	var all []string
 	for _, file := range files {
@@ -60,18 +60,18 @@ func TestFilesAreRotated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(data) > 1<<20 {
-			t.Errorf("%s has %d bytes", file, len(data))
+			t.Errorf("%s: got %d bytes, want at most %d", file, len(data), 1<<20)
 		}
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s may be read by others: %v, %v", file, info.Mode(), err)
+			t.Errorf("%s: got mode %v (%v), want 0600", file, info.Mode(), err)
 		}
 		all = append(all, idsOf(t, string(data))...)
 	}
 	slices.Sort(all)
 	if len(slices.Compact(all)) != events {
-		t.Errorf("%d of %d events are there", len(all), events)
+		t.Errorf("got %d events, want %d", len(all), events)
 	}
-	// What is larger than a file goes without its objects.
+	// An event that is larger than a file loses its objects.
 	if err := b.Process(t.Context(), event(99, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
@@ -80,14 +80,13 @@ func TestFilesAreRotated(t *testing.T) {
 	}
 	data, err := os.ReadFile(o.Path)
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
-		t.Errorf("the large event is not there: %v", err)
+		t.Errorf("the large event was not written: %v", err)
 	}
 	f.wantLost(logName, 0)
 }
 
-// TestNoFileIsPutOverAnother when files are full sooner than they can be told apart by
-// their names.
-func TestNoFileIsPutOverAnother(t *testing.T) {
+// Rotations within a millisecond do not overwrite a file.
+func TestRotationOverwritesNoFile(t *testing.T) {
 	f := newFixture(t)
 	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
 	o.MaxSize = 1
@@ -100,15 +99,15 @@ func TestNoFileIsPutOverAnother(t *testing.T) {
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
 	if err != nil || len(files) != events {
-		t.Errorf("%d files for %d events: %v", len(files), events, err)
+		t.Errorf("got %d files, want %d: %v", len(files), events, err)
 	}
 	f.wantLost(logName, 0)
 }
 
-// TestClosingWhileARequestIsTold, which must not be torn from under it.
-func TestClosingWhileARequestIsTold(t *testing.T) {
+// Close during Process loses no event.
+func TestCloseDuringProcess(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
-	b, err := NewLog(logOptions(standard), f.config, out)
+	b, err := NewLog(logOptions(stdoutPath), f.config, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +127,7 @@ func TestClosingWhileARequestIsTold(t *testing.T) {
 	f.eventually("written", func() bool { return len(idsOf(t, out.String())) == events })
 }
 
-func TestAFullDisk(t *testing.T) {
+func TestFullDiskIsCounted(t *testing.T) {
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
 		t.Skip(err)
@@ -154,7 +153,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-func TestAPathThatCannotBeWritten(t *testing.T) {
+func TestUnwritablePathIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "file", "below")} {
 		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
@@ -166,13 +165,13 @@ func TestAPathThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// stumbling writes a part of some lines.
-type stumbling struct {
+// partialWriter writes only a part of some lines.
+type partialWriter struct {
 	safeBuffer
-	parts []int // of each write; -1 is all
+	parts []int // bytes of each write; -1 means all
 }
 
-func (s *stumbling) Write(p []byte) (int, error) {
+func (s *partialWriter) Write(p []byte) (int, error) {
 	n := s.parts[0]
 	s.parts = s.parts[1:]
 	if n < 0 {
@@ -182,11 +181,11 @@ func (s *stumbling) Write(p []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestATornLineTearsNoOther line.
-func TestATornLineTearsNoOther(t *testing.T) {
+// A torn line is ended before the next line.
+func TestTornLineIsEnded(t *testing.T) {
 	f := newFixture(t)
-	out := &stumbling{parts: []int{-1, 20, 0, -1, -1}}
-	b, err := NewLog(logOptions(standard), f.config, out)
+	out := &partialWriter{parts: []int{-1, 20, 0, -1, -1}}
+	b, err := NewLog(logOptions(stdoutPath), f.config, out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +202,8 @@ func TestATornLineTearsNoOther(t *testing.T) {
 	f.wantLost(logName, 2)
 }
 
-// TestALineThatAKillTore is ended before the next.
-func TestALineThatAKillTore(t *testing.T) {
+// A line that a killed process left incomplete is ended before the next line.
+func TestTornLineOfKilledProcessIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	const before = `{"kind":"Event","auditID":"whole"}` + "\n" + `{"kind":"Ev`
 	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
@@ -229,7 +228,7 @@ func TestALineThatAKillTore(t *testing.T) {
 
 func TestTruncation(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
-	o := logOptions(standard)
+	o := logOptions(stdoutPath)
 	o.Truncate.Enabled = true
 	b := f.log(o, out)
 	long := event(2, 2000)
@@ -253,11 +252,11 @@ func TestTruncation(t *testing.T) {
 	f.wantLost(pluginTruncate, 1)
 	o.Mode = string(BlockingStrict)
 	if err := f.log(o, out).Process(t.Context(), hopeless); err == nil {
-		t.Error("a request goes on that cannot be told of")
+		t.Error("Process returned no error for a lost event")
 	}
 }
 
-func TestTheOldFormat(t *testing.T) {
+func TestLegacyFormat(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
 	e := &audit.Event{
 		Stage: audit.ResponseComplete, ID: "i", Verb: "list", URI: "/x?a=1&b=2", UserAgent: `u"a`, SourceIPs: []string{"1.2.3.4", "5.6.7.8"}, Received: at,
@@ -273,9 +272,9 @@ func TestTheOldFormat(t *testing.T) {
 	}
 }
 
-// TestEarlyEventsAreWrittenWithOthers: the first event of a request is there when any
-// later one is, before it, and soon if there is none; but at once where requests hang on it.
-func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
+// A postponed event is written before any later event, and soon if there is none. In mode blocking-strict it
+// is written at once.
+func TestPostponedEventsAreWrittenWithNextWrite(t *testing.T) {
 	first := func(n, size int) *audit.Event {
 		e := event(n, size)
 		e.Stage = audit.RequestReceived
@@ -283,15 +282,15 @@ func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		mode Mode
-		at   string // what is there when the first is told
+		at   string // the log after the first event
 	}{{Blocking, ""}, {BlockingStrict, "e0"}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, out := newFixture(t), &safeBuffer{}
-				o := logOptions(standard)
+				o := logOptions(stdoutPath)
 				o.Mode = string(tc.mode)
 				b := f.log(o, out)
-				told := func() string { return strings.Join(idsOf(t, out.String()), " ") }
+				logged := func() string { return strings.Join(idsOf(t, out.String()), " ") }
 				process := func(e *audit.Event) {
 					t.Helper()
 					if err := b.Process(t.Context(), e); err != nil {
@@ -299,25 +298,25 @@ func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
 					}
 				}
 				process(first(0, 10))
-				if got := told(); got != tc.at {
-					t.Errorf("when the first is told: %q", got)
+				if got := logged(); got != tc.at {
+					t.Errorf("after the first event: got %q, want %q", got, tc.at)
 				}
 				process(first(1, 10))
 				process(event(2, 10))
-				if got := told(); got != "e0 e1 e2" {
-					t.Errorf("with a later one: %q", got)
+				if got := logged(); got != "e0 e1 e2" {
+					t.Errorf("after a later event: got %q", got)
 				}
 				write := first(20, 10)
 				write.Verb = "create"
 				process(write)
-				if got := told(); got != "e0 e1 e2 e20" {
-					t.Errorf("with the first of a write: %q", got)
+				if got := logged(); got != "e0 e1 e2 e20" {
+					t.Errorf("after the event of a create: got %q", got)
 				}
 				process(first(3, 10))
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if got := told(); got != "e0 e1 e2 e20 e3" {
-					t.Errorf("after a while: %q", got)
+				if got := logged(); got != "e0 e1 e2 e20 e3" {
+					t.Errorf("after maxPostpone: got %q", got)
 				}
 				process(first(4, 10))
 				process(event(5, 2*maxPooled))
@@ -326,8 +325,8 @@ func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
 				if err := b.Close(); err != nil {
 					t.Error(err)
 				}
-				if got := told(); got != "e0 e1 e2 e20 e3 e4 e5 e6 e7" {
-					t.Errorf("at the end: %q", got)
+				if got := logged(); got != "e0 e1 e2 e20 e3 e4 e5 e6 e7" {
+					t.Errorf("after close: got %q", got)
 				}
 				f.wantLost(logName, 0)
 			})
@@ -335,10 +334,10 @@ func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
 	}
 }
 
-// TestEarlyEventsThatAreLostAreCounted: with the one that could not be written either.
-func TestEarlyEventsThatAreLostAreCounted(t *testing.T) {
+// Postponed events that cannot be written are counted with the event of the failed write.
+func TestLostPostponedEventsAreCounted(t *testing.T) {
 	f := newFixture(t)
-	b, err := NewLog(logOptions(standard), f.config, broken{})
+	b, err := NewLog(logOptions(stdoutPath), f.config, failingWriter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,6 +351,6 @@ func TestEarlyEventsThatAreLostAreCounted(t *testing.T) {
 	f.wantLost(logName, 3)
 }
 
-type broken struct{}
+type failingWriter struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// Mode says when an event is delivered.
+// Mode is the delivery mode of a backend.
 type Mode string
 
 // The modes.
@@ -19,10 +19,10 @@ const (
 	BlockingStrict Mode = "blocking-strict"
 )
 
-// Modes are all of them.
+// Modes returns all modes.
 func Modes() []string { return []string{string(Batch), string(Blocking), string(BlockingStrict)} }
 
-// Options of a backend of any sort.
+// Options are the options of all backends.
 type Options struct {
 	Mode     string
 	Batch    BatchOptions
@@ -30,26 +30,25 @@ type Options struct {
 	Version  string
 }
 
-// BatchOptions of the mode batch.
+// BatchOptions are the options of batch mode.
 type BatchOptions struct {
-	// BufferSize is how many events may wait, MaxSize how many go together, MaxWait how
-	// long the first of them waits for others.
+	// BufferSize is the maximum number of queued events, MaxSize the maximum number of events in a batch, and
+	// MaxWait how long the first event of a batch waits for others.
 	BufferSize, MaxSize int
 	MaxWait             time.Duration
-	// Throttle bounds batches a second.
+	// Throttle limits the rate of batches to QPS per second with Burst.
 	Throttle bool
 	QPS      float32
 	Burst    int
 }
 
-// TruncateOptions bound events and batches in bytes.
+// TruncateOptions are the maximum sizes of events and batches in bytes.
 type TruncateOptions struct {
 	Enabled                    bool
 	MaxBatchSize, MaxEventSize int64
 }
 
-// Validate tells what is wrong with the options of a backend in use, in the words of
-// Kubernetes.
+// Validate returns the errors in the options of an enabled backend, with the messages of Kubernetes.
 func (o *Options) Validate(name string) (errs []error) {
 	for _, err := range []error{o.validateBatch(name), o.Truncate.validate(name), o.validateVersion()} {
 		if err != nil {

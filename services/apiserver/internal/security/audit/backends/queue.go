@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// maxQueued bounds the events that wait or are on their way, in bytes.
+	// maxQueued is the maximum size in bytes of events in the queue and in delivery.
 	maxQueued = 64 << 20
-	// usual is the memory of an event to begin with, maxReused the most that is used again
-	// for others, and maxFree how many pieces of it are kept for that.
-	usual     = 1 << 10
-	maxReused = 4 << 10
-	maxFree   = 1000
+	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a reused buffer, and
+	// maxFree the maximum number of buffers for reuse.
+	initialBuffer = 1 << 10
+	maxReused     = 4 << 10
+	maxFree       = 1000
 )
 
 var (
@@ -21,34 +21,34 @@ var (
 	errClosed = errors.New("audit backend shut down")
 )
 
-// queue holds events that wait, and gives them out in batches.
+// queue holds waiting events and returns them in batches.
 type queue struct {
-	most int // events that may wait
-	// A batch has so many events at most, and so many bytes unless it has one alone.
-	batch      int
+	maxEvents int // maximum number of waiting events
+	// maxBatch and batchBytes are the limits of a batch. A batch of one event may exceed batchBytes.
+	maxBatch   int
 	batchBytes int64
 	wake       chan struct{} // there is a first event, or a batch is full
 
 	mu      sync.Mutex // leaf
 	events  [][]byte
 	waiting int64 // bytes of events
-	held    int64 // bytes of memory that these, and those on their way, take
+	held    int64 // capacity in bytes of events in the queue and in delivery
 	closed  bool
-	free    [][]byte // memory of events that have been delivered
-	spare   [][]byte // of a batch
+	free    [][]byte // buffers for reuse
+	spare   [][]byte // a batch for reuse
 }
 
 func newQueue(most, batch int, batchBytes int64) *queue {
-	return &queue{most: most, batch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
+	return &queue{maxEvents: most, maxBatch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
 }
 
-// buffer is memory for an event.
+// buffer returns a buffer for an event.
 func (q *queue) buffer() []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	last := len(q.free) - 1
 	if last < 0 {
-		return make([]byte, 0, usual)
+		return make([]byte, 0, initialBuffer)
 	}
 	b := q.free[last]
 	q.free[last], q.free = nil, q.free[:last]
@@ -62,7 +62,7 @@ func (q *queue) put(event []byte) error {
 	switch {
 	case q.closed:
 		return errClosed
-	case len(q.events) >= q.most || q.held+int64(cap(event)) > maxQueued && q.held > 0:
+	case len(q.events) >= q.maxEvents || q.held+int64(cap(event)) > maxQueued && q.held > 0:
 		return errFull
 	}
 	q.events = append(q.events, event)
@@ -71,28 +71,28 @@ func (q *queue) put(event []byte) error {
 	if len(q.events) == 1 || q.full() {
 		select {
 		case q.wake <- struct{}{}:
-		default: // it is being told already
+		default: // already signaled
 		}
 	}
 	return nil
 }
 
-// full tells that no other event would fit into a batch. The caller holds mu.
-func (q *queue) full() bool { return len(q.events) >= q.batch || q.waiting >= q.batchBytes }
+// full reports whether the waiting events fill a batch. The caller holds mu.
+func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.waiting >= q.batchBytes }
 
-// ready tells whether events wait, and whether they fill a batch.
+// ready reports whether events wait and whether they fill a batch.
 func (q *queue) ready() (some, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.events) > 0, q.full()
 }
 
-// take removes a batch of the events that came first.
+// take removes and returns a batch of the oldest events.
 func (q *queue) take() [][]byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, size := 0, int64(0)
-	for n < len(q.events) && n < q.batch && (n == 0 || size+int64(len(q.events[n])) <= q.batchBytes) {
+	for n < len(q.events) && n < q.maxBatch && (n == 0 || size+int64(len(q.events[n])) <= q.batchBytes) {
 		size += int64(len(q.events[n]))
 		n++
 	}
@@ -108,7 +108,7 @@ func (q *queue) take() [][]byte {
 	return batch
 }
 
-// done gives back the room and the memory of events that were on their way.
+// done releases the buffers of delivered events.
 func (q *queue) done(batch [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,7 +124,7 @@ func (q *queue) done(batch [][]byte) {
 	}
 }
 
-// close refuses events from now on.
+// close makes put fail from now on.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

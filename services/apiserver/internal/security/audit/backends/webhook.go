@@ -17,32 +17,31 @@ import (
 
 const (
 	webhookName = "webhook"
-	// tryTime bounds one post, and how long a request waits in the blocking modes.
-	tryTime = 30 * time.Second
-	tries   = 5
-	// backoffFactor is how much longer each pause is than the one before, backoffJitter
-	// how much longer it may be by chance.
+	// tryTimeout is the timeout of one post, and of all tries in the blocking modes.
+	tryTimeout = 30 * time.Second
+	maxTries   = 5
+	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random extension, as
+	// a fraction.
 	backoffFactor, backoffJitter = 1.5, 0.2
-	// postsAtOnce bounds batches under way: those behind wait in the queue, and are lost
-	// there when it is full.
-	postsAtOnce = 8
-	// maxPost bounds an event that is posted whole, in bytes.
+	// maxConcurrentPosts is the maximum number of batches in delivery.
+	maxConcurrentPosts = 8
+	// maxPost is the maximum size in bytes of an event that is not shortened.
 	maxPost = 32 << 20
-	// maxRefusal is how much is told of why a post was refused, in bytes.
-	maxRefusal = 256
+	// maxErrorBody is the maximum number of bytes of an error response in the log.
+	maxErrorBody = 256
 )
 
-// WebhookOptions of the webhook.
+// WebhookOptions are the options of the webhook.
 type WebhookOptions struct {
 	Options
 	ConfigFile     string
 	InitialBackoff time.Duration
 }
 
-// Enabled tells whether there is to be a webhook.
+// Enabled reports whether the webhook is enabled.
 func (o *WebhookOptions) Enabled() bool { return o.ConfigFile != "" }
 
-// Validate tells what is wrong, in the words of Kubernetes.
+// Validate returns the errors in the options, with the messages of Kubernetes.
 func (o *WebhookOptions) Validate() []error {
 	if !o.Enabled() {
 		return nil
@@ -50,8 +49,8 @@ func (o *WebhookOptions) Validate() []error {
 	return o.Options.Validate(webhookName)
 }
 
-// NewWebhook makes the backend that posts events to the service of a kubeconfig, which
-// need not be there yet.
+// NewWebhook returns the backend that posts events to the server of a kubeconfig. The server need not be
+// reachable yet.
 func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	c.Options = o.Options
 	service, err := webhookclient.LoadPlain(o.ConfigFile, c.Dial)
@@ -62,37 +61,37 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	u.RawQuery = url.Values{"timeout": {tryTime.String()}}.Encode()
-	p := &posts{client: service.Client, closed: service.Close, url: u.String(), pause: o.InitialBackoff}
+	u.RawQuery = url.Values{"timeout": {tryTimeout.String()}}.Encode()
+	p := &webhookDeliverer{client: service.Client, closeClient: service.Close, url: u.String(), backoff: o.InitialBackoff}
 	if Mode(o.Mode) != Batch {
-		p.limit = tryTime
+		p.timeout = tryTimeout
 	}
-	return newBackend(c, webhookName, p, func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }, maxPost, postsAtOnce), nil
+	return newBackend(c, webhookName, p, func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }, maxPost, maxConcurrentPosts), nil
 }
 
-// posts implements deliverer.
-type posts struct {
-	client *http.Client
-	closed func()
-	url    string
-	pause  time.Duration // before the second try
-	limit  time.Duration // of all tries; 0 is none
+// webhookDeliverer is a deliverer that posts events.
+type webhookDeliverer struct {
+	client      *http.Client
+	closeClient func()
+	url         string
+	backoff     time.Duration // before the second try
+	timeout     time.Duration // of all tries; 0 means none
 }
 
-// deliver posts events, and again when that fails: any failure may be over soon.
-func (p *posts) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
-	if p.limit > 0 { // for a request, of which is told even when its client has gone
+// deliver posts events. It retries after any failure, up to maxTries posts.
+func (p *webhookDeliverer) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
+	if p.timeout > 0 { // blocking modes; the event is delivered even if the client has gone
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), p.limit)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
 		defer cancel()
 	}
-	body := list(events)
-	pause := p.pause
+	body := eventList(events)
+	pause := p.backoff
 	for try := 1; ; try++ {
 		if err = p.post(ctx, body); err == nil {
 			return 0, nil
 		}
-		if try == tries {
+		if try == maxTries {
 			return len(events), err
 		}
 		timer := time.NewTimer(time.Duration(float64(pause) * (1 + backoffJitter*rand.Float64())))
@@ -106,8 +105,8 @@ func (p *posts) deliver(ctx context.Context, events [][]byte) (lost int, err err
 	}
 }
 
-// list is the body of a post.
-func list(events [][]byte) []byte {
+// eventList returns the body of a post.
+func eventList(events [][]byte) []byte {
 	size := 128
 	for _, e := range events {
 		size += len(e)
@@ -122,8 +121,8 @@ func list(events [][]byte) []byte {
 	return append(b, "]}\n"...)
 }
 
-func (p *posts) post(ctx context.Context, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+func (p *webhookDeliverer) post(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
@@ -136,14 +135,14 @@ func (p *posts) post(ctx context.Context, body []byte) error {
 		return err
 	}
 	defer resp.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // as much as there is
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // for the error message only
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("the audit webhook answered %s: %q", resp.Status, said)
+		return fmt.Errorf("audit webhook returned %s: %q", resp.Status, said)
 	}
 	return nil
 }
 
-func (p *posts) close() error {
-	p.closed()
+func (p *webhookDeliverer) close() error {
+	p.closeClient()
 	return nil
 }

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// hook is a webhook that keeps what it is told.
-type hook struct {
+// webhookServer is a webhook that records its requests.
+type webhookServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	posts [][]string // ids
 	heads []string
 }
 
-// newHook answers by answer, or well.
-func newHook(t *testing.T, plain bool, answer http.HandlerFunc) *hook {
-	h := &hook{}
+// newWebhookServer starts a webhook that answers with answer, or 200.
+func newWebhookServer(t *testing.T, plain bool, answer http.HandlerFunc) *webhookServer {
+	h := &webhookServer{}
 	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -57,19 +57,19 @@ func newHook(t *testing.T, plain bool, answer http.HandlerFunc) *hook {
 	return h
 }
 
-func (h *hook) seen() [][]string {
+func (h *webhookServer) seen() [][]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([][]string(nil), h.posts...)
 }
 
-func TestThePost(t *testing.T) {
+func TestWebhookRequest(t *testing.T) {
 	for plain, want := range map[bool]string{
 		false: "HTTP/2.0|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/2.0|Bearer secret",
 		true:  "HTTP/1.1|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/1.1|",
 	} {
 		f := newFixture(t)
-		h := newHook(t, plain, nil)
+		h := newWebhookServer(t, plain, nil)
 		b := f.webhook(webhookOptions(t, h.Server))
 		stop := f.run(b)
 		_ = b.Process(t.Context(), event(1, 10))
@@ -81,11 +81,11 @@ func TestThePost(t *testing.T) {
 	}
 }
 
-// TestWhatFailsIsPostedAgain so often, and then counted.
-func TestWhatFailsIsPostedAgain(t *testing.T) {
+// A failed post is retried maxTries times, then its events are counted as lost.
+func TestFailedPostIsRetried(t *testing.T) {
 	for _, mode := range Modes() {
 		f := newFixture(t)
-		h := newHook(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+		h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
 		o := webhookOptions(t, h.Server)
 		o.Mode = mode
 		b := f.webhook(o)
@@ -93,24 +93,24 @@ func TestWhatFailsIsPostedAgain(t *testing.T) {
 		err := b.Process(t.Context(), event(1, 0))
 		f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
 		stop()
-		if n := len(h.seen()); n != tries {
-			t.Errorf("%s: %d posts", mode, n)
+		if n := len(h.seen()); n != maxTries {
+			t.Errorf("%s: got %d posts, want %d", mode, n, maxTries)
 		}
 		if strict := mode == string(BlockingStrict); (err != nil) != strict {
-			t.Errorf("%s: %v", mode, err)
+			t.Errorf("%s: got error %v", mode, err)
 		}
 		f.wantLost(webhookName, 1)
 		if !strings.Contains(f.logs.String(), "500") {
-			t.Errorf("it is not said why: %s", f.logs)
+			t.Errorf("the reason is not logged: %s", f.logs)
 		}
 	}
 }
 
-func TestAWebhookThatComesBackLosesNothing(t *testing.T) {
+func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f := newFixture(t)
 	var mu sync.Mutex
 	failing := 3
-	h := newHook(t, false, func(w http.ResponseWriter, _ *http.Request) {
+	h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if failing--; failing >= 0 {
@@ -125,10 +125,11 @@ func TestAWebhookThatComesBackLosesNothing(t *testing.T) {
 	f.wantLost(webhookName, 0)
 }
 
-// TestAWebhookThatHangs holds nobody up in the mode batch, and others for a bounded time.
-func TestAWebhookThatHangs(t *testing.T) {
+// A hanging webhook does not block requests in batch mode, and blocks them for a limited time in the other
+// modes.
+func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})
-	h := newHook(t, false, func(_ http.ResponseWriter, r *http.Request) {
+	h := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-release:
 		case <-r.Context().Done():
@@ -139,34 +140,33 @@ func TestAWebhookThatHangs(t *testing.T) {
 	o := webhookOptions(t, h.Server)
 	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
 	b := f.webhook(o)
-	b.flush = 50 * time.Millisecond
+	b.flushTimeout = 50 * time.Millisecond
 	stop := f.run(b)
-	for n := range postsAtOnce {
+	for n := range maxConcurrentPosts {
 		_ = b.Process(t.Context(), event(n, 0))
 		f.eventually("asked", func() bool { return len(h.seen()) > n })
 	}
 	for n := range 7 {
 		_ = b.Process(t.Context(), event(100+n, 0))
 	}
-	if n := f.lost(pluginBuffer); n < 1 || n > 2 { // one may be on its way from the queue
-		t.Errorf("%d events were lost", n)
+	if n := f.lost(pluginBuffer); n < 1 || n > 2 { // one may be in delivery
+		t.Errorf("got %d lost events, want 1 or 2", n)
 	}
 	o.Mode = string(BlockingStrict)
 	strict := f.webhook(o)
-	strict.to.(*posts).limit = 50 * time.Millisecond
+	strict.out.(*webhookDeliverer).timeout = 50 * time.Millisecond
 	if err := strict.Process(t.Context(), event(200, 0)); err == nil {
-		t.Error("a request goes on that cannot be told of")
+		t.Error("Process returned no error for a lost event")
 	}
-	stop() // what was not taken is lost
-	if got := f.lost(pluginBuffer) + f.lost(webhookName); got != postsAtOnce+7+1 {
-		t.Errorf("%d events were lost", got)
+	stop() // undelivered events are lost
+	if got := f.lost(pluginBuffer) + f.lost(webhookName); got != maxConcurrentPosts+7+1 {
+		t.Errorf("got %d lost events, want %d", got, maxConcurrentPosts+7+1)
 	}
 }
 
-// TestADeadWebhook is no reason not to start.
-func TestADeadWebhook(t *testing.T) {
+func TestUnreachableWebhookDoesNotPreventStart(t *testing.T) {
 	f := newFixture(t)
-	h := newHook(t, false, nil)
+	h := newWebhookServer(t, false, nil)
 	o := webhookOptions(t, h.Server)
 	h.Close()
 	b := f.webhook(o)
@@ -177,7 +177,7 @@ func TestADeadWebhook(t *testing.T) {
 	f.wantLost(webhookName, 1)
 }
 
-func TestABadKubeconfig(t *testing.T) {
+func TestInvalidKubeconfigIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"none": "", "nonsense": "{", "address": `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"ftp://x"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`} {
 		file := dir + "/" + name
@@ -187,7 +187,7 @@ func TestABadKubeconfig(t *testing.T) {
 			}
 		}
 		if _, err := NewWebhook(&WebhookOptions{ConfigFile: file}, newFixture(t).config); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 }

@@ -1,7 +1,6 @@
-// Package policy reads the file of --audit-policy-file and decides by it how much is told
-// of a request: the first rule that fits counts, and what none fits is not told at all.
+// Package policy parses the file of --audit-policy-file and decides by it what is recorded of a request. The
+// first matching rule decides. A request that no rule matches is not recorded.
 //
-// A file with errors is refused with the words of Kubernetes, but fields that nobody
-// knows are only warned of, as there. Package build reads it at the start and follows it;
-// package audit asks.
+// A file with errors is rejected with the messages of Kubernetes. Unknown fields only cause warnings, as in
+// Kubernetes. Package build loads the file and reloads it after changes. Package audit calls Decide.
 package policy

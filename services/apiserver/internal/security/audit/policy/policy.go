@@ -11,32 +11,32 @@ import (
 
 // Policy implements audit.Policy.
 type Policy struct {
-	rules []compiled
-	// unfit is what is told of a request that no rule fits.
-	unfit audit.Decision
+	rules []compiledRule
+	// unmatched is the decision for a request that no rule matches.
+	unmatched audit.Decision
 }
 
-// compiled is a rule with what it decides.
-type compiled struct {
+// compiledRule is a rule with its decision.
+type compiledRule struct {
 	rule
-	told audit.Decision
+	decision audit.Decision
 }
 
 func compile(f *file) *Policy {
-	always := stagesOf(f.OmitStages)
-	p := &Policy{unfit: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
+	always := parseStages(f.OmitStages)
+	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}
 	for _, r := range f.Rules {
 		level, _ := audit.ParseLevel(r.Level)
-		c := compiled{r, audit.Decision{Level: level, Omit: always | stagesOf(r.OmitStages), OmitManagedFields: f.OmitManagedFields}}
+		c := compiledRule{r, audit.Decision{Level: level, Omit: always | parseStages(r.OmitStages), OmitManagedFields: f.OmitManagedFields}}
 		if r.OmitManagedFields != nil {
-			c.told.OmitManagedFields = *r.OmitManagedFields
+			c.decision.OmitManagedFields = *r.OmitManagedFields
 		}
 		p.rules = append(p.rules, c)
 	}
 	return p
 }
 
-func stagesOf(names []string) (set audit.StageSet) {
+func parseStages(names []string) (set audit.StageSet) {
 	for _, name := range names {
 		if s, ok := audit.ParseStage(name); ok {
 			set |= audit.SetOf(s)
@@ -48,16 +48,16 @@ func stagesOf(names []string) (set audit.StageSet) {
 // Decide implements audit.Policy.
 func (p *Policy) Decide(op *requestinfo.Info, u *request.User) audit.Decision {
 	for i := range p.rules {
-		if p.rules[i].fits(op, u) {
-			return p.rules[i].told
+		if p.rules[i].matches(op, u) {
+			return p.rules[i].decision
 		}
 	}
-	return p.unfit
+	return p.unmatched
 }
 
-// fits tells whether a rule is about a request. Rules that name users are about nobody
-// whom nobody knows.
-func (r *rule) fits(op *requestinfo.Info, u *request.User) bool {
+// matches reports whether a rule matches a request. Rules with users or groups do not match requests
+// without a user.
+func (r *rule) matches(op *requestinfo.Info, u *request.User) bool {
 	if len(r.Users) > 0 && (u == nil || !slices.Contains(r.Users, u.Name)) {
 		return false
 	}
@@ -69,21 +69,21 @@ func (r *rule) fits(op *requestinfo.Info, u *request.User) bool {
 	}
 	switch {
 	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
-		return op.IsResource && r.fitsResource(op)
+		return op.IsResource && r.matchesResource(op)
 	case len(r.NonResourceURLs) > 0:
-		return !op.IsResource && r.fitsPath(op.Path)
+		return !op.IsResource && r.matchesPath(op.Path)
 	}
 	return true
 }
 
-func (r *rule) fitsResource(op *requestinfo.Info) bool {
+func (r *rule) matchesResource(op *requestinfo.Info) bool {
 	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, op.Namespace) {
 		return false
 	}
-	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.fits(op) })
+	return len(r.Resources) == 0 || slices.ContainsFunc(r.Resources, func(g groupResources) bool { return g.matches(op) })
 }
 
-func (g *groupResources) fits(op *requestinfo.Info) bool {
+func (g *groupResources) matches(op *requestinfo.Info) bool {
 	if g.Group != op.Group {
 		return false
 	}
@@ -101,7 +101,7 @@ func (g *groupResources) fits(op *requestinfo.Info) bool {
 		switch {
 		case !both:
 			return resource == op.Resource && op.Subresource == ""
-		case sub == "*": // the resource itself, too
+		case sub == "*": // includes the resource itself
 			return resource == op.Resource
 		case resource == "*":
 			return op.Subresource != "" && sub == op.Subresource
@@ -110,7 +110,7 @@ func (g *groupResources) fits(op *requestinfo.Info) bool {
 	})
 }
 
-func (r *rule) fitsPath(path string) bool {
+func (r *rule) matchesPath(path string) bool {
 	return slices.ContainsFunc(r.NonResourceURLs, func(named string) bool {
 		if prefix, ok := strings.CutSuffix(named, "*"); ok {
 			return strings.HasPrefix(path, prefix)

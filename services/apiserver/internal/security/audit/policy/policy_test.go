@@ -33,8 +33,8 @@ func resolve(method, path string) *requestinfo.Info {
 	return requestinfo.Resolve(httptest.NewRequest(method, path, nil), apiset.Builder{}.Set(catalog, 0))
 }
 
-// TestWhichRuleFits holds a rule of level Metadata against requests.
-func TestWhichRuleFits(t *testing.T) {
+// A rule of level Metadata is matched against requests.
+func TestRuleMatching(t *testing.T) {
 	ada := &request.User{Name: "ada", Groups: []string{"staff", "system:authenticated"}}
 	const pods, log = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/log"
 	for _, c := range []struct {
@@ -87,12 +87,12 @@ func TestWhichRuleFits(t *testing.T) {
 	} {
 		p := parse(t, "rules:\n- {level: Metadata, "+c.rule+"}\n- {level: None}\n")
 		if got := p.Decide(resolve(c.method, c.path), c.user).Level == audit.Metadata; got != c.want {
-			t.Errorf("%s fits %s %s: %v", c.rule, c.method, c.path, got)
+			t.Errorf("%s matches %s %s: got %v, want %v", c.rule, c.method, c.path, got, c.want)
 		}
 	}
 }
 
-func TestTheFirstRuleCounts(t *testing.T) {
+func TestFirstMatchingRuleDecides(t *testing.T) {
 	p := parse(t, `
 omitStages: [RequestReceived]
 omitManagedFields: true
@@ -114,8 +114,8 @@ rules:
 	}
 }
 
-// TestOddFieldsAreWarnedOf: a policy that was written for a later version works.
-func TestOddFieldsAreWarnedOf(t *testing.T) {
+// A policy for a later version is accepted with warnings.
+func TestUnknownFieldsAreWarnings(t *testing.T) {
 	for text, want := range map[string]string{
 		head + "rules: [{level: Metadata, bogus: 1}]":               `unknown field "rules[0].bogus"`,
 		head + "rules: [{level: Metadata}]\nrules: [{level: None}]": `key "rules" already set in map`,

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// file is a Policy of audit.k8s.io/v1 as it is written.
+// file is a Policy of audit.k8s.io/v1.
 type file struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -16,7 +16,7 @@ type file struct {
 	OmitManagedFields bool     `json:"omitManagedFields,omitempty"`
 }
 
-// rule says how much is told of the requests that it fits.
+// rule defines what is recorded of matching requests.
 type rule struct {
 	Level             string           `json:"level"`
 	Users             []string         `json:"users,omitempty"`
@@ -29,7 +29,7 @@ type rule struct {
 	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"`
 }
 
-// groupResources are resources of one API group.
+// groupResources selects resources of one API group.
 type groupResources struct {
 	Group         string   `json:"group,omitempty"`
 	Resources     []string `json:"resources,omitempty"`
@@ -40,7 +40,7 @@ type groupResources struct {
 func (f *file) DeepCopyObject() runtime.Object {
 	out := *f
 	out.ObjectMeta = *f.ObjectMeta.DeepCopy()
-	out.Rules = slices.Clone(f.Rules) // nobody changes what a rule has
+	out.Rules = slices.Clone(f.Rules) // the fields of a rule do not change
 	out.OmitStages = slices.Clone(f.OmitStages)
 	return &out
 }

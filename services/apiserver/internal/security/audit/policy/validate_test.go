@@ -7,8 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// TestPoliciesThatAreRefused would tell of less than they seem to, or of nothing.
-func TestPoliciesThatAreRefused(t *testing.T) {
+// Policies that would record less than they seem to, or nothing, are rejected.
+func TestInvalidPoliciesAreRejected(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		want string // of the error; "" for none

@@ -177,7 +177,7 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one.
-	ctx = request.Apart(ctx)
+	ctx = request.Detach(ctx)
 	f.awaited, f.leave = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)

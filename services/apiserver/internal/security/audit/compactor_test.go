@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTidyIsWhatEncodingJSONMakes, however the text is cut.
-func TestTidyIsWhatEncodingJSONMakes(t *testing.T) {
+// The result is that of encoding/json, for any division into parts.
+func TestCompactorMatchesEncodingJSON(t *testing.T) {
 	for _, text := range []string{
 		`{}`, ` [ 1 , 2.5e3 , true,null ] `, "{\n\t\"a b\" : \" c  d \",\r\n \"x\":[ ]}",
 		`{"a":"<b>&amp;\"<\\"," \\\" > ":"\\\\<"}`, "{\"a\":\"\u2028\u2029\u2030\u20ac\",\"\u2028\":\"\xe2\x80\"}",
@@ -20,7 +20,7 @@ func TestTidyIsWhatEncodingJSONMakes(t *testing.T) {
 		json.HTMLEscape(&want, compact.Bytes())
 		for at := range len(text) + 1 {
 			for then := at; then <= len(text); then++ {
-				var td tidy
+				var td compactor
 				got := td.append(td.append(td.append(nil, []byte(text[:at])), []byte(text[at:then])), []byte(text[then:]))
 				if string(got) != want.String() {
 					t.Fatalf("%q, cut at %d and %d, is\n%q, want\n%q", text, at, then, got, want.String())

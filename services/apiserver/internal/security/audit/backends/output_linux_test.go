@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// fifo makes a pipe, which is open for reading until the test ends.
-func fifo(t *testing.T) (path string, reader *os.File) {
+// newFIFO creates a named pipe that is open for reading until the test ends.
+func newFIFO(t *testing.T) (path string, reader *os.File) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "audit.log")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -28,7 +28,7 @@ func fifo(t *testing.T) (path string, reader *os.File) {
 	return path, reader
 }
 
-// readUntil reads lines until the one of an event, and returns the ids of those that are whole.
+// readUntil reads lines up to that of an event and returns the ids of the complete ones.
 func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 	t.Helper()
 	lines := bufio.NewReader(reader)
@@ -39,7 +39,7 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 		}
 		var e struct{ AuditID string }
 		if json.Unmarshal([]byte(line), &e) != nil {
-			continue // it is torn
+			continue // incomplete line
 		}
 		if ids = append(ids, e.AuditID); e.AuditID == id {
 			return ids
@@ -47,36 +47,35 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 	}
 }
 
-// TestAPipeThatNobodyReads takes what fits, and keeps neither requests beyond their time, nor
-// the server from its end.
-func TestAPipeThatNobodyReads(t *testing.T) {
-	const size = 20 << 10 // a pipe takes 64 KiB
+// An unread pipe takes what fits. It does not block requests beyond their deadline, nor shutdown.
+func TestUnreadPipeLosesEventsInTime(t *testing.T) {
+	const size = 20 << 10 // a pipe holds 64 KiB
 	t.Run(string(Batch), func(t *testing.T) {
 		f := newFixture(t)
-		path, _ := fifo(t)
+		path, _ := newFIFO(t)
 		o := logOptions(path)
 		o.Mode, o.Truncate.MaxEventSize = string(Batch), 1<<20
 		b := f.log(o, nil)
-		b.flush = time.Millisecond
+		b.flushTimeout = time.Millisecond
 		stop := f.run(b)
 		for n := range 5 {
 			if err := b.Process(t.Context(), event(n, size)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		f.eventually("written", func() bool { return len(b.to.(*lines).lock.place) == 1 })
+		f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock.sem) == 1 })
 		stop()
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 		if f.lost(logName) == 0 {
-			t.Error("nothing is lost")
+			t.Error("no event is lost")
 		}
 	})
 	for _, mode := range []Mode{Blocking, BlockingStrict} {
 		t.Run(string(mode), func(t *testing.T) {
 			f := newFixture(t)
-			path, reader := fifo(t)
+			path, reader := newFIFO(t)
 			o := logOptions(path)
 			o.Mode, o.Truncate.MaxEventSize = string(mode), 1<<20
 			b := f.log(o, nil)
@@ -89,16 +88,16 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 				failed = b.Process(late, e)
 			}
 			if (failed != nil) != (mode == BlockingStrict) {
-				t.Errorf("the event that is lost is told as %v", failed)
+				t.Errorf("lost event: got error %v", failed)
 			}
 			f.wantLost(logName, 1)
-			// Who has come reads, and gets the next one whole.
+			// A reader that arrives later gets the next event complete.
 			done := make(chan error)
 			go func() { done <- b.Process(t.Context(), event(100, size)) }()
 			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
 			ids := readUntil(t, reader, "e100")
 			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
-				t.Errorf("there are %s, want %s", got, want)
+				t.Errorf("got %s, want %s", got, want)
 			}
 			if err := <-done; err != nil {
 				t.Error(err)
@@ -107,23 +106,23 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestTheEndWhileARequestWaits that has all the time that there is.
-func TestTheEndWhileARequestWaits(t *testing.T) {
+// Shutdown ends the wait of a request without a deadline.
+func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	f := newFixture(t)
-	path, reader := fifo(t)
+	path, reader := newFIFO(t)
 	o := logOptions(path)
 	o.Truncate.MaxEventSize = 1 << 20
 	b := f.log(o, nil)
-	b.to.(*lines).flush = time.Millisecond
+	b.out.(*lineWriter).flushTimeout = time.Millisecond
 	done := make(chan error)
 	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
-	f.eventually("written", func() bool { return len(b.to.(*lines).lock.place) == 1 })
-	b.Ends()
+	f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock.sem) == 1 })
+	b.BeginShutdown()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 	f.wantLost(logName, 1)
-	// What comes later is written, if somebody reads then.
+	// Later events are written if there is a reader.
 	go func() { done <- b.Process(t.Context(), event(1, 10)) }()
 	readUntil(t, reader, "e1")
 	if err := <-done; err != nil {
@@ -135,23 +134,22 @@ func TestTheEndWhileARequestWaits(t *testing.T) {
 	f.wantLost(logName, 1)
 }
 
-// TestWhoReadsComesLate, and misses nothing.
-func TestWhoReadsComesLate(t *testing.T) {
+func TestLateReaderGetsAllEvents(t *testing.T) {
 	f := newFixture(t)
-	path, reader := fifo(t)
+	path, reader := newFIFO(t)
 	if err := reader.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b := f.log(logOptions(path), nil)
 	done := make(chan error)
 	go func() { done <- b.Process(t.Context(), event(0, 10)) }()
-	reader, err := os.Open(path) // waits for who writes
+	reader, err := os.Open(path) // waits for the writer
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
 	if ids := readUntil(t, reader, "e0"); len(ids) != 1 {
-		t.Errorf("there are %q", ids)
+		t.Errorf("got %q, want only e0", ids)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -159,16 +157,16 @@ func TestWhoReadsComesLate(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// TestStandardOutputThatNobodyReads: what is left behind is written before what comes later.
-func TestStandardOutputThatNobodyReads(t *testing.T) {
+// An abandoned write is completed before later events.
+func TestAbandonedWriteToStdoutCompletesFirst(t *testing.T) {
 	f := newFixture(t)
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := logOptions(standard)
+	o := logOptions(stdoutPath)
 	o.Truncate.MaxEventSize = 1 << 20
-	b, err := NewLog(o, f.config, struct{ *os.File }{writer}) // as one without deadlines
+	b, err := NewLog(o, f.config, struct{ *os.File }{writer}) // without write deadlines
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +181,7 @@ func TestStandardOutputThatNobodyReads(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- b.Process(t.Context(), event(2, 10)) }()
 	if got := strings.Join(readUntil(t, reader, "e2"), " "); !strings.HasPrefix(got, "e0 ") {
-		t.Errorf("there are %s", got)
+		t.Errorf("got %s, want e0 first", got)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRefusedPatchesAreShownToWhoSeesObjects alone.
-func TestRefusedPatchesAreShownToWhoSeesObjects(t *testing.T) {
+func TestRejectedPatchIsRedactedBelowRequestResponse(t *testing.T) {
 	const secret = "s3cret"
 	invalid := func(kind, field, message string) *metav1.Status {
 		return &metav1.Status{
@@ -36,17 +35,17 @@ func TestRefusedPatchesAreShownToWhoSeesObjects(t *testing.T) {
 		{"another message", Request, invalid("", "patch", secret), true},
 		{"no details", Request, &metav1.Status{Message: secret}, true},
 	} {
-		trail, s := newTrail(Decision{Level: c.level})
-		r := trail.Open(ofPods, nil, nothing)
+		auditor, s := newAuditor(Decision{Level: c.level})
+		r := auditor.Open(podsInfo, nil, newArrival)
 		before := c.st.DeepCopy()
-		r.Answered(c.st)
-		r.Ends(t.Context(), nil)
+		r.SetResponseStatus(c.st)
+		r.End(t.Context(), nil)
 		text, _ := json.Marshal(s.last(t).ResponseStatus)
 		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
-			t.Errorf("%s: told %s", c.name, text)
+			t.Errorf("%s: got %s, want object shown = %t", c.name, text, c.shown)
 		}
 		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(s.last(t).ResponseStatus.Message, "no such field") {
-			t.Errorf("%s: told %s", c.name, text)
+			t.Errorf("%s: got %s, want a redacted message", c.name, text)
 		}
 	}
 }

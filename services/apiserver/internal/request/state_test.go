@@ -8,39 +8,38 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// What filters note for all that follow is noted once; who puts another one before it is seen
-// by those who follow him alone.
-func TestWhatRequestsCarry(t *testing.T) {
+// Values in the request state are set once. A With function overrides them in derived contexts only.
+func TestRequestStateIsSetOnce(t *testing.T) {
 	if request.SetUser(t.Context(), &request.User{}) || request.SetWarnings(t.Context()) {
-		t.Error("noted where there is no room")
+		t.Error("a value was set in a context without state")
 	}
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	if u := request.UserFrom(ctx); u != nil {
-		t.Errorf("%v asks before it is known who asks", u)
+		t.Errorf("got user %v before authentication", u)
 	}
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
 	if !request.SetUser(ctx, ada) || request.SetUser(ctx, eve) || request.UserFrom(ctx) != ada {
-		t.Errorf("%v asks", request.UserFrom(ctx))
+		t.Errorf("got user %v, want ada", request.UserFrom(ctx))
 	}
 	as := request.WithUser(ctx, eve)
 	if request.UserFrom(as) != eve || request.UserFrom(ctx) != ada {
-		t.Errorf("%v asks, as %v", request.UserFrom(ctx), request.UserFrom(as))
+		t.Errorf("got users %v and %v, want ada and eve", request.UserFrom(ctx), request.UserFrom(as))
 	}
 	within := requestinfo.Carry(as, &requestinfo.Info{})
 	if request.UserFrom(within) != eve || request.SetUser(within, ada) {
-		t.Errorf("%v asks within what %v asks", request.UserFrom(within), eve)
+		t.Errorf("nested request: got user %v, want eve", request.UserFrom(within))
 	}
 	request.Warn(ctx, "before")
 	if !request.SetWarnings(ctx) || request.SetWarnings(ctx) {
-		t.Error("warnings are not gathered once")
+		t.Error("warnings were not attached exactly once")
 	}
 	request.Warn(as, "a")
 	inner, w := request.WithWarnings(ctx)
 	request.Warn(inner, "b")
 	if got := request.WarningsFrom(ctx).Headers(); len(got) != 1 || !strings.Contains(got[0], "\"a\"") {
-		t.Errorf("warned of %q", got)
+		t.Errorf("got warnings %q, want a", got)
 	}
 	if got := w.Headers(); len(got) != 1 || !strings.Contains(got[0], "\"b\"") {
-		t.Errorf("warned of %q within", got)
+		t.Errorf("got inner warnings %q, want b", got)
 	}
 }

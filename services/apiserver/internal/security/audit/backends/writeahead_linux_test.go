@@ -13,11 +13,11 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// killed is what a killed process leaves: its log, and the file beside it, as they are now.
-func killed(t *testing.T, log string) (as string) {
+// copyAfterKill copies the log and its write-ahead file, as a kill of the process would leave them.
+func copyAfterKill(t *testing.T, log string) (as string) {
 	t.Helper()
 	as = filepath.Join(t.TempDir(), "audit.log")
-	for _, end := range []string{"", pendingName} {
+	for _, end := range []string{"", writeAheadSuffix} {
 		text, err := os.ReadFile(log + end)
 		if err != nil {
 			t.Fatal(err)
@@ -29,7 +29,7 @@ func killed(t *testing.T, log string) (as string) {
 	return as
 }
 
-func read(t *testing.T, file string) string {
+func readFile(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -38,8 +38,8 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestLinesOutliveTheProcess: what was told of a read is written soon, or by the next process.
-func TestLinesOutliveTheProcess(t *testing.T) {
+// An event of a read is written soon, or by the next process after a kill.
+func TestPostponedLinesSurviveKill(t *testing.T) {
 	f := newFixture(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	b := f.log(logOptions(log), nil)
@@ -54,55 +54,55 @@ func TestLinesOutliveTheProcess(t *testing.T) {
 	for n := range 3 {
 		tell(b, n, "get")
 	}
-	for name, o := range map[string]*LogOptions{"the same mode": logOptions(killed(t, log)), "another mode": logOptions(killed(t, log))} {
+	for name, o := range map[string]*LogOptions{"the same mode": logOptions(copyAfterKill(t, log)), "another mode": logOptions(copyAfterKill(t, log))} {
 		if name == "another mode" {
 			o.Mode = string(BlockingStrict)
 		}
 		next := f.log(o, nil)
-		if got := idsOf(t, read(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2"}) {
-			t.Errorf("%s: after a kill and a start: %q", name, got)
+		if got := idsOf(t, readFile(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2"}) {
+			t.Errorf("%s: after a kill and a start: got %q, want e0 e1 e2", name, got)
 		}
 		tell(next, 3, "list")
 		if err := next.Close(); err != nil {
 			t.Error(err)
 		}
-		if got := idsOf(t, read(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
-			t.Errorf("%s: at the end: %q", name, got)
+		if got := idsOf(t, readFile(t, o.Path)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
+			t.Errorf("%s: after close: got %q, want e0 to e3", name, got)
 		}
-		if _, err := os.Stat(o.Path + pendingName); !os.IsNotExist(err) {
-			t.Errorf("%s: the file of lines that wait is left: %v", name, err)
+		if _, err := os.Stat(o.Path + writeAheadSuffix); !os.IsNotExist(err) {
+			t.Errorf("%s: the write-ahead file was not removed: %v", name, err)
 		}
 	}
 	tell(b, 3, "update")
-	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
-		t.Errorf("with a write: %q", got)
+	if got := idsOf(t, readFile(t, log)); !slices.Equal(got, []string{"e0", "e1", "e2", "e3"}) {
+		t.Errorf("after the event of an update: got %q, want e0 to e3", got)
 	}
 	tell(b, 4, "watch")
-	f.eventually("written by itself", func() bool { return len(idsOf(t, read(t, log))) == 5 })
+	f.eventually("written by itself", func() bool { return len(idsOf(t, readFile(t, log))) == 5 })
 	f.wantLost(logName, 0)
 }
 
-// TestAKillAtAnyPlace of the write of lines that wait: none is lost, doubled or torn.
-func TestAKillAtAnyPlace(t *testing.T) {
+// A kill at any byte of the write of postponed lines loses, duplicates and tears no line.
+func TestKillDuringWriteLosesNoLine(t *testing.T) {
 	f := newFixture(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(log, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, _, err := besideLog(log)
+	p, _, err := openWriteAheadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.close()
-	if err := p.begin(); err != nil {
+	if err := p.mapFile(); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 3 {
 		if !p.add(event(n, 0).AppendLine(nil)) {
-			t.Fatal("there is room")
+			t.Fatal("no space for a line")
 		}
 	}
-	waiting := string(p.lines())
+	waiting := string(p.waiting())
 	places := []int{1, len(waiting) - 1}
 	for range 60 {
 		places = append(places, rand.IntN(len(waiting)))
@@ -110,9 +110,9 @@ func TestAKillAtAnyPlace(t *testing.T) {
 	for _, before := range []string{"", string(event(9, 0).AppendLine(nil)) + "\n", `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Meta`} {
 		for _, wrote := range append(places, 0, len(waiting)/3, len(waiting)) {
 			if before != "" && !strings.HasSuffix(before, "\n") && wrote > 0 {
-				break // the end of that line is written first
+				break // the newline after the torn line is written first
 			}
-			as := killed(t, log)
+			as := copyAfterKill(t, log)
 			if err := os.WriteFile(as, []byte(before+waiting[:wrote]), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestAKillAtAnyPlace(t *testing.T) {
 			if before != "" && !strings.HasSuffix(before, "\n") {
 				want = before + "\n" + waiting
 			}
-			if got := read(t, as); got != want {
+			if got := readFile(t, as); got != want {
 				t.Fatalf("%q, killed after %d bytes: %q", before, wrote, got)
 			}
 		}
@@ -131,9 +131,8 @@ func TestAKillAtAnyPlace(t *testing.T) {
 	f.wantLost(logName, 0)
 }
 
-// TestAKillAfterWhatWaits: other lines are written with those that wait, and the kill comes
-// while they are, or right after.
-func TestAKillAfterWhatWaits(t *testing.T) {
+// A kill during or right after a write of postponed and other lines loses and duplicates no postponed line.
+func TestKillDuringLaterWriteLosesNoLine(t *testing.T) {
 	f := newFixture(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	b := f.log(logOptions(log), nil)
@@ -142,18 +141,18 @@ func TestAKillAfterWhatWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waits := read(t, log+pendingName)
+	waits := readFile(t, log+writeAheadSuffix)
 	write := event(3, 900)
 	write.Verb = "update"
 	if err := b.Process(t.Context(), write); err != nil {
 		t.Fatal(err)
 	}
-	all := read(t, log)
+	all := readFile(t, log)
 	line := strings.LastIndex(all[:len(all)-1], "\n") + 1
 	for _, before := range []string{"", string(event(9, 0).AppendLine(nil)) + "\n", strings.Repeat("x", 1<<20) + "\n"} {
 		for _, at := range []int{line, line + 1, line + 500, len(all) - 1, len(all)} {
 			as := filepath.Join(t.TempDir(), "audit.log")
-			for name, text := range map[string]string{as: before + all[:at], as + pendingName: waits} {
+			for name, text := range map[string]string{as: before + all[:at], as + writeAheadSuffix: waits} {
 				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -169,7 +168,7 @@ func TestAKillAfterWhatWaits(t *testing.T) {
 			if !strings.HasSuffix(want, "\n") {
 				want += "\n"
 			}
-			got := read(t, as)
+			got := readFile(t, as)
 			if !strings.HasPrefix(got, want) || !slices.Equal(idsOf(t, got[len(want):]), []string{"e4"}) {
 				t.Errorf("after %d bytes, killed after %d of %d: %q", len(before), at, len(all), got[max(0, len(before)):])
 			}
@@ -180,15 +179,15 @@ func TestAKillAfterWhatWaits(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherKillTore is not gone on with, though lines that wait look like its end.
-func TestWhatAnotherKillTore(t *testing.T) {
+// A torn line in the log is not continued, although postponed lines have the same beginning.
+func TestTornLineIsNotContinued(t *testing.T) {
 	f := newFixture(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	b := f.log(logOptions(log), nil)
 	if err := b.Process(t.Context(), event(0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	as := killed(t, log)
+	as := copyAfterKill(t, log)
 	const torn = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"e7","user":{`
 	if err := os.WriteFile(as, []byte(torn), 0o600); err != nil {
 		t.Fatal(err)
@@ -196,18 +195,18 @@ func TestWhatAnotherKillTore(t *testing.T) {
 	if err := f.log(logOptions(as), nil).Close(); err != nil {
 		t.Fatal(err)
 	}
-	rest, ok := strings.CutPrefix(read(t, as), torn+"\n")
+	rest, ok := strings.CutPrefix(readFile(t, as), torn+"\n")
 	if !ok || !slices.Equal(idsOf(t, rest), []string{"e0"}) {
-		t.Errorf("%q", read(t, as))
+		t.Errorf("%q", readFile(t, as))
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLinesThatGoOnInAFullLog: what was left goes where the log ends, and the log is put aside
-// after it: a kill in between doubles nothing.
-func TestLinesThatGoOnInAFullLog(t *testing.T) {
+// Recovered lines go to the end of a full log before it is rotated, so that a kill in between duplicates no
+// line.
+func TestRecoveryIntoFullLog(t *testing.T) {
 	f := newFixture(t)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	b := f.log(logOptions(log), nil)
@@ -216,13 +215,13 @@ func TestLinesThatGoOnInAFullLog(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waits := read(t, log+pendingName)
+	waits := readFile(t, log+writeAheadSuffix)
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	all := read(t, log)
+	all := readFile(t, log)
 	before := strings.Repeat("x", 1<<20-len(all)-1) + "\n"
-	for name, text := range map[string]string{log: before + all[:len(all)/3], log + pendingName: waits} {
+	for name, text := range map[string]string{log: before + all[:len(all)/3], log + writeAheadSuffix: waits} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +229,7 @@ func TestLinesThatGoOnInAFullLog(t *testing.T) {
 	o := logOptions(log)
 	o.MaxSize = 1
 	next := f.log(o, nil)
-	if got := read(t, log); got != before+all {
+	if got := readFile(t, log); got != before+all {
 		t.Errorf("%q", got[min(len(before), len(got)):])
 	}
 	write := event(2, 0)
@@ -238,16 +237,15 @@ func TestLinesThatGoOnInAFullLog(t *testing.T) {
 	if err := next.Process(t.Context(), write); err != nil {
 		t.Fatal(err)
 	}
-	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e2"}) {
-		t.Errorf("after it was put aside: %q", got)
+	if got := idsOf(t, readFile(t, log)); !slices.Equal(got, []string{"e2"}) {
+		t.Errorf("after the rotation: got %q, want e2", got)
 	}
 	if err := next.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestFilesThatAreNotLines of this log are not written to it.
-func TestFilesThatAreNotLines(t *testing.T) {
+func TestInvalidWriteAheadFileIsIgnored(t *testing.T) {
 	head := func(n uint64, mark string) string {
 		return string(binary.NativeEndian.AppendUint64(nil, n)) + mark
 	}
@@ -260,7 +258,7 @@ func TestFilesThatAreNotLines(t *testing.T) {
 	} {
 		f := newFixture(t)
 		log := filepath.Join(t.TempDir(), "audit.log")
-		if err := os.WriteFile(log+pendingName, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(log+writeAheadSuffix, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		b := f.log(logOptions(log), nil)
@@ -270,14 +268,14 @@ func TestFilesThatAreNotLines(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e1"}) {
+		if got := idsOf(t, readFile(t, log)); !slices.Equal(got, []string{"e1"}) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
 
-// TestNoFileToWaitIn: lines are written one by one then, and it is said.
-func TestNoFileToWaitIn(t *testing.T) {
+// Without a write-ahead file each event is written at once, and a warning is logged.
+func TestLogWorksWithoutWriteAheadFile(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, log string){
 		"another process's": func(t *testing.T, log string) {
 			first := newFixture(t).log(logOptions(log), nil)
@@ -287,12 +285,12 @@ func TestNoFileToWaitIn(t *testing.T) {
 			t.Cleanup(func() { _ = first.Close() })
 		},
 		"a folder": func(t *testing.T, log string) {
-			if err := os.MkdirAll(log+pendingName, 0o700); err != nil {
+			if err := os.MkdirAll(log+writeAheadSuffix, 0o700); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"a link": func(t *testing.T, log string) {
-			if err := os.Symlink("elsewhere", log+pendingName); err != nil {
+			if err := os.Symlink("elsewhere", log+writeAheadSuffix); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -302,21 +300,21 @@ func TestNoFileToWaitIn(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "audit.log")
 			spoil(t, log)
 			b := f.log(logOptions(log), nil)
-			if !strings.Contains(f.logs.String(), log+pendingName) {
-				t.Errorf("it is not said: %s", f.logs)
+			if !strings.Contains(f.logs.String(), log+writeAheadSuffix) {
+				t.Errorf("no warning in the log: %s", f.logs)
 			}
 			if err := b.Process(t.Context(), event(1, 0)); err != nil {
 				t.Fatal(err)
 			}
-			if got := idsOf(t, read(t, log)); !slices.Contains(got, "e1") {
-				t.Errorf("at once: %q", got)
+			if got := idsOf(t, readFile(t, log)); !slices.Contains(got, "e1") {
+				t.Errorf("got %q at once, want e1", got)
 			}
 		})
 	}
 }
 
-// TestAFileThatIsCutOff while it is used ends nothing, and loses no line that waits.
-func TestAFileThatIsCutOff(t *testing.T) {
+// Truncating the write-ahead file in use does not end the process and loses no postponed line.
+func TestTruncatedWriteAheadFileLosesNoLine(t *testing.T) {
 	for _, after := range []int{0, 1, 2} {
 		f := newFixture(t)
 		log := filepath.Join(t.TempDir(), "audit.log")
@@ -324,7 +322,7 @@ func TestAFileThatIsCutOff(t *testing.T) {
 		e := event(1, 0)
 		for n := range 4 {
 			if n == after {
-				if err := os.Truncate(log+pendingName, 0); err != nil {
+				if err := os.Truncate(log+writeAheadSuffix, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -335,8 +333,8 @@ func TestAFileThatIsCutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
-			t.Errorf("cut off after %d, at once: %q", after, got)
+		if got := idsOf(t, readFile(t, log)); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+			t.Errorf("truncated after %d events: got %q, want a b c d", after, got)
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -345,10 +343,9 @@ func TestAFileThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsTakenAway by who had it, just when the next one opens it, is not taken: what is
-// written to it nobody would find.
-func TestAFileThatIsTakenAway(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "audit.log"+pendingName)
+// A file that its owner removes while the next process opens it is not used.
+func TestRemovedWriteAheadFileIsNotUsed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "audit.log"+writeAheadSuffix)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -357,19 +354,19 @@ func TestAFileThatIsTakenAway(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				if f, err := own(name); err == nil {
+				if f, err := openExclusive(name); err == nil {
 					_, _ = os.Remove(name), f.Close()
 				}
 			}
 		}
 	})
 	for range 2000 {
-		f, err := own(name)
+		f, err := openExclusive(name)
 		if err != nil {
-			continue // it is the other one's
+			continue // locked by the other goroutine
 		}
 		if _, err := os.Lstat(name); err != nil {
-			t.Errorf("it is had, and not there: %v", err)
+			t.Errorf("the opened file does not exist: %v", err)
 		}
 		_, _ = os.Remove(name), f.Close()
 	}
@@ -377,8 +374,8 @@ func TestAFileThatIsTakenAway(t *testing.T) {
 	all.Wait()
 }
 
-// TestStrictLinesDoNotWait: a request hangs on them.
-func TestStrictLinesDoNotWait(t *testing.T) {
+// In mode blocking-strict no event is postponed.
+func TestBlockingStrictWritesAtOnce(t *testing.T) {
 	for _, stage := range []audit.Stage{audit.RequestReceived, audit.ResponseComplete} {
 		f := newFixture(t)
 		o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
@@ -389,11 +386,11 @@ func TestStrictLinesDoNotWait(t *testing.T) {
 		if err := b.Process(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
-		if got := idsOf(t, read(t, o.Path)); len(got) != 1 {
-			t.Errorf("%v: %q", stage, got)
+		if got := idsOf(t, readFile(t, o.Path)); len(got) != 1 {
+			t.Errorf("%v: got %q, want one event", stage, got)
 		}
-		if _, err := os.Stat(o.Path + pendingName); !os.IsNotExist(err) {
-			t.Errorf("it has a file to wait in: %v", err)
+		if _, err := os.Stat(o.Path + writeAheadSuffix); !os.IsNotExist(err) {
+			t.Errorf("unexpected write-ahead file: %v", err)
 		}
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// TestWhenceRequestsCome is told as it was from each sort of address.
-func TestWhenceRequestsCome(t *testing.T) {
-	trail, s := newTrail(Decision{Level: Metadata})
+func TestSourceIPs(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: Metadata})
 	for _, c := range []struct {
 		remote, forwarded, real string
 		want                    []string
@@ -41,82 +40,78 @@ func TestWhenceRequestsCome(t *testing.T) {
 		if c.real != "" {
 			in.Header.Set("X-Real-Ip", c.real)
 		}
-		r := trail.Open(&requestinfo.Info{}, nil, func() Arrival { return Arrived(in, "id") })
-		r.Ends(t.Context(), nil)
+		r := auditor.Open(&requestinfo.Info{}, nil, func() Arrival { return ArrivalOf(in, "id") })
+		r.End(t.Context(), nil)
 		if e := s.last(t); !slices.Equal(e.SourceIPs, c.want) || e.RequestURI != "/x?y=1" || e.ObjectRef != nil {
-			t.Errorf("%+v: told %q, want %q", c, e.SourceIPs, c.want)
+			t.Errorf("%+v: got %q, want %q", c, e.SourceIPs, c.want)
 		}
 	}
 }
 
-// TestLongUserAgentsAreCut, which is said.
-func TestLongUserAgentsAreCut(t *testing.T) {
+func TestLongUserAgentIsTruncated(t *testing.T) {
 	for n, want := range map[int]string{1024: strings.Repeat("u", 1024), 1025: strings.Repeat("u", 1024) + "...TRUNCATED"} {
 		in := httptest.NewRequest("GET", "/", nil)
 		in.Header = http.Header{"User-Agent": {strings.Repeat("u", n)}}
-		if got := Arrived(in, "").UserAgent; got != want {
-			t.Errorf("%d bytes are told as %d", n, len(got))
+		if got := ArrivalOf(in, "").UserAgent; got != want {
+			t.Errorf("%d bytes: got %d, want %d", n, len(got), len(want))
 		}
 	}
 }
 
-// TestAPolicyThatCannotBeUsed leaves the one before in force.
-func TestAPolicyThatCannotBeUsed(t *testing.T) {
-	trail, _ := newTrail(Decision{Level: Metadata})
-	trail.Logger = slog.New(slog.DiscardHandler)
-	trail.Follow(nil, errors.New("no policy"))
-	if r := trail.Open(ofPods, nil, nothing); !r.Wants(Metadata) {
-		t.Error("nothing is told any more")
+func TestInvalidPolicyKeepsFormerPolicy(t *testing.T) {
+	auditor, _ := newAuditor(Decision{Level: Metadata})
+	auditor.Logger = slog.New(slog.DiscardHandler)
+	auditor.SetPolicy(nil, errors.New("no policy"))
+	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(Metadata) {
+		t.Error("a failed reload replaced the policy")
 	}
-	trail.Follow(decided{Level: RequestResponse}, nil)
-	if r := trail.Open(ofPods, nil, nothing); !r.Wants(RequestResponse) {
-		t.Error("the policy before is in force")
+	auditor.SetPolicy(fixedPolicy{Level: RequestResponse}, nil)
+	if r := auditor.Open(podsInfo, nil, newArrival); !r.Wants(RequestResponse) {
+		t.Error("the former policy is still in force")
 	}
 	for status, want := range map[string]float64{"failure": 1, "success": 1} {
-		if got := testutil.ToFloat64(trail.Metrics.reloads.WithLabelValues(status)); got != want {
-			t.Errorf("%s: %v", status, got)
+		if got := testutil.ToFloat64(auditor.Metrics.reloads.WithLabelValues(status)); got != want {
+			t.Errorf("%s: got %v, want %v", status, got, want)
 		}
 	}
 }
 
-// TestRequestsGoWithTheirRecords.
-func TestRequestsGoWithTheirRecords(t *testing.T) {
-	trail, _ := newTrail(Decision{Level: Request})
-	r := trail.Open(ofPods, nil, nothing)
+func TestContextCarriesRecord(t *testing.T) {
+	auditor, _ := newAuditor(Decision{Level: Request})
+	r := auditor.Open(podsInfo, nil, newArrival)
 	if got := From(With(t.Context(), r)); got != r || !got.Wants(Request) || got.Wants(RequestResponse) {
-		t.Errorf("%v goes with it", got)
+		t.Errorf("got record %v", got)
 	}
-	r.Refuse()
+	r.SetUnauthenticated()
 	r.Close()
 }
 
-// noTurns there are.
-type noTurns struct{ t *testing.T }
+// rejectingLimiter never grants a permit.
+type rejectingLimiter struct{ t *testing.T }
 
-func (noTurns) Enter(context.Context) error { return errors.New("nobody leaves") }
-func (n noTurns) Leave()                    { n.t.Error("a turn is left that nobody has") }
+func (rejectingLimiter) Enter(context.Context) error { return errors.New("no permit") }
+func (n rejectingLimiter) Leave()                    { n.t.Error("Leave was called without a permit") }
 
-// TestWhatHasToBeToldIsToldWithoutATurn too.
-func TestWhatHasToBeToldIsToldWithoutATurn(t *testing.T) {
+// Work runs without a permit if none is granted.
+func TestLimitedRunsWithoutPermit(t *testing.T) {
 	done := 0
-	for _, turns := range []Turns{nil, noTurns{t}} {
-		for _, size := range []int{1, long - 1, long} {
-			InTurn(turns, size, func() { done++ })
+	for _, turns := range []Limiter{nil, rejectingLimiter{t}} {
+		for _, size := range []int{1, largeObject - 1, largeObject} {
+			Limited(turns, size, func() { done++ })
 		}
 	}
 	if done != 6 {
-		t.Errorf("done %d times", done)
+		t.Errorf("got %d calls, want 6", done)
 	}
-	had := &counted{}
-	InTurn(had, long-1, func() {})
-	InTurn(had, long, func() {})
-	if *had != (counted{1, 1}) {
-		t.Errorf("turns: %+v", had)
+	had := &countingLimiter{}
+	Limited(had, largeObject-1, func() {})
+	Limited(had, largeObject, func() {})
+	if *had != (countingLimiter{1, 1}) {
+		t.Errorf("got %+v, want one acquisition and release", had)
 	}
 }
 
-// TestNames of levels and stages.
-func TestNames(t *testing.T) {
+func TestLevelAndStageNames(t *testing.T) {
 	for i, name := range Levels() {
 		if l, ok := ParseLevel(name); !ok || l != Level(i) || l.String() != name {
 			t.Errorf("%s: %v %v", name, l, ok)
@@ -135,8 +130,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStatusesAreToldWhole, whatever they say.
-func TestStatusesAreToldWhole(t *testing.T) {
+func TestStatusEncoding(t *testing.T) {
 	for want, st := range map[string]*metav1.Status{
 		`{"metadata":{}}`:                                 {},
 		`{"metadata":{},"code":7}`:                        {Code: 7},
@@ -152,10 +146,10 @@ func TestStatusesAreToldWhole(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOutIsSaidOnce, and leaves what else is said.
-func TestWhatIsLeftOutIsSaidOnce(t *testing.T) {
+// Shortening sets Truncated once and keeps other annotations.
+func TestTruncatedAnnotationIsUnique(t *testing.T) {
 	e := &Event{Annotations: Annotations{{"a", "1"}, {Truncated, "maybe"}, {"b", "2"}, {strings.Repeat("k", 257), "3"}}, ResponseObject: []byte("{}")}
-	for short, most := range map[*Event]int{e.WithoutObjects(): 4, e.Bare(): 3} {
+	for short, most := range map[*Event]int{e.WithoutObjects(): 4, e.Minimal(): 3} {
 		a := short.Annotations
 		if a.Get("a") != "1" || a.Get("b") != "2" || a.Get(Truncated) != "true" || a.Get("c") != "" || len(a) != most || short.ResponseObject != nil {
 			t.Errorf("is %+v", short)
@@ -166,15 +160,14 @@ func TestWhatIsLeftOutIsSaidOnce(t *testing.T) {
 	}
 }
 
-// TestBareEventsLackWhatIsNotThere.
-func TestBareEventsLackWhatIsNotThere(t *testing.T) {
-	line := string((&Event{Stage: ResponseComplete, RequestObject: []byte("{}")}).Bare().AppendLine(nil))
+func TestMinimalEventOmitsEmptyFields(t *testing.T) {
+	line := string((&Event{Stage: ResponseComplete, RequestObject: []byte("{}")}).Minimal().AppendLine(nil))
 	for _, none := range []string{"impersonatedUser", "objectRef", "responseStatus", "requestObject", "sourceIPs"} {
 		if strings.Contains(line, none) {
 			t.Errorf("has %s: %s", none, line)
 		}
 	}
 	if !strings.Contains(line, `"user":{}`) {
-		t.Errorf("whose is %s", line)
+		t.Errorf("user is not empty: %s", line)
 	}
 }

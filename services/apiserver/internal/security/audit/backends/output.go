@@ -1,0 +1,125 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// errNotRead reports that the reader of the log did not read an event in time.
+var errNotRead = errors.New("the reader of the audit log does not read")
+
+// output is the destination of lines. Its methods must not be called concurrently.
+type output interface {
+	// write is as in io.Writer. If the reader of a pipe does not read, it blocks until ctx ends.
+	write(ctx context.Context, p []byte) (n int, err error)
+	io.Closer
+}
+
+// pipe is a log that is a named pipe or a device. It is not rotated.
+type pipe struct {
+	path string
+	file *os.File
+}
+
+// readerPollInterval is the interval at which open checks for a reader.
+const readerPollInterval = 10 * time.Millisecond
+
+func (p *pipe) write(ctx context.Context, b []byte) (n int, err error) {
+	if p.file == nil {
+		if p.file, err = p.open(ctx); err != nil {
+			return 0, err
+		}
+	}
+	f := p.file
+	if err := f.SetWriteDeadline(time.Time{}); err != nil {
+		return f.Write(b) // a device, which needs no reader
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = f.SetWriteDeadline(time.Unix(1, 0)) // cannot fail, as above
+	})
+	n, err = f.Write(b)
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errNotRead
+	}
+	return n, err
+}
+
+// open waits until the pipe has a reader.
+func (p *pipe) open(ctx context.Context) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
+		if !errors.Is(err, syscall.ENXIO) {
+			return f, err
+		}
+		timer := time.NewTimer(readerPollInterval)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, errNotRead
+		}
+	}
+}
+
+// Close implements io.Closer.
+func (p *pipe) Close() error {
+	f := p.file
+	if p.file = nil; f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// sharedOutput is an output that others write to as well, such as standard output, so it must not be set to
+// non-blocking. A write that takes too long is abandoned but continues, and the next write waits for it.
+type sharedOutput struct {
+	out       io.Writer
+	abandoned chan writeResult // result of the abandoned write; nil if there is none
+}
+
+// writeResult is the result of a write.
+type writeResult struct {
+	text []byte
+	n    int
+	err  error
+}
+
+func (s *sharedOutput) write(ctx context.Context, b []byte) (n int, err error) {
+	torn := 0
+	if s.abandoned != nil {
+		select {
+		case w := <-s.abandoned:
+			if s.abandoned = nil; w.n > 0 && w.text[w.n-1] != '\n' {
+				torn = 1
+			}
+		case <-ctx.Done():
+			return 0, errNotRead
+		}
+	}
+	text := slices.Concat([]byte("\n")[:torn], b)
+	done := make(chan writeResult, 1)
+	go func() {
+		n, err := s.out.Write(text)
+		done <- writeResult{text, n, err}
+	}()
+	select {
+	case w := <-done:
+		return max(0, w.n-torn), w.err
+	case <-ctx.Done():
+		s.abandoned = done
+		return 0, errNotRead
+	}
+}
+
+// Close implements io.Closer. It does nothing, because others use the output.
+func (s *sharedOutput) Close() error { return nil }

@@ -1,0 +1,497 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// fixedPolicy is a policy with one decision for all requests.
+type fixedPolicy Decision
+
+func (d fixedPolicy) Decide(*requestinfo.Info, *request.User) Decision { return Decision(d) }
+
+// eventJSON is a decoded event.
+type eventJSON struct {
+	Level, Stage, RequestURI, Verb string
+	ImpersonatedUser               *struct{ Username string }
+	SourceIPs                      []string
+	UserAgent                      string
+	ObjectRef                      *struct{ Resource, Namespace, Name, UID, ResourceVersion string }
+	ResponseStatus                 *metav1.Status
+	RequestObject, ResponseObject  json.RawMessage
+	Annotations                    map[string]string
+
+	RequestReceivedTimestamp, StageTimestamp string
+	line                                     string
+}
+
+// recordingSink keeps the events and returns fail.
+type recordingSink struct {
+	events []eventJSON
+	fail   error
+	during func() // called during Process
+}
+
+func (s *recordingSink) Process(_ context.Context, e *Event) error {
+	if s.during != nil {
+		s.during()
+	}
+	var read eventJSON
+	line := e.AppendLine(nil)
+	if err := json.Unmarshal(line, &read); err != nil {
+		return err
+	}
+	read.line = string(line)
+	s.events = append(s.events, read)
+	return s.fail
+}
+
+func (s *recordingSink) last(t *testing.T) eventJSON {
+	t.Helper()
+	if len(s.events) == 0 {
+		t.Fatal("no event was emitted")
+	}
+	return s.events[len(s.events)-1]
+}
+
+func (s *recordingSink) stages() (out []string) {
+	for _, e := range s.events {
+		out = append(out, e.Stage)
+	}
+	return out
+}
+
+// newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its sink.
+func newAuditor(d Decision) (*Auditor, *recordingSink) {
+	s := &recordingSink{}
+	return New(Config{
+		Policy: fixedPolicy(d), Sinks: []Sink{s}, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		MaxObject: 1 << 10, MaxObjects: 4 << 10,
+	}), s
+}
+
+var podsInfo = &requestinfo.Info{Verb: "get", IsResource: true, Resource: "pods"}
+
+func newArrival() Arrival { return Arrival{ID: "id"} }
+
+// Objects are recorded from their level on, and not encoded below it.
+func TestObjectsAreRecordedFromTheirLevel(t *testing.T) {
+	for level, want := range map[Level][3]string{
+		Metadata: {"", "", ""}, Request: {`"asked"`, "", ""}, RequestResponse: {`"asked"`, `"shown"`, `"copied"`},
+	} {
+		auditor, s := newAuditor(Decision{Level: level})
+		for i, show := range []func(r *Record){
+			func(r *Record) { r.SetResponseObject([]byte(`"shown"`)) },
+			func(r *Record) { c := r.Copy(); c.Write([]byte(`"copied"`)); c.Close() },
+		} {
+			r := auditor.Open(podsInfo, nil, newArrival)
+			made := false
+			r.SetRequestObject(&metav1.ObjectMeta{Name: "n"}, func() ([]byte, error) { made = true; return []byte(`"asked"`), nil })
+			show(r)
+			r.End(t.Context(), nil)
+			e := s.last(t)
+			if string(e.RequestObject) != want[0] || string(e.ResponseObject) != want[1+i] || made != (want[0] != "") || e.ObjectRef.Name != "n" {
+				t.Errorf("%s: got %s and %s, encoded = %v, of %+v", level, e.RequestObject, e.ResponseObject, made, e.ObjectRef)
+			}
+			if e.Annotations[Truncated] != "" {
+				t.Errorf("%s: %v", level, e.Annotations)
+			}
+		}
+	}
+}
+
+func TestNilRecordIgnoresAllCalls(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: None})
+	r := auditor.Open(podsInfo, nil, func() Arrival { t.Error("the arrival was read"); return Arrival{} })
+	if r != nil || (*Auditor)(nil).Open(podsInfo, nil, newArrival) != nil || From(t.Context()) != nil {
+		t.Fatal("got a record at level None")
+	}
+	text := func() ([]byte, error) { t.Error("an object was encoded"); return nil, nil }
+	if err := r.Receive(t.Context()); err != nil || r.Wants(None) {
+		t.Error(err)
+	}
+	r.Annotate("k", "v")
+	r.AnnotateAll(map[string]string{"k": "v"})
+	r.Impersonate(&request.User{})
+	r.SetRequestInfo(podsInfo)
+	r.Spent(Store, 1)
+	r.Track(Store).Done()
+	r.SetRequestObject(&metav1.ObjectMeta{}, text)
+	r.SetRequestText(text)
+	r.SetResponseStatus(&metav1.Status{})
+	r.SetResponseObject([]byte("{}"))
+	c := r.Copy()
+	c.Write([]byte("{}"))
+	if !c.Full() {
+		t.Error("a nil copy is not full")
+	}
+	c.Close()
+	c.Drop()
+	if len(s.events) > 0 {
+		t.Errorf("got events %+v, want none", s.events)
+	}
+}
+
+// Objects beyond the limits are omitted, marked as truncated, and take no bytes from other requests.
+func TestLargeObjectsAreTruncated(t *testing.T) {
+	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
+	text := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
+	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	begin := func(u *request.User) *Record { return auditor.Open(podsInfo, u, newArrival) }
+	ends := func(r *Record, whole bool) {
+		t.Helper()
+		r.End(t.Context(), nil)
+		if e := s.last(t); (e.ResponseObject != nil) != whole || (e.Annotations[Truncated] == "true") == whole {
+			t.Errorf("complete object: got %v, want %v; %d bytes, %v", !whole, whole, len(e.ResponseObject), e.Annotations)
+		}
+	}
+	copied := func(r *Record, parts ...[]byte) *Copy {
+		c := r.Copy()
+		for _, p := range parts {
+			c.Write(p)
+		}
+		return c
+	}
+	for _, n := range []int{1 << 10, 1<<10 + 1} { // one at a time
+		r := begin(ada)
+		r.SetResponseObject(text(n))
+		ends(r, n <= 1<<10)
+		r = begin(ada)
+		copied(r, text(n)[:n/2], text(n)[n/2:]).Close()
+		ends(r, n <= 1<<10)
+	}
+	a, b, c := begin(ada), begin(ada), begin(ada) // ada holds at most as many bytes as are free
+	a.SetResponseObject(text(1 << 10))
+	copied(b, text(1<<10)).Close()
+	full := copied(c, text(1<<10))
+	if !full.Full() {
+		t.Error("a user holds more than its share")
+	}
+	full.Write(text(2))
+	full.Close()
+	d := begin(eve)
+	copied(d, text(1<<10)).Close()
+	ends(c, false)
+	ends(d, true)
+	ends(a, true)
+	ends(b, true)
+	for range 10 { // dropped objects hold no bytes
+		r := begin(ada)
+		copied(r, text(1<<10)).Drop()
+		long := copied(r, text(512), text(1<<10))
+		long.Drop()
+		long.Drop()
+		r.End(t.Context(), nil)
+		if e := s.last(t); e.ResponseObject != nil || e.Annotations[Truncated] != "" {
+			t.Errorf("dropped object: got %s %v", e.ResponseObject, e.Annotations)
+		}
+		late := copied(r, text(600))
+		if late.Close(); !late.Full() {
+			t.Error("a closed copy is not full")
+		}
+		late.Drop()
+		r.SetResponseObject(text(600))
+	}
+	var last []*Record
+	for range 3 {
+		r := begin(ada)
+		r.SetResponseObject(text(1 << 10))
+		last = append(last, r)
+	}
+	ends(last[2], false) // no more bytes were released than were held
+	ends(last[1], true)
+	ends(last[0], true)
+}
+
+func TestManagedFieldsAreOmittedByPolicy(t *testing.T) {
+	text := []byte(` {"metadata": {"managedFields": [1], "name": "<n>"}} `)
+	for _, omit := range []bool{true, false} {
+		auditor, s := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: omit})
+		want := `{"metadata":{"managedFields":[1],"name":"\u003cn\u003e"}}`
+		if omit {
+			want = `{"metadata":{"name":"\u003cn\u003e"}}`
+		}
+		for _, show := range []func(r *Record){
+			func(r *Record) { r.SetResponseObject(text) },
+			func(r *Record) { c := r.Copy(); c.Write(text); c.Close() },
+		} {
+			r := auditor.Open(podsInfo, nil, newArrival)
+			r.SetRequestText(func() ([]byte, error) { return text, nil })
+			r.SetRequestText(func() ([]byte, error) { return []byte(`"later"`), nil })
+			show(r)
+			r.End(t.Context(), nil)
+			if e := s.last(t); string(e.RequestObject) != want || string(e.ResponseObject) != want {
+				t.Errorf("omit = %v: got %s and %s, want %s", omit, e.RequestObject, e.ResponseObject, want)
+			}
+		}
+	}
+}
+
+// Invalid JSON is omitted, so that the event stays valid JSON.
+func TestInvalidJSONIsOmitted(t *testing.T) {
+	for _, text := range []string{"", " ", "nonsense", `{"a":`, "{}\n{}"} {
+		auditor, s := newAuditor(Decision{Level: RequestResponse, OmitManagedFields: text == " "})
+		r := auditor.Open(podsInfo, nil, newArrival)
+		r.SetResponseObject([]byte(text))
+		r.SetRequestText(func() ([]byte, error) { return []byte(`"x"`), errors.New("encoding failed") })
+		r.End(t.Context(), nil)
+		if e := s.last(t); e.ResponseObject != nil || e.RequestObject != nil {
+			t.Errorf("%q: got %s, %s, want no objects", text, e.ResponseObject, e.RequestObject)
+		}
+	}
+}
+
+// The first value of a key is recorded, within the total limit.
+func TestAnnotationsAreRecordedOnce(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: Metadata})
+	var log strings.Builder
+	auditor.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r := auditor.Open(podsInfo, nil, newArrival)
+	r.Annotate("a", "1")
+	r.Annotate("a", "1")
+	if log.Len() > 0 {
+		t.Errorf("logged %s", &log)
+	}
+	r.AnnotateAll(map[string]string{"a": "2", "b": "3"})
+	if !strings.Contains(log.String(), "key=a") {
+		t.Errorf("logged %s", &log)
+	}
+	r.Annotate("half", strings.Repeat("x", 1<<19))
+	r.Annotate("more", strings.Repeat("x", 1<<19))
+	r.Annotate("most", strings.Repeat("x", 1<<20))
+	r.Annotate("c", "4")
+	auditor.Logger = nil
+	r.Annotate("c", "5")
+	r.End(t.Context(), nil)
+	a := s.last(t).Annotations
+	if n := strings.Count(s.last(t).line, Truncated); n != 1 {
+		t.Errorf("got %d truncated annotations, want 1", n)
+	}
+	if len(a) != 5 || a["a"] != "1" || a["b"] != "3" || a["c"] != "4" || len(a["half"]) != 1<<19 || a[Truncated] != "true" {
+		t.Errorf("got %d annotations: a %q, b %q, c %q, truncated %q", len(a), a["a"], a["b"], a["c"], a[Truncated])
+	}
+}
+
+// Calls on the record during Process do not change the last event.
+func TestEventOfSinkDoesNotChange(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	r := auditor.Open(podsInfo, nil, newArrival)
+	r.SetResponseStatus(&metav1.Status{Code: 201})
+	s.during = func() {
+		r.Annotate("k", "late")
+		r.AnnotateAll(map[string]string{"l": "late"})
+		r.Impersonate(&request.User{Name: "late"})
+		r.SetRequestObject(&metav1.ObjectMeta{Name: "late"}, func() ([]byte, error) { return []byte(`"late"`), nil })
+		r.SetResponseStatus(&metav1.Status{Message: "late"})
+		r.SetResponseObject([]byte(`"late"`))
+		c := r.Copy()
+		c.Write([]byte(`"late"`))
+		c.Close()
+		r.BeginResponse(t.Context(), 404)
+	}
+	r.End(t.Context(), nil)
+	e := s.last(t)
+	if len(e.Annotations) > 0 || e.ImpersonatedUser != nil || e.ObjectRef.Name != "" || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.ResponseStatus.Message != "" {
+		t.Errorf("event changed: %+v", e)
+	}
+	s.during = nil
+	for range 2 { // no bytes are lost
+		a, b := auditor.Open(podsInfo, nil, newArrival), auditor.Open(podsInfo, nil, newArrival)
+		a.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
+		b.SetResponseObject([]byte(`"` + strings.Repeat("x", 1000) + `"`))
+		b.End(t.Context(), nil)
+		if s.last(t).ResponseObject == nil {
+			t.Error("no bytes for an object")
+		}
+		a.End(t.Context(), nil)
+	}
+}
+
+// The ResponseStarted event is a snapshot that later calls do not change.
+func TestResponseStartedEventIsSnapshot(t *testing.T) {
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Foreign: http.NotFoundHandler()}
+	auditor, s := newAuditor(Decision{Level: Metadata})
+	r := auditor.Open(watch, nil, newArrival)
+	r.Impersonate(&request.User{Name: "eve"})
+	r.Annotate("a", "1")
+	s.during = func() {
+		s.during = nil
+		r.Annotate("b", "late")
+		r.Impersonate(nil)
+		r.End(t.Context(), nil)
+		next := auditor.Open(&requestinfo.Info{IsResource: true, Resource: "nodes", Name: "next"}, nil, func() Arrival { return Arrival{Source: "10.0.0.2"} })
+		next.BeginResponse(t.Context(), 404)
+		next.Annotate("c", "next")
+		next.End(t.Context(), nil)
+	}
+	r.BeginResponse(t.Context(), 201)
+	e := s.last(t)
+	if e.Stage != "ResponseStarted" || len(e.Annotations) != 1 || e.Annotations["a"] != "1" || e.ImpersonatedUser.Username != "eve" || e.ObjectRef.Name != "first" || e.ResponseStatus.Code != 201 {
+		t.Errorf("got %s", e.line)
+	}
+	if len(s.events) != 3 || s.events[0].Annotations["b"] != "late" || s.events[0].ImpersonatedUser != nil {
+		t.Errorf("got events %+v", s.events)
+	}
+}
+
+// The object fills the fields of the reference that the path did not contain.
+func TestObjectFillsReference(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: Metadata})
+	obj := &metav1.ObjectMeta{Namespace: "ns", Name: "made", UID: "u", ResourceVersion: "7"}
+	for _, c := range []struct {
+		op   *requestinfo.Info
+		obj  metav1.Object
+		want string
+	}{
+		{&requestinfo.Info{IsResource: true, Resource: "pods"}, obj, "ns made u 7"},
+		{&requestinfo.Info{IsResource: true, Resource: "pods", Namespace: "other", Name: "said"}, obj, "other said u 7"},
+		{&requestinfo.Info{IsResource: true, Resource: "pods", Name: "said"}, nil, " said  "},
+		{&requestinfo.Info{Path: "/healthz"}, obj, ""},
+	} {
+		r := auditor.Open(c.op, nil, newArrival)
+		r.SetRequestObject(c.obj, func() ([]byte, error) { return nil, nil })
+		r.End(t.Context(), nil)
+		got := ""
+		if o := s.last(t).ObjectRef; o != nil {
+			got = strings.Join([]string{o.Namespace, o.Name, o.UID, o.ResourceVersion}, " ")
+		}
+		if got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.op, got, c.want)
+		}
+	}
+}
+
+func TestStagesByOutcome(t *testing.T) {
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Foreign: http.NotFoundHandler()}
+	for _, c := range []struct {
+		name string
+		op   *requestinfo.Info
+		omit StageSet
+		do   func(r *Record)
+		fail any
+		want string
+		code int32
+		text string
+	}{
+		{"no response", podsInfo, 0, func(*Record) {}, nil, "RequestReceived ResponseComplete", 200, "Connection closed early"},
+		{"the first code counts", podsInfo, 0, func(r *Record) { r.BeginResponse(t.Context(), 404); r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseComplete", 404, ""},
+		{"a status and its code", podsInfo, 0, func(r *Record) {
+			r.SetResponseStatus(&metav1.Status{Message: "m", Code: 500})
+			r.BeginResponse(t.Context(), 409)
+		}, nil, "RequestReceived ResponseComplete", 409, "m"},
+		{"a panic", podsInfo, 0, func(r *Record) { r.BeginResponse(t.Context(), 200) }, "oh", "RequestReceived Panic", 500, "APIServer panic'd: oh"},
+		{"a panic without an answer", watch, 0, func(*Record) {}, "oh", "RequestReceived Panic", 500, "APIServer panic'd: oh"},
+		{"a watch", watch, 0, func(r *Record) { r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseStarted ResponseComplete", 200, ""},
+		{"a watch without a response", watch, 0, func(*Record) {}, nil, "RequestReceived ResponseStarted ResponseComplete", 200, "Connection closed early"},
+		{"resolved again", podsInfo, 0, func(r *Record) { r.SetRequestInfo(watch); r.BeginResponse(t.Context(), 200) }, nil, "RequestReceived ResponseStarted ResponseComplete", 200, ""},
+		{"omitted stages", watch, SetOf(RequestReceived, ResponseStarted), func(r *Record) { r.BeginResponse(t.Context(), 200) }, nil, "ResponseComplete", 200, ""},
+		{"an omitted panic", podsInfo, SetOf(Panic), func(*Record) {}, "oh", "RequestReceived", 0, ""},
+	} {
+		auditor, s := newAuditor(Decision{Level: Metadata, Omit: c.omit})
+		r := auditor.Open(c.op, nil, newArrival)
+		<-time.After(time.Millisecond)
+		if err := r.Receive(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if len(s.events) > 0 && s.events[0].StageTimestamp != s.events[0].RequestReceivedTimestamp {
+			t.Errorf("%s: received at %s, stage at %s", c.name, s.events[0].RequestReceivedTimestamp, s.events[0].StageTimestamp)
+		}
+		c.do(r)
+		r.End(t.Context(), c.fail)
+		r.End(t.Context(), nil)
+		r.BeginResponse(t.Context(), 200)
+		if got := strings.Join(s.stages(), " "); got != c.want {
+			t.Errorf("%s: got stages %s, want %s", c.name, got, c.want)
+		}
+		if st := s.last(t).ResponseStatus; c.code > 0 && (st.Code != c.code || st.Message != c.text) {
+			t.Errorf("%s: got status %+v", c.name, st)
+		}
+	}
+}
+
+// A request that is rejected because of a sink error is counted and holds no bytes.
+func TestRejectedRequestHoldsNothing(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	s.fail = errors.New("the disk is full")
+	r := auditor.Open(podsInfo, nil, newArrival)
+	if err := r.Receive(t.Context()); !errors.Is(err, s.fail) || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
+		t.Errorf("got error %v and %v rejections", err, testutil.ToFloat64(auditor.Metrics.rejected))
+	}
+	s.fail = nil
+	if r.End(t.Context(), nil); len(s.events) != 1 {
+		t.Errorf("got stages %v", s.stages())
+	}
+	r = auditor.Open(podsInfo, nil, newArrival)
+	if err := r.Receive(t.Context()); err != nil || testutil.ToFloat64(auditor.Metrics.rejected) != 1 {
+		t.Error(err)
+	}
+}
+
+// Slow requests have latency annotations; the default threshold is half a second.
+func TestSlowRequestsHaveLatencyAnnotations(t *testing.T) {
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods"}
+	for _, c := range []struct {
+		slow time.Duration
+		op   *requestinfo.Info
+		want bool
+	}{{0, podsInfo, false}, {time.Nanosecond, podsInfo, true}, {time.Nanosecond, watch, false}} {
+		slow, want := c.slow, c.want
+		s := &recordingSink{}
+		auditor := New(Config{Policy: fixedPolicy{Level: Metadata}, Sinks: []Sink{s}, Metrics: NewMetrics(prometheus.NewRegistry()), Slow: slow})
+		r := auditor.Open(c.op, nil, newArrival)
+		r.Spent(Store, time.Second)
+		r.Spent(Store, -time.Second)
+		r.Track(Queueing).Done()
+		r.End(t.Context(), nil)
+		a := s.last(t).Annotations
+		if (a[latencyPrefix+"etcd"] == "1s") != want || (a[latencyPrefix+"apf-queue-wait"] != "") != want || (a[latencyPrefix+"total"] != "") != want {
+			t.Errorf("got annotations %v, want latencies = %t", a, want)
+		}
+		for _, none := range []string{"decode-response-object", "authentication"} {
+			if v, ok := a[latencyPrefix+none]; ok {
+				t.Errorf("unexpected latency of %s: %s", none, v)
+			}
+		}
+	}
+}
+
+// Anonymous requests have the same user name and share the budget by network.
+func TestAnonymousRequestsShareBudgetByNetwork(t *testing.T) {
+	auditor, s := newAuditor(Decision{Level: RequestResponse})
+	anonymous := &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	from := func(principal string) *Record {
+		return auditor.Open(podsInfo, anonymous, func() Arrival { return Arrival{ID: "id", Principal: principal} })
+	}
+	text := []byte(`"` + strings.Repeat("x", 1<<10-2) + `"`)
+	var held []*Record
+	for range 3 { // as many as one principal may hold, and one more
+		r := from("network 192.0.2.0/24")
+		r.SetResponseObject(text)
+		held = append(held, r)
+	}
+	other := from("network 198.51.100.0/24")
+	other.SetResponseObject(text)
+	other.End(t.Context(), nil)
+	if e := s.last(t); e.ResponseObject == nil {
+		t.Error("no bytes for an object of another network")
+	}
+	for _, r := range held {
+		r.End(t.Context(), nil)
+	}
+	if len(auditor.budget.held) != 0 {
+		t.Errorf("got bytes held by %v in the end, want none", auditor.budget.held)
+	}
+}
