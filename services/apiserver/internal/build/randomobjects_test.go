@@ -65,7 +65,7 @@ func number(name string, otherwise int) int {
 // minimalObjects returns valid objects by kind.
 func minimalObjects(t *testing.T) map[string]map[string]any {
 	t.Helper()
-	files, err := filepath.Glob("../registry/builtin/testdata/kinds/*.yaml")
+	files, err := filepath.Glob("../api/kinds/builtin/testdata/kinds/*.yaml")
 	if err != nil || len(files) < 50 {
 		t.Fatalf("%d files of kinds: %v", len(files), err)
 	}

@@ -465,7 +465,7 @@ func TestOptionErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
-		{"no client CA", func(*Options) {}, "--client-ca-file is needed"},
+		{"no client CA", func(*Options) {}, "--client-ca-file is required"},
 		{"empty audience", func(o *Options) { o.Tokens.Audiences = []string{""} }, "--api-audiences: an audience is empty"},
 		{"issuer without keys", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, "go together"},
 		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},

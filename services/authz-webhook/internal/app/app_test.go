@@ -233,7 +233,7 @@ func TestInvalidOptions(t *testing.T) {
 		`"RBAC" is given twice`:       func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
 		"feature is locked to true":   func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
 		"go together":                 func(o *Options) { o.PolicyFile = "x" },
-		"--client-ca-file is needed":  func(*Options) {},
+		"--client-ca-file is required":  func(*Options) {},
 	} {
 		o := NewOptions()
 		change(o)

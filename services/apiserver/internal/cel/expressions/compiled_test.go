@@ -71,7 +71,7 @@ func TestVariablesOfScopes(t *testing.T) {
 		}
 		return types.Int(1), nil
 	})
-	if _, err := p.Bool(t.Context(), in.Values(), nil); err == nil || !strings.Contains(err.Error(), `composited variable "w" fails to evaluate: it does not compile`) {
+	if _, err := p.Bool(t.Context(), in.Values(), nil); err == nil || !strings.Contains(err.Error(), `composited variable "w" fails to evaluate: does not compile`) {
 		t.Error(err)
 	}
 	policy := compiler(t).Policy()

@@ -41,7 +41,7 @@ func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
 // bodies returns definitions as clients send them, usual and unusual ones.
 func bodies(t *testing.T) []string {
 	t.Helper()
-	b, err := os.ReadFile("../../apis/apiextensions/v1/testdata/recorded.json")
+	b, err := os.ReadFile("../../../registry/apis/apiextensions/v1/testdata/recorded.json")
 	if err != nil {
 		t.Fatal(err)
 	}
