@@ -57,7 +57,7 @@ func (c *config) variables() []string {
 	}
 }
 
-// owner returns the user of the containers: the current user, who can then remove their files, but
+// owner returns the user of the containers: the current user. It can then remove their files, but
 // never root.
 func owner() (uid, gid int) {
 	const nonroot = 65532

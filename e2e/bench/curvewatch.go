@@ -17,8 +17,8 @@ const (
 	slowest = 1000
 )
 
-// growWatchers writes while the number of watchers grows: narrow watchers of one object, of which
-// each write matches a constant number, and broad watchers of everything.
+// growWatchers writes while the number of watchers grows: narrow watchers of one object, a
+// constant number matches each write, and broad watchers of everything.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	cost := &figure{file: "curve-watchers.svg", title: "What a delivery costs among more and more watchers", x: "watchers", y: "CPU µs a delivery"}
 	l, api, err := b.ours(like, "watchers")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// narrow measures watchers by node, of which each write matches one in a hundred, and the floor. A
+// narrow measures watchers by node, where each write matches one in a hundred, and the floor. A
 // profile of the server is written to a file unless that is "".
 func narrow(l *load, bin, profile string) error {
 	b, err := newBench(bin)

@@ -105,7 +105,7 @@ func start(t *testing.T, name string, changes ...string) *composition {
 func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 	t.Helper()
 	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t)}
-	// Containers run as another user, who must be able to read the state folder.
+	// Containers run as another user, which must be able to read the state folder.
 	if err := os.Chmod(c.state, 0o755); err != nil {
 		t.Fatal(err)
 	}

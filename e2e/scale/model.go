@@ -101,6 +101,6 @@ func Suites() []Suite {
 		with("over 4 etcds, 300 watchers of everything", func(s *Suite) { s.Etcds, s.Broad = 4, 300 }),
 		with("over 4 etcds, 7 of the 10 only read", func(s *Suite) { s.Etcds, s.Readers = 4, 7 }),
 		with("over 4 etcds, NATS leaf nodes in 3 zones", func(s *Suite) { s.Etcds, s.Leaves = 4, 3 }),
-		with("over 4 etcds, 30 replicas, 27 of which only read, leaf nodes in 3 zones", func(s *Suite) { s.Etcds, s.Replicas, s.Readers, s.Leaves = 4, 30, 27, 3 }),
+		with("over 4 etcds, 30 replicas, 27 for reads only, leaf nodes in 3 zones", func(s *Suite) { s.Etcds, s.Replicas, s.Readers, s.Leaves = 4, 30, 27, 3 }),
 	}
 }

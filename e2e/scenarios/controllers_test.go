@@ -85,6 +85,13 @@ func quotaStatus(t *testing.T, client kubernetes.Interface) {
 	if _, err := client.CoreV1().ResourceQuotas("limited").Create(t.Context(), q, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, controllersSettle, "the status of the quota", func() error {
+		got, err := client.CoreV1().ResourceQuotas("limited").Get(t.Context(), "q", metav1.GetOptions{})
+		if err == nil && len(got.Status.Hard) < len(hard) {
+			err = fmt.Errorf("got status %v", got.Status)
+		}
+		return err
+	})
 	secrets := client.CoreV1().Secrets("limited")
 	create := func(name string) error {
 		_, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

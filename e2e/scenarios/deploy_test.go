@@ -123,7 +123,7 @@ func TestManifests(t *testing.T) {
 		}
 	}
 	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(budgets.Items) != 7 {
+	if err != nil || len(budgets.Items) != 8 {
 		t.Errorf("got %d disruption budgets, %v", len(budgets.Items), err)
 	}
 }
@@ -284,7 +284,7 @@ func TestCompose(t *testing.T) {
 func checkKubeconfigs(t *testing.T, certs string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
-	if err != nil || len(files) != 7 {
+	if err != nil || len(files) != 8 {
 		t.Fatalf("got %d kubeconfigs, %v", len(files), err)
 	}
 	for _, f := range files {

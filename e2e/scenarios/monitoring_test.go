@@ -147,7 +147,7 @@ func metricsOf(expr string) (out []string) {
 }
 
 // exposed returns the metrics of the services on some local ports.
-func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
+func exposed(t *testing.T, kubeconfig string, first, n int) (map[string]bool, error) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -162,11 +162,11 @@ func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
 	for port := first; port < first+n; port++ {
 		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/metrics", port))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err // not started yet
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err := errors.Join(err, resp.Body.Close()); err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		for line := range strings.Lines(string(body)) {
 			if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
@@ -178,7 +178,7 @@ func exposed(t *testing.T, kubeconfig string, first, n int) map[string]bool {
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // checkMonitoring checks that the suite exposes every metric of the alerts and of the dashboard.
@@ -186,7 +186,10 @@ func checkMonitoring(t *testing.T, kubeconfig string, first int) {
 	t.Helper()
 	all := expressions(t)
 	harness.Eventually(t, tokenSettle, "all metrics", func() error {
-		have := exposed(t, kubeconfig, first, suiteSize)
+		have, err := exposed(t, kubeconfig, first, suiteSize)
+		if err != nil {
+			return err
+		}
 		for where, expr := range all {
 			names := metricsOf(expr)
 			if len(names) == 0 {

@@ -69,7 +69,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	var all []change
 	kept, retried := map[string]bool{}, 0
 	for _, w := range load {
-		all, retried = append(all, w.told...), retried+w.retried
+		all, retried = append(all, w.done...), retried+w.retried
 		for _, name := range w.kept {
 			kept[name] = true
 		}

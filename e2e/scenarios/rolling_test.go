@@ -35,11 +35,11 @@ const (
 	writePause = 10 * time.Millisecond
 )
 
-// change is what a writer was told of, and a watcher saw.
+// change is a write that a client made or a watcher received.
 type change struct {
 	Type            watch.EventType
 	Name            string
-	ResourceVersion string // "" for deletions, of whose version a writer is not told
+	ResourceVersion string // "" for deletions, whose version the response does not contain
 }
 
 // TestRollingRestart restarts every process of a replicated suite, one at a time,
@@ -88,9 +88,9 @@ func TestRollingRestart(t *testing.T) {
 	var all []change
 	retried := 0
 	for _, w := range load {
-		all, retried = append(all, w.told...), retried+w.retried
+		all, retried = append(all, w.done...), retried+w.retried
 	}
-	t.Logf("%d writes, of which %d were tried again", len(all), retried)
+	t.Logf("%d writes, %d retries", len(all), retried)
 	end, err := client.CoreV1().ConfigMaps("load").Create(t.Context(), configMap("end", ""), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -122,15 +122,15 @@ func said(t *testing.T, p *harness.Process, what string) {
 	})
 }
 
-// loadWriter writes as controllers do: what fails is tried again from what is there.
+// loadWriter writes as controllers do: after an error it reads the object and tries again.
 type loadWriter struct {
 	t       *testing.T
 	maps    corev1client.ConfigMapInterface
-	told    []change
+	done    []change
 	retried int // requests that failed, after all that client-go tries by itself
-	// again tells what is tried again; nil means temporary.
+	// again reports whether an error is retried; nil means temporary.
 	again func(error) bool
-	// keep lets one of so many be, with its last value; 0 deletes all.
+	// keep is the interval of config maps that are not deleted; 0 deletes all.
 	keep int
 	kept []string
 }
@@ -166,8 +166,8 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 	}
 }
 
-// do one write until it has succeeded. Of a request that was cut off nobody knows
-// whether it was done: that it was done already is a success of the second.
+// do retries one write until it succeeds. The outcome of an interrupted request is unknown, so
+// AlreadyExists and NotFound count as success after a retry.
 func (w *loadWriter) do(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
 	began := time.Now()
 	again, backoff := w.again, retry.DefaultBackoff
@@ -180,10 +180,10 @@ func (w *loadWriter) do(kind watch.EventType, name string, request func(context.
 		m, err := request(w.t.Context())
 		switch {
 		case err == nil:
-			w.told = append(w.told, change{kind, name, m.ResourceVersion})
+			w.done = append(w.done, change{kind, name, m.ResourceVersion})
 			return nil
 		case w.retried > 0 && (kind == watch.Added && apierrors.IsAlreadyExists(err) || kind == watch.Deleted && apierrors.IsNotFound(err)):
-			w.told = append(w.told, change{kind, name, ""})
+			w.done = append(w.done, change{kind, name, ""})
 			return nil
 		}
 		w.retried++
@@ -209,8 +209,8 @@ type recorder struct {
 	seen []change
 	last uint64
 	errs []string
-	// gaps are stretches of revisions of which it saw the outcome alone: after
-	// "too old" (410) it listed again, as informers do.
+	// gaps holds ranges of revisions without events: after "too old" (410) the recorder listed
+	// again, as informers do.
 	gaps [][2]uint64
 }
 
@@ -266,7 +266,7 @@ func (r *recorder) see(e watch.Event) {
 	r.seen = append(r.seen, c)
 }
 
-// list everything anew, and note what was not seen happening.
+// list lists everything again and records the gap.
 func (r *recorder) list(ctx context.Context) (string, error) {
 	list, err := r.maps.List(ctx, metav1.ListOptions{})
 	for err != nil && ctx.Err() == nil && temporary(err) {
@@ -313,9 +313,9 @@ func (r *recorder) inGap(version string) bool {
 	return false
 }
 
-// check what was seen against what the writers were told. When requests were cut
-// off, there may be changes that nobody was told of.
-func (r *recorder) check(t *testing.T, told []change, more bool) {
+// check compares the received events with the writes. more reports whether requests were
+// interrupted, so that there may be further changes.
+func (r *recorder) check(t *testing.T, written []change, more bool) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -330,16 +330,16 @@ func (r *recorder) check(t *testing.T, told []change, more bool) {
 		seen[c]++
 	}
 	want := map[change]bool{}
-	for _, c := range told {
+	for _, c := range written {
 		want[c] = true
-		known := c.ResourceVersion != "" || c.Type == watch.Deleted // else told by its being there
+		known := c.ResourceVersion != "" || c.Type == watch.Deleted // otherwise the outcome is unknown
 		if known && seen[c] != 1 && !r.inGap(c.ResourceVersion) {
-			t.Errorf("%v was seen %d times", c, seen[c])
+			t.Errorf("got %d events %v, want 1", seen[c], c)
 		}
 	}
 	for c, n := range seen {
 		if n > 1 || !want[c] && !more {
-			t.Errorf("%v was seen %d times, told: %t", c, n, want[c])
+			t.Errorf("got %d events %v, written: %t", n, c, want[c])
 		}
 	}
 	t.Logf("%d events, %d times listed again: %v", len(r.seen), len(r.gaps), r.gaps)

@@ -192,8 +192,8 @@ func TestWebhookServerChangesTakeEffect(t *testing.T) {
 	}
 }
 
-// TestUnreachableWebhooksDoNotPreventRepair configures webhooks for nearly everything, of which
-// none runs, as after a power failure. The server must start, serve reads and log the cause, and an
+// TestUnreachableWebhooksDoNotPreventRepair configures webhooks for nearly everything. None
+// runs, as after a power failure. The server must start, serve reads and log the cause, and an
 // administrator must be able to remove the configurations.
 func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	t.Parallel()

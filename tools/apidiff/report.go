@@ -86,7 +86,7 @@ func endingKinds(ours, theirs *state) (out []string) {
 	return out
 }
 
-// eachType calls list for each type that both have, in packages of which ours serves a kind.
+// eachType calls list for each type that both have, in packages with a kind that this server serves.
 func eachType(ours, theirs *state, list func(ours, theirs *apiType) []string) (out []string) {
 	for path, p := range ours.packages {
 		if !anyServed(ours, p) || theirs.packages[path] == nil {

@@ -77,7 +77,7 @@ func handler(rules *rules) http.Handler {
 		// The answer is of the version of the question.
 		out := review{APIVersion: in.APIVersion, Kind: in.Kind, Status: rules.decide(&in.Spec)}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // whoever left needs no answer
+		_ = json.NewEncoder(w).Encode(out) // the client may have left
 	})
 }
 

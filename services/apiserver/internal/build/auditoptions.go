@@ -40,7 +40,7 @@ func newAuditOptions() AuditOptions {
 
 func (o *AuditOptions) addFlags(s *options.Sections) {
 	f := s.Set("auditing")
-	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "File with the audit policy, which says how much is told of which requests. Without it nothing is told. Followed when it changes.")
+	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "File with the audit policy. Without it no request is audited. Reloaded when it changes.")
 	l := &o.Log
 	f.StringVar(&l.Path, "audit-log-path", "", "File that audit events are written to; '-' is standard output. If empty, there is no log.")
 	f.StringVar(&l.Format, "audit-log-format", l.Format, "Form of the lines: json, or legacy for one line of text each.")
@@ -71,8 +71,8 @@ func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	f.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "How many batches may go at once after a pause.")
 	t := &o.Truncate
 	f.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Shorten events that are too large.")
-	f.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize, "The size in bytes from which an event is told without its objects, or shorter still.")
-	f.Int64Var(&t.MaxBatchSize, flag("truncate-max-batch-size"), t.MaxBatchSize, "The size in bytes of the events that go together.")
+	f.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize, "Maximum size of an event in bytes. A larger event loses its objects and then further fields.")
+	f.Int64Var(&t.MaxBatchSize, flag("truncate-max-batch-size"), t.MaxBatchSize, "Maximum size of a batch in bytes.")
 }
 
 func (o *AuditOptions) validate() []error {

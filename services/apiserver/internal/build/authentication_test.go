@@ -97,7 +97,7 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec   string
 		path   string
-		remake string // the object to make anew; a token of the old one stays worthless
+		remake string // the object to create again; a token of the old one stays invalid
 		extra  string
 	}{
 		"account": {spec: `{}`, path: accounts + "/sa", remake: object("ServiceAccount", "sa", ""), extra: "credential-id"},

@@ -74,9 +74,9 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 	a := s.Set("authentication")
 	o.flags = a
 	a.BoolVar(&o.Anonymous, anonymousFlag, o.Anonymous, "Let requests that carry no credential in as system:anonymous, of the group system:unauthenticated. Cannot be given when the file of --authentication-config says it.")
-	a.StringSliceVar(&o.Audiences, "api-audiences", nil, "Audiences of this server, one of which a bearer token must be for. If empty, the issuers of --service-account-issuer.")
+	a.StringSliceVar(&o.Audiences, "api-audiences", nil, "Audiences of this server. A bearer token must be issued for one of them. Defaults to --service-account-issuer.")
 	a.StringVar(&o.TokenFile, "token-auth-file", "", "CSV file of bearer tokens: token, user name, uid and a quoted list of groups. It is read at start.")
-	a.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false, "Know the bearers of the bootstrap tokens that are kept in secrets of the namespace kube-system.")
+	a.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false, "Accept bootstrap tokens from secrets of the namespace kube-system.")
 	a.StringVar(&o.Webhook.Kubeconfig, "authentication-token-webhook-config-file", "", "Kubeconfig of the service that reviews bearer tokens.")
 	a.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", o.Webhook.Version, "Version of the TokenReview that the service is sent: v1beta1 or v1.")
 	a.DurationVar(&o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", o.Webhook.CacheTTL, "How long good reviews of bearer tokens are kept at most. They are forgotten at once when what they depend on changes.")

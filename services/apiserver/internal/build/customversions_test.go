@@ -10,7 +10,7 @@ import (
 
 const registered = `{"group":"ex.test","version":%q,"groupPriorityMinimum":1000,"versionPriority":100}`
 
-// versioned returns a definition in ex.test with versions, the first of which is stored.
+// versioned returns a definition in ex.test with versions. The first is stored.
 func versioned(plural string, versions ...string) string {
 	var all []string
 	for i, v := range versions {

@@ -26,8 +26,8 @@ func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
 func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size of the database of the etcd in this process, in bytes, from which on writes but deletions are refused.")
-	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "Where tools of this machine reach the etcd in this process: unix:///PATH, for this user alone, or https://127.0.0.1:PORT, for those with a client certificate. If empty, nobody does.")
-	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Certificate that --embedded-etcd-listen-client-url shows, with https.")
+	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which tools on this machine reach the embedded etcd: unix:///PATH, for this user only, or https://127.0.0.1:PORT, with a client certificate. If empty, it is not reachable.")
+	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
 	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
 	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA of the client certificates that --embedded-etcd-listen-client-url asks for, with https.")
 }

@@ -21,7 +21,7 @@ type MemoryOptions struct {
 func (o *MemoryOptions) addFlags(s *options.Sections) {
 	f := s.Set("memory")
 	f.Var(&o.Caches, "cache-memory", "Memory for all that is kept to answer faster: the history of watches, encoded objects, older states of lists, compressed answers. A quantity such as 256Mi. If 0, a quarter of the memory limit in the environment variable GOMEMLIMIT, or 192Mi where there is none.")
-	f.Var(&o.History, "watch-history-memory", "The part of --cache-memory that the history of watches may take, of which 5 minutes are kept where that is enough. If 0, two thirds.")
+	f.Var(&o.History, "watch-history-memory", "Part of --cache-memory for the history of watches. It keeps 5 minutes if they fit. If 0, two thirds.")
 }
 
 func (o *MemoryOptions) validate() (errs []error) {

@@ -158,7 +158,7 @@ func TestUnusualProtobufIsBounded(t *testing.T) {
 			t.Errorf("%s: got no error", name)
 		}
 	}
-	// A property may have two schemas, of which the decoder keeps one.
+	// A property may have two schemas. The decoder keeps one.
 	wide := func(number int, content string) string {
 		return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(number)<<3|2), uint64(len(content)))) + content
 	}

@@ -104,7 +104,7 @@ func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser, wa
 	}
 	for a := range w.partAttributes() {
 		if r.Context().Err() != nil {
-			return apierrors.NewTimeoutError("there is no time left to ask who may be impersonated", 1)
+			return apierrors.NewTimeoutError("timed out while waiting to authorize impersonation", 1)
 		}
 		if !permit.acquire() {
 			return errNoPermit

@@ -65,7 +65,7 @@ func (o *Options) mount(s *service) (err error) {
 	}
 	s.Follow = known.Knows
 	if o.Clients.Anybody {
-		s.Log.Warn("everybody who reaches the port may ask for reviews")
+		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})
 	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authenticate")

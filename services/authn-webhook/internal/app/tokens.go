@@ -64,7 +64,7 @@ func (t *tokens) objects() (*objects.Objects, error) {
 		return nil, err
 	}
 	t.s.Health.Add("informer-sync", found.Check, health.Readyz)
-	t.tasks = append(t.tasks, task.Task{Name: "watch what tokens hang on", Run: found.Run})
+	t.tasks = append(t.tasks, task.Task{Name: "watch objects of tokens", Run: found.Run})
 	return found, nil
 }
 

@@ -92,7 +92,7 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	}
 	s.Follow = known.Knows
 	if o.Clients.Anybody {
-		s.Log.Warn("everybody who reaches the port may ask for reviews")
+		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authorize")
 	return p, nil

@@ -228,12 +228,12 @@ func TestFeatureGates(t *testing.T) {
 
 func TestInvalidOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"must name at least one mode": func(o *Options) { o.Modes = nil },
-		`"Webhook" is not one of`:     func(o *Options) { o.Modes = []string{"Webhook"} },
-		`"RBAC" is given twice`:       func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
-		"feature is locked to true":   func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
-		"go together":                 func(o *Options) { o.PolicyFile = "x" },
-		"--client-ca-file is required":  func(*Options) {},
+		"must name at least one mode":  func(o *Options) { o.Modes = nil },
+		`"Webhook" is not one of`:      func(o *Options) { o.Modes = []string{"Webhook"} },
+		`"RBAC" is given twice`:        func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
+		"feature is locked to true":    func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
+		"go together":                  func(o *Options) { o.PolicyFile = "x" },
+		"--client-ca-file is required": func(*Options) {},
 	} {
 		o := NewOptions()
 		change(o)

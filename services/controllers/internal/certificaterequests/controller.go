@@ -1,4 +1,4 @@
-// Package certificaterequests deletes certificate signing requests that nobody needs any more:
+// Package certificaterequests deletes old certificate signing requests:
 // those that were issued, denied or failed an hour ago, those that have been pending for a day, and
 // those whose certificate has expired.
 //

@@ -267,8 +267,7 @@ func BenchmarkManyOwners(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory reports what the graph keeps for each of many objects, half of which have an
-// owner.
+// BenchmarkMemory reports what the graph keeps for each of many objects. Half have an owner.
 func BenchmarkMemory(b *testing.B) {
 	const objects, perOwner = 100_000, 10
 	for range b.N {

@@ -129,7 +129,7 @@ func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bo
 		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name(), "error", err)
 		return nil
 	}
-	c.log.Error(what+" cannot be read; requests are refused, as nobody knows what it forbids", "name", e.Name(), "error", err)
+	c.log.Error(what+" cannot be read; rejecting requests that it may apply to", "name", e.Name(), "error", err)
 	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
 }
 

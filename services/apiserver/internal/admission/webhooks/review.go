@@ -67,8 +67,8 @@ func newReviewRequest(r *admission.Request, as matcher.As, v *views.View) (*revi
 	return q, nil
 }
 
-// body returns the AdmissionReview: its beginning, and the rest in parts, most of which the calls
-// of all hooks share.
+// body returns the AdmissionReview: its beginning, and the rest in parts. The calls of
+// all hooks share most parts.
 func (q *reviewRequest) body(version string, uid types.UID, dryRun bool) (head []byte, rest [][]byte) {
 	head = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
 	return head, [][]byte{

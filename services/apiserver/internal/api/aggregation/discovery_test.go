@@ -112,7 +112,7 @@ func TestInvalidListsAreStale(t *testing.T) {
 		"cut": func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // whoever looks whether it is there takes all
+			if r.URL.Path == "/apis/ext.test/v1" && r.Header.Get("Accept") == "application/json" { // a later look sees all
 				serve(w, r)
 				return
 			}

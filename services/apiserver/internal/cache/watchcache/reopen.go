@@ -13,7 +13,7 @@ type lostEntry struct {
 	was, entry *Entry
 }
 
-// reopen reads all values again, of which some may have become unreadable. Reads of their objects
+// reopen reads all values again. Some may have become unreadable. Reads of their objects
 // fail from then on. Watchers already received these objects and continue. When a value has
 // become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
 // that the cache reloads everything. Nothing else applies changes meanwhile.

@@ -23,25 +23,25 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// world keeps objects as an API server does, as far as that is asked for, so that hours
-// can pass in it.
-type world struct {
-	t      *testing.T
-	mu     sync.Mutex
-	made   int
-	stored map[string]registry.Object
-	writes map[string]int
-	down   bool
-	told   []*leaderelection.Keeper
-	asked  map[internalclient.Verb]int
-	// most is how often each was asked for without a pause.
+// fixture is an in-memory API server for candidates and leases. It runs in a synctest bubble, so
+// that hours can pass.
+type fixture struct {
+	t           *testing.T
+	mu          sync.Mutex
+	revision    int
+	stored      map[string]registry.Object
+	writes      map[string]int
+	down        bool
+	controllers []*leaderelection.Keeper
+	calls       map[internalclient.Verb]int
+	// most is the largest number of calls without a pause, by verb.
 	most, since map[internalclient.Verb]int
 	last        time.Time
 	logged      bytes.Buffer
 }
 
-func newWorld(t *testing.T) *world {
-	return &world{t: t, stored: map[string]registry.Object{}, writes: map[string]int{}, asked: map[internalclient.Verb]int{}, most: map[internalclient.Verb]int{}}
+func newFixture(t *testing.T) *fixture {
+	return &fixture{t: t, stored: map[string]registry.Object{}, writes: map[string]int{}, calls: map[internalclient.Verb]int{}, most: map[internalclient.Verb]int{}}
 }
 
 func key(c *internalclient.Call, name string) string {
@@ -49,14 +49,14 @@ func key(c *internalclient.Call, name string) string {
 }
 
 // Do implements internalclient.Door.
-func (w *world) Do(_ context.Context, c internalclient.Call, out any) error {
+func (w *fixture) Do(_ context.Context, c internalclient.Call, out any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone := apierrors.NewNotFound(c.GroupResource(), c.Name)
 	if w.down {
 		return apierrors.NewServiceUnavailable("down")
 	}
-	w.asked[c.Verb]++
+	w.calls[c.Verb]++
 	if now := time.Now(); now != w.last {
 		w.last, w.since = now, map[internalclient.Verb]int{}
 	}
@@ -88,7 +88,7 @@ func (w *world) Do(_ context.Context, c internalclient.Call, out any) error {
 			return apierrors.NewConflict(c.GroupResource(), c.Name, nil)
 		}
 		delete(w.stored, key(&c, c.Name))
-		w.tell(o)
+		w.notify(o)
 		return nil
 	}
 	sent := c.Sent.(registry.Object).DeepCopyObject().(registry.Object)
@@ -105,17 +105,17 @@ func (w *world) Do(_ context.Context, c internalclient.Call, out any) error {
 	return nil
 }
 
-func (w *world) put(at string, o registry.Object) {
-	w.made++
-	o.SetResourceVersion(strconv.Itoa(w.made))
+func (w *fixture) put(at string, o registry.Object) {
+	w.revision++
+	o.SetResourceVersion(strconv.Itoa(w.revision))
 	w.stored[at] = o
 	w.writes[at]++
-	w.tell(o)
+	w.notify(o)
 }
 
-// tell tells of a change as the app does.
-func (w *world) tell(o registry.Object) {
-	for _, k := range w.told {
+// notify reports a change to the controllers.
+func (w *fixture) notify(o registry.Object) {
+	for _, k := range w.controllers {
 		if _, is := o.(*coordinationv1.Lease); is {
 			k.LeaseChanged(o.GetNamespace(), o.GetName())
 		} else {
@@ -132,11 +132,11 @@ func show(o, out any) error {
 	return json.Unmarshal(raw, out)
 }
 
-// keeper runs one replica's; stop waits for its end.
-func (w *world) keeper(identity string) (stop func()) {
+// controller runs the controller of one replica. stop stops it and waits for its end.
+func (w *fixture) controller(identity string) (stop func()) {
 	k := leaderelection.New(leaderelection.Config{API: &internalclient.Client{Doer: w}, Identity: identity, Logger: slog.New(slog.NewJSONHandler(&w.logged, nil)), Now: time.Now})
 	w.mu.Lock()
-	w.told = append(w.told, k)
+	w.controllers = append(w.controllers, k)
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
@@ -148,8 +148,8 @@ func (w *world) keeper(identity string) (stop func()) {
 
 const oldest = string(coordinationv1.OldestEmulationVersion)
 
-// stands writes a candidate in namespace ns, or says again that it is there.
-func (w *world) stands(name, lease, emulation, binary, strategy string, but ...func(*coordinationv1beta1.LeaseCandidateSpec)) {
+// addCandidate writes a candidate in namespace ns, or renews it.
+func (w *fixture) addCandidate(name, lease, emulation, binary, strategy string, but ...func(*coordinationv1beta1.LeaseCandidateSpec)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := &coordinationv1beta1.LeaseCandidate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Now()}}
@@ -165,11 +165,11 @@ func (w *world) stands(name, lease, emulation, binary, strategy string, but ...f
 	w.put("leasecandidates/"+c.Namespace+"/"+name, c)
 }
 
-// live answers for candidates and renews for holders, until they are dead.
-func (w *world) live(names ...string) (kill func(string)) { return w.liveBy(0, names...) }
+// live answers pings for candidates and renews leases of holders, until they are killed.
+func (w *fixture) live(names ...string) (kill func(string)) { return w.liveBy(0, names...) }
 
-// liveBy is live by a clock that is ahead.
-func (w *world) liveBy(ahead time.Duration, names ...string) (kill func(string)) {
+// liveBy is live with a clock that is ahead.
+func (w *fixture) liveBy(ahead time.Duration, names ...string) (kill func(string)) {
 	alive := map[string]bool{}
 	for _, n := range names {
 		alive[n] = true
@@ -209,7 +209,7 @@ func (w *world) liveBy(ahead time.Duration, names ...string) (kill func(string))
 	return func(name string) { w.mu.Lock(); delete(alive, name); w.mu.Unlock() }
 }
 
-func (w *world) lease(at string) string {
+func (w *fixture) lease(at string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, _ := w.stored["leases/"+at].(*coordinationv1.Lease)
@@ -229,16 +229,16 @@ func (w *world) lease(at string) string {
 	return fmt.Sprintf("%s %s %s", text(l.Spec.HolderIdentity), text(l.Spec.PreferredHolder), strategy)
 }
 
-func (w *world) written(at string) int {
+func (w *fixture) written(at string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.writes[at]
 }
 
-// after lets time of the bubble pass.
+// after advances the time of the bubble.
 func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func TestWhoIsChosen(t *testing.T) {
+func TestElection(t *testing.T) {
 	type c struct{ name, emulation, binary, strategy string }
 	for _, tt := range []struct {
 		name string
@@ -249,19 +249,19 @@ func TestWhoIsChosen(t *testing.T) {
 		{"the oldest emulation version", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, nil, "b - " + oldest},
 		{"as a number, not as a text", []c{{"a", "1.10.0", "1.33.0", oldest}, {"b", "1.9.0", "1.33.0", oldest}}, nil, "b - " + oldest},
 		{"then the oldest binary", []c{{"a", "1.32.0", "1.33.1", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"then who came first", []c{{"b", "1.33.0", "1.33.0", oldest}, {"a", "1.33.0", "1.33.0", oldest}}, nil, "b - " + oldest},
-		{"not who does not answer", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, []string{"b"}, "a - " + oldest},
-		{"nobody when nobody answers", []c{{"a", "1.33.0", "1.33.0", oldest}}, []string{"a"}, "none"},
+		{"then the oldest candidate", []c{{"b", "1.33.0", "1.33.0", oldest}, {"a", "1.33.0", "1.33.0", oldest}}, nil, "b - " + oldest},
+		{"not a candidate that does not answer", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.32.0", "1.33.0", oldest}}, []string{"b"}, "a - " + oldest},
+		{"no leader when no candidate answers", []c{{"a", "1.33.0", "1.33.0", oldest}}, []string{"a"}, "none"},
 		{"by the strategy of the newest binary", []c{{"a", "1.32.0", "1.33.0", oldest}, {"b", "1.33.0", "1.34.0", "example.com/mine"}}, nil, "- - example.com/mine"},
-		{"nobody when strategies conflict", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.33.0", "1.33.0", "example.com/mine"}}, nil, "none"},
+		{"no leader when strategies conflict", []c{{"a", "1.33.0", "1.33.0", oldest}, {"b", "1.33.0", "1.33.0", "example.com/mine"}}, nil, "none"},
 		{"whatever older binaries want", []c{{"a", "1.31.0", "1.32.0", "example.com/mine"}, {"b", "1.32.0", "1.32.0", "example.com/other"}, {"c", "1.33.0", "1.33.0", oldest}}, nil, "a - " + oldest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+				w := newFixture(t)
 				var names []string
 				for _, c := range tt.all {
-					w.stands(c.name, "l", c.emulation, c.binary, c.strategy)
+					w.addCandidate(c.name, "l", c.emulation, c.binary, c.strategy)
 					names = append(names, c.name)
 					after(time.Second)
 				}
@@ -269,53 +269,53 @@ func TestWhoIsChosen(t *testing.T) {
 				for _, name := range tt.dead {
 					kill(name)
 				}
-				after(10 * time.Second) // what they said when they came does not count any more
-				w.keeper("one")
+				after(10 * time.Second) // the initial renewals are too old to count
+				w.controller("one")
 				after(15 * time.Second)
 				if got := w.lease("ns/l"); got != tt.want {
-					t.Errorf("the lease: %s, want %s", got, tt.want)
+					t.Errorf("got lease %s, want %s", got, tt.want)
 				}
 			})
 		})
 	}
 }
 
-// TestATermOfOffice goes through all that can happen to a lease, one after the other.
-func TestATermOfOffice(t *testing.T) {
+// TestLeaseLifecycle takes a lease through all transitions, one after the other.
+func TestLeaseLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		kill := w.live("new", "old", "older")
-		w.keeper("one")
+		w.controller("one")
 		want := func(what, want string) {
 			t.Helper()
 			if got := w.lease("ns/l"); got != want {
-				t.Errorf("%s: the lease: %s, want %s", what, got, want)
+				t.Errorf("%s: got lease %s, want %s", what, got, want)
 			}
 		}
-		w.stands("new", "l", "1.33.0", "1.33.0", oldest)
+		w.addCandidate("new", "l", "1.33.0", "1.33.0", oldest)
 		after(10 * time.Second)
-		want("the only one", "new - "+oldest)
-		asked := w.written("leasecandidates/ns/new")
+		want("single candidate", "new - "+oldest)
+		calls := w.written("leasecandidates/ns/new")
 		after(10 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != asked {
-			t.Errorf("a candidate was asked %d times though nothing happened", got-asked)
+		if got := w.written("leasecandidates/ns/new"); got != calls {
+			t.Errorf("got %d pings of a candidate without a change", got-calls)
 		}
 		after(6 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != asked+2 {
-			t.Errorf("%d writes to ask and to answer before it would be forgotten", got-asked)
+		if got := w.written("leasecandidates/ns/new"); got != calls+2 {
+			t.Errorf("got %d pings and answers before the candidate expires", got-calls)
 		}
-		w.stands("old", "l", "1.32.0", "1.33.0", oldest)
+		w.addCandidate("old", "l", "1.32.0", "1.33.0", oldest)
 		after(2 * time.Second)
-		want("an older one comes", "new old "+oldest)
-		after(10 * time.Second) // it makes way: the lease runs out
-		want("an older one came", "old - "+oldest)
+		want("an older version becomes a candidate", "new old "+oldest)
+		after(10 * time.Second) // the holder lets the lease expire
+		want("the older version is leader", "old - "+oldest)
 		kill("old")
 		after(20 * time.Second)
 		want("it died", "new - "+oldest)
-		asked = w.written("leasecandidates/ns/new")
+		calls = w.written("leasecandidates/ns/new")
 		after(5 * time.Minute)
-		if got := w.written("leasecandidates/ns/new"); got != asked {
-			t.Errorf("a dead one that would be better has the others asked %d times", got-asked)
+		if got := w.written("leasecandidates/ns/new"); got != calls {
+			t.Errorf("got %d pings because of a dead candidate", got-calls)
 		}
 		kill("new")
 		w.live("new")
@@ -327,33 +327,33 @@ func TestATermOfOffice(t *testing.T) {
 		w.mu.Unlock()
 		after(10 * time.Second)
 		if got := w.lease("ns/l"); got != "new - "+oldest {
-			t.Errorf("a lease that ran out while its holder lives: %s", got)
+			t.Errorf("expired lease of a live holder: got %s", got)
 		}
 		after(40 * time.Minute)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.stored["leasecandidates/ns/old"] != nil || w.stored["leasecandidates/ns/new"] == nil {
-			t.Error("the dead one is remembered, or the living one is not")
+			t.Error("the dead candidate is kept, or the live one is removed")
 		}
 	})
 }
 
-// TestOneChoosesAndTheNextFollows.
-func TestOneChoosesAndTheNextFollows(t *testing.T) {
-	const office = "kube-system/leader-election-controller"
+// TestOneControllerElects: one controller elects, and another one takes over when it stops.
+func TestOneControllerElects(t *testing.T) {
+	const controllerLease = "kube-system/leader-election-controller"
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.keeper("one")
+		w := newFixture(t)
+		stop := w.controller("one")
 		after(time.Second)
-		w.keeper("two")
+		w.controller("two")
 		after(time.Minute)
-		if got := w.lease(office); got != "one - -" {
-			t.Errorf("the office: %s", got)
+		if got := w.lease(controllerLease); got != "one - -" {
+			t.Errorf("got lease of the controller %s", got)
 		}
 		stop()
-		after(5 * time.Second) // it was given up
-		if got := w.lease(office); got != "two - -" {
-			t.Errorf("the office after the first has ended: %s", got)
+		after(5 * time.Second) // the lease was released
+		if got := w.lease(controllerLease); got != "two - -" {
+			t.Errorf("after the first controller stopped: got lease %s", got)
 		}
 		w.mu.Lock()
 		w.down = true
@@ -363,35 +363,36 @@ func TestOneChoosesAndTheNextFollows(t *testing.T) {
 		w.down = false
 		w.mu.Unlock()
 		w.live("a")
-		w.stands("a", "l", "1.33.0", "1.33.0", oldest)
+		w.addCandidate("a", "l", "1.33.0", "1.33.0", oldest)
 		after(30 * time.Second)
 		if got := w.lease("ns/l"); got != "a - "+oldest {
-			t.Errorf("after nobody could be asked: %s", got)
+			t.Errorf("after an outage: got lease %s", got)
 		}
 	})
 }
 
-// TestWhatIsNotChosenFor: the office of those who choose, and what is no name of a lease.
-func TestWhatIsNotChosenFor(t *testing.T) {
+// TestIneligibleLeases: neither the lease of the controllers nor an invalid lease name is a subject
+// of election.
+func TestIneligibleLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.live("a", "b", "c")
-		w.stands("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
-		w.stands("b", "x/../y", "1.1.0", "1.1.0", oldest)
-		w.stands("c", "l", "1.1.0", "1.1.0", oldest)
-		w.keeper("one")
+		w.addCandidate("a", "leader-election-controller", "1.1.0", "1.1.0", oldest)
+		w.addCandidate("b", "x/../y", "1.1.0", "1.1.0", oldest)
+		w.addCandidate("c", "l", "1.1.0", "1.1.0", oldest)
+		w.controller("one")
 		after(time.Minute)
 		if got := w.lease("kube-system/leader-election-controller"); got != "one - -" {
-			t.Errorf("the office: %s", got)
+			t.Errorf("got lease of the controller %s", got)
 		}
 		if got := w.lease("ns/x/../y") + " " + w.lease("ns/l"); got != "none c - "+oldest {
-			t.Errorf("the leases: %s", got)
+			t.Errorf("got leases %s", got)
 		}
 	})
 }
 
-// TestClocksThatAreAhead neither hold up an election, nor keep the dead in it, nor the living
-// from being heard.
+// TestClocksThatAreAhead: timestamps in the future neither delay an election, nor keep a dead
+// candidate, nor hide the answers of a live one.
 func TestClocksThatAreAhead(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	ahead := func(by time.Duration) *metav1.MicroTime { return &metav1.MicroTime{Time: time.Now().Add(by)} }
@@ -399,154 +400,156 @@ func TestClocksThatAreAhead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		as   func(*spec)
-		live func(w *world)
+		live func(w *fixture)
 		want string
 	}{
-		{"one that died was heard in the future", func(s *spec) { s.RenewTime = ahead(year) }, func(*world) {}, "b"},
-		{"one that died is to be asked in the future", func(s *spec) { s.PingTime = ahead(year) }, func(*world) {}, "b"},
-		{"both, of one that died", func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) }, func(*world) {}, "b"},
-		{"one that lives by such a clock", func(s *spec) { s.RenewTime = ahead(time.Hour) }, func(w *world) { w.liveBy(time.Hour, "a") }, "a"},
-		{"one whose clock was put right", func(s *spec) { s.RenewTime = ahead(year) }, func(w *world) { w.live("a") }, "a"},
-		{"one that lives and is to be asked in the future", func(s *spec) { s.PingTime = ahead(year) }, func(w *world) { w.live("a") }, "a"},
+		{"dead candidate with a renewTime in the future", func(s *spec) { s.RenewTime = ahead(year) }, func(*fixture) {}, "b"},
+		{"dead candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(*fixture) {}, "b"},
+		{"both, of one that died", func(s *spec) { s.RenewTime, s.PingTime = ahead(year), ahead(2*year) }, func(*fixture) {}, "b"},
+		{"live candidate with a clock that is ahead", func(s *spec) { s.RenewTime = ahead(time.Hour) }, func(w *fixture) { w.liveBy(time.Hour, "a") }, "a"},
+		{"candidate with a corrected clock", func(s *spec) { s.RenewTime = ahead(year) }, func(w *fixture) { w.live("a") }, "a"},
+		{"live candidate with a pingTime in the future", func(s *spec) { s.PingTime = ahead(year) }, func(w *fixture) { w.live("a") }, "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.stands("a", "l", "1.32.0", "1.33.0", oldest, tt.as)
-				w.stands("b", "l", "1.33.0", "1.33.0", oldest)
+				w := newFixture(t)
+				w.addCandidate("a", "l", "1.32.0", "1.33.0", oldest, tt.as)
+				w.addCandidate("b", "l", "1.33.0", "1.33.0", oldest)
 				w.live("b")
 				tt.live(w)
-				w.keeper("one")
+				w.controller("one")
 				after(30 * time.Second)
 				if got, want := w.lease("ns/l"), tt.want+" - "+oldest; got != want {
-					t.Errorf("the lease: %s, want %s", got, want)
+					t.Errorf("got lease %s, want %s", got, want)
 				}
 				if got := w.written("leasecandidates/ns/a"); got > 10 {
-					t.Errorf("the candidate was written %d times", got)
+					t.Errorf("got %d writes of the candidate", got)
 				}
 				after(50 * time.Minute)
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if lives := tt.want == "a"; (w.stored["leasecandidates/ns/a"] != nil) != lives {
-					t.Errorf("the candidate is known: %v, want %v", !lives, lives)
+					t.Errorf("got candidate exists: %v, want %v", !lives, lives)
 				}
 			})
 		})
 	}
 }
 
-// TestAChangeCostsALookAtItsLease, however many candidates stand for other leases.
-func TestAChangeCostsALookAtItsLease(t *testing.T) {
+// TestChangeReconcilesOneLease: the cost of a change does not depend on the number of candidates
+// for other leases.
+func TestChangeReconcilesOneLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		for i := range 100 {
-			w.stands(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
+			w.addCandidate(fmt.Sprint("c", i), fmt.Sprint("l", i), "", "1.33.0", "example.com/mine")
 		}
-		w.keeper("one")
-		after(61 * time.Second) // the leases are written, and nobody is asked any more
+		w.controller("one")
+		after(61 * time.Second) // the leases are written and no ping is pending
 		reads := func() (lists, gets int) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.asked[internalclient.List], w.asked[internalclient.Get]
+			return w.calls[internalclient.List], w.calls[internalclient.Get]
 		}
 		lists, gets := reads()
 		for range 10 {
-			w.stands("c0", "l0", "", "1.33.0", "example.com/mine")
+			w.addCandidate("c0", "l0", "", "1.33.0", "example.com/mine")
 			after(200 * time.Millisecond)
 		}
 		l, g := reads()
-		// Each lease is looked at every few seconds besides, and the office is renewed.
+		// Each lease is also reconciled every few seconds, and the controllers' lease is renewed.
 		if l -= lists; l > 0 {
-			t.Errorf("10 changes listed candidates %d times", l)
+			t.Errorf("got %d lists for 10 changes", l)
 		}
 		if g -= gets; g > 150 {
-			t.Errorf("10 changes had %d objects read", g)
+			t.Errorf("got %d reads for 10 changes", g)
 		}
 	})
 }
 
-// TestACrowdIsAskedInParts, and one of it is chosen.
-func TestACrowdIsAskedInParts(t *testing.T) {
+// TestManyCandidatesArePingedInParts: one of many candidates is elected.
+func TestManyCandidatesArePingedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		names := []string{"b"}
 		for i := range 250 {
 			names = append(names, fmt.Sprintf("a%03d", i))
 		}
 		for _, name := range names {
-			w.stands(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
+			w.addCandidate(name, "l", map[bool]string{true: "1.33.0", false: "1.32.0"}[name == "b"], "1.33.0", oldest)
 		}
 		after(10 * time.Second)
 		w.live("b")
-		w.keeper("one")
+		w.controller("one")
 		after(time.Minute)
 		if got := w.lease("ns/l"); got != "b - "+oldest {
-			t.Errorf("the lease: %s", got)
+			t.Errorf("got lease %s", got)
 		}
 		after(40 * time.Minute)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if n := len(w.stored); n != 3 { // the leases, and who leads
-			t.Errorf("%d objects are left", n)
+		if n := len(w.stored); n != 3 { // the leases and the leader
+			t.Errorf("got %d remaining objects", n)
 		}
 		for _, verb := range []internalclient.Verb{internalclient.Update, internalclient.Delete} {
-			if n := w.most[verb]; n > 100 || w.asked[verb] < 250 {
-				t.Errorf("%d at once of %d times %s", n, w.asked[verb], verb)
+			if n := w.most[verb]; n > 100 || w.calls[verb] < 250 {
+				t.Errorf("got %d calls at once, %d in total of %s", n, w.calls[verb], verb)
 			}
 		}
 	})
 }
 
-// TestLinesAreFewAndShort: what is wrong with one lease is told once, whatever is wrong
-// with others, and of what others wrote the beginning.
-func TestLinesAreFewAndShort(t *testing.T) {
+// TestLogIsConcise: a problem of a lease is logged once, whatever the state of others. Texts of
+// clients are truncated.
+func TestLogIsConcise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		long := "example.com/" + strings.Repeat("x", 100_000)
 		for _, lease := range []string{"l1", "l2", "l3", "l4"} {
-			w.stands("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
-			w.stands("b-"+lease, lease, "1.33.0", "1.33.0", long)
+			w.addCandidate("a-"+lease, lease, "1.33.0", "1.33.0", oldest)
+			w.addCandidate("b-"+lease, lease, "1.33.0", "1.33.0", long)
 		}
-		w.stands("c", "l5", "1.33.0", "1.33.0", long)
-		w.keeper("one")
+		w.addCandidate("c", "l5", "1.33.0", "1.33.0", long)
+		w.controller("one")
 		w.live("c")
 		after(4 * time.Minute)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		told := map[string]int{}
+		controllers := map[string]int{}
 		for line := range strings.Lines(w.logged.String()) {
 			if len(line) > 1000 {
-				t.Errorf("a line of %d bytes: %.200s", len(line), line)
+				t.Errorf("got a line of %d bytes: %.200s", len(line), line)
 			}
 			var of struct{ Of, Lease string }
 			if err := json.Unmarshal([]byte(line), &of); err != nil {
 				t.Fatal(err)
 			}
-			told[of.Of+of.Lease]++
+			controllers[of.Of+of.Lease]++
 		}
 		for _, of := range []string{"leases ns/l1", "leases ns/l2", "leases ns/l3", "leases ns/l4", "ns/l5"} {
-			if told[of] != 1 {
-				t.Errorf("%s is told of %d times", of, told[of])
+			if controllers[of] != 1 {
+				t.Errorf("%s: got %d log lines", of, controllers[of])
 			}
 		}
 	})
 }
 
-// TestLinesOfManyLeases are no more than can be read.
-func TestLinesOfManyLeases(t *testing.T) {
+// TestLogOfManyLeasesIsBounded: the number of log lines does not grow with the number of failing
+// leases.
+func TestLogOfManyLeasesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		for i := range 1000 {
-			w.stands(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
-			w.stands(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
-			w.stands(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
+			w.addCandidate(fmt.Sprint("a", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", oldest)
+			w.addCandidate(fmt.Sprint("b", i), fmt.Sprint("l", i), "1.33.0", "1.33.0", "example.com/mine")
+			w.addCandidate(fmt.Sprint("c", i), fmt.Sprint("m", i), "1.33.0", "1.33.0", oldest)
 		}
-		w.keeper("one")
+		w.controller("one")
 		after(4 * time.Second)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if n := bytes.Count(w.logged.Bytes(), []byte("\n")); n < 100 || n > 110 {
-			t.Errorf("%d lines", n)
+			t.Errorf("got %d lines", n)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func (o *office) hold(ctx context.Context, work func(context.Context)) {
 	go func() {
 		defer close(ended)
 		if err := task.Protect(func() error { work(working); return nil }); err != nil {
-			o.Logger.Error("choosing leaders failed; it is begun anew", "error", err)
+			o.Logger.Error("failed to choose leaders; starting again", "error", err)
 		}
 	}()
 	defer func() {

@@ -108,7 +108,7 @@ func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (fail
 func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range instanceTries {
 		if err := kv.Unreadable(); err != nil {
-			return fmt.Errorf("%s cannot be read, and has to be deleted by who may do that: %w", kv.Key, err)
+			return fmt.Errorf("%s cannot be read; delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential: %w", kv.Key, err)
 		}
 		marked, err := mark(kv.Value, s.Now())
 		switch {

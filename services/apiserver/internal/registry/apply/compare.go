@@ -129,7 +129,7 @@ func serverOwned(name string) bool {
 	return false
 }
 
-// field compares one field of two structs, either of which may be null.
+// field compares one field of two structs. Either may be null.
 func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
 	var x, y reflect.Value
 	var hasX, hasY bool

@@ -20,7 +20,7 @@ const MaxPaths = 32 << 20
 // errCrowded returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
 // object is rejected; after other writes it has no managedFields.
 func errCrowded() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members whose owners would be told apart, or their paths have more than %d bytes", MaxMembers, MaxPaths))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes", MaxMembers, MaxPaths))
 }
 
 // crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.

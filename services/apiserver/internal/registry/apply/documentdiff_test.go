@@ -43,7 +43,7 @@ const documentRules = `types:
   map: {elementType: {namedType: any}, elementRelationship: separable}
 `
 
-// documents generates specs, most of which are valid.
+// documents generates specs. Most are valid.
 type documents struct{ *rand.Rand }
 
 func (d documents) scalar() any {

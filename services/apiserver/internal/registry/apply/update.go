@@ -79,8 +79,8 @@ func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner 
 	return o
 }
 
-// record moves the ownership of the fields that differ between live and obj to who.
-func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries managed, who owner) error {
+// record moves the ownership of the fields that differ between live and obj to an owner.
+func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries managed, to owner) error {
 	own := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
 	diff, err := m.differences(live, obj)
@@ -102,7 +102,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 			continue
 		}
 		changed := ch.set
-		if o == who { // keep its encoding if its set already includes all taken fields
+		if o == to { // keep its encoding if its set already includes all taken fields
 			changed = changed.Difference(taken)
 		}
 		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
@@ -115,10 +115,10 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 		return nil
 	}
 	before := fieldSet{}
-	if e := entries[who]; e != nil {
+	if e := entries[to]; e != nil {
 		before = e.fieldSet
 	}
-	entries[who] = &entry{fieldSet: before.plus(taken), version: own, time: stamp(m.fields.now())}
+	entries[to] = &entry{fieldSet: before.plus(taken), version: own, time: stamp(m.fields.now())}
 	return nil
 }
 

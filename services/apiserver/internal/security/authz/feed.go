@@ -58,7 +58,7 @@ func (f *feed) run(ctx context.Context) error {
 		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
 			return err
 		}
-		f.policy.cfg.Logger.Info("the policy is loaded anew", "resource", f.name, "reason", err)
+		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
 		if err := f.policy.cfg.Cache.WaitReady(ctx); err != nil {
 			return f.policy.waited(err)
 		}

@@ -56,7 +56,7 @@ func NewSuite() *Suite {
 		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
 		"bootstrapsigner": {cluster: only(), namespaces: signer},
 		"controllers":     {cluster: only(controllerRules()...), namespaces: in(api.SystemNamespace, append(leader("controllers"), named(leases, "leases", "get", "kube-controller-manager"))...)},
-		// The console checks who may use it, and shows metrics.
+		// The console authorizes its users and shows metrics.
 		"console": {cluster: only(
 			fixed("authentication.k8s.io", "tokenreviews", "create"),
 			fixed("authorization.k8s.io", "subjectaccessreviews", "create"),

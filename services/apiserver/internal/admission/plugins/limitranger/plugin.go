@@ -73,7 +73,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 				told = names
 			}
 			if added += bytes; added > mostAdded {
-				return nil // the pod is rejected; later ranges still determine told
+				return nil // the pod is rejected; later ranges add to the message
 			}
 		}
 		complete(pod, &d)

@@ -39,7 +39,7 @@ func everything() []rbacv1.PolicyRule {
 
 var (
 	errAggregation = errors.New("must have cluster-admin privileges to use the aggregationRule")
-	errNobody      = errors.New("nobody asks for it")
+	errNoUser      = errors.New("the request has no user")
 )
 
 // Validate implements admission.Validator.
@@ -48,7 +48,7 @@ func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
 		return nil
 	}
 	if a.User == nil {
-		return forbidden(a, errNobody)
+		return forbidden(a, errNoUser)
 	}
 	if a.User.InGroup(api.GroupMasters) || a.Housekeeping() {
 		return nil

@@ -54,7 +54,7 @@ func (p *Proxy) dial(addr string) (net.Conn, error) {
 	to, ok := p.known[addr]
 	p.mu.Unlock()
 	if !ok {
-		return nil, &net.AddrError{Err: "nobody here", Addr: addr}
+		return nil, &net.AddrError{Err: "no such host here", Addr: addr}
 	}
 	return net.Dial("tcp", to)
 }

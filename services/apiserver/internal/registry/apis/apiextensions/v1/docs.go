@@ -11,7 +11,7 @@ func (CustomResourceDefinition) SwaggerDoc() map[string]string {
 		"":         "CustomResourceDefinition declares a resource that the API server serves. Its name must be <.spec.names.plural>.<.spec.group>.",
 		"metadata": objectMetaDoc,
 		"spec":     "What the resource looks like.",
-		"status":   "What the server made of the definition.",
+		"status":   "Observed state of the definition.",
 	}
 }
 
@@ -161,7 +161,7 @@ func (ServiceReference) SwaggerDoc() map[string]string {
 // SwaggerDoc documents the type.
 func (CustomResourceDefinitionStatus) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":               "CustomResourceDefinitionStatus is what the server made of the definition.",
+		"":               "CustomResourceDefinitionStatus is the observed state of the definition.",
 		"conditions":     "Conditions of the definition.",
 		"acceptedNames":  "Names under which the resource is served. They differ from those of the spec when those are taken.",
 		"storedVersions": "Versions in which objects have ever been stored. A version must not leave the spec before it left this list.",

@@ -1,0 +1,139 @@
+package layout
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// banned lists words and phrases that comments, texts of the product and names of tests do not use.
+var banned = regexp.MustCompile(`(?i)\b(who|whoever|whom|nobody|somebody|everybody|anybody|told|anew|of which|so many|hangs? on|made of|gives? way|lets? in)\b`)
+
+// allowed lists accepted uses: a file and the text that it may contain.
+var allowed = []struct{ file, text, reason string }{
+	{"libs/layout/language_test.go", "", "it lists the words"},
+	{"libs/callers/options.go", "Anybody", "the name of an option"},
+	{"libs/satoken/metrics.go", "somebody", "help text of a metric of Kubernetes"},
+}
+
+const maxAllowed = 20
+
+// persons matches "who" where it stands for people, not for requests or clients.
+var persons = regexp.MustCompile(`(?i)\b(users?|people|persons?|administrators?|operators?),? who\b`)
+
+// TestLanguage checks the comments of all Go files, the names of tests, and the string literals of the
+// product. Literals in tests are data.
+func TestLanguage(t *testing.T) {
+	if len(allowed) >= maxAllowed {
+		t.Errorf("%d exceptions, expected fewer than %d", len(allowed), maxAllowed)
+	}
+	root := moduleRoot(t)
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator))); {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || path != root && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case strings.HasSuffix(name, ".go"):
+			files++
+			source, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, u := range uses(t, name, source) {
+				t.Error(u)
+			}
+		}
+		return nil
+	})
+	if err != nil || files < 1000 {
+		t.Errorf("%d files were checked, %v", files, err)
+	}
+}
+
+func TestLanguageFindsBannedWords(t *testing.T) {
+	source := "package p\n\n// F returns what was\n// told to it.\nfunc F() string { return \"so \" + \"many\" + \": who asks\" }\n\nfunc TestWhoeverAsks() {}\n"
+	if got := uses(t, "p.go", []byte(source)); len(got) != 4 {
+		t.Errorf("got %q, want 4 uses", got)
+	}
+}
+
+// uses returns the uses of banned words in a file.
+func uses(t *testing.T, name string, source []byte) (out []string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, name, source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(pos token.Pos, text string) {
+		text = persons.ReplaceAllString(strings.Join(strings.Fields(text), " "), "$1")
+		for _, word := range banned.FindAllString(text, -1) {
+			if !allows(name, text) {
+				out = append(out, fmt.Sprintf("%s: %q in %.80q", fset.Position(pos), word, text))
+			}
+		}
+	}
+	data := strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "e2e/")
+	for _, group := range file.Comments {
+		check(group.Pos(), group.Text())
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if text, ok := constant(n); ok && !data {
+				check(n.Pos(), text)
+				return false
+			}
+		case *ast.BasicLit:
+			if text, ok := constant(n); ok && !data {
+				check(n.Pos(), text)
+			}
+		case *ast.FuncDecl:
+			if strings.HasPrefix(n.Name.Name, "Test") {
+				check(n.Pos(), spaced(n.Name.Name))
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// constant returns the value of a string literal or of a sum of them.
+func constant(e ast.Expr) (text string, ok bool) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if e.Kind == token.STRING {
+			text, err := strconv.Unquote(e.Value)
+			return text, err == nil
+		}
+	case *ast.BinaryExpr:
+		left, ok := constant(e.X)
+		right, too := constant(e.Y)
+		return left + right, ok && too && e.Op == token.ADD
+	}
+	return "", false
+}
+
+// spaced returns the words of an identifier in camel case.
+func spaced(name string) string {
+	return regexp.MustCompile(`([a-z0-9])([A-Z])`).ReplaceAllString(name, "$1 $2")
+}
+
+func allows(name, text string) bool {
+	for _, a := range allowed {
+		if a.file == name && strings.Contains(text, a.text) {
+			return true
+		}
+	}
+	return false
+}
