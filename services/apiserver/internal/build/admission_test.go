@@ -33,6 +33,7 @@ func startError(t *testing.T, change func(dir string, o *Options)) string {
 }
 
 func TestInvalidAdmissionFlags(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		admission AdmissionOptions

@@ -363,6 +363,7 @@ func replayFile(w *auditFixture, name string, before func(i int, r *recorded)) {
 }
 
 func TestAuditRecordings(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := startAudited(t, nil)
 	for _, name := range []string{"1-verbs.json", "2-refusals-and-identities.json", "3-policy-rules.json", "9-apply-json.json"} {

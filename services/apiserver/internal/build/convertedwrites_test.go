@@ -111,6 +111,7 @@ func (c *converters) definition(plural, kind string) string {
 // TestWriteEndsInTimeDuringConversion checks that a write whose object is converted by a hanging
 // webhook times out, and releases its seats meanwhile.
 func TestWriteEndsInTimeDuringConversion(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a, c := start(t, nil), newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"

@@ -111,6 +111,7 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 // TestDefinitionDeletionDeletesObjects checks that objects without finalizers are deleted at once,
 // others when they are released, and the definition last.
 func TestDefinitionDeletionDeletesObjects(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	replicas := replicasOn(t, 2)
 	a, store := replicas[0], replicas[0].parts.store

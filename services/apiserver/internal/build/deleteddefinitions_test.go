@@ -17,6 +17,7 @@ import (
 // neither reads nor leaves objects of the resource on a replica that lags. A later definition of
 // the same name starts empty.
 func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }

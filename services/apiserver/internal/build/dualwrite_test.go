@@ -69,6 +69,7 @@ func (a *api) wantBits(what, name, span string, taken ...int) {
 // TestDualWriteForOlderServers checks that addresses of the configured ranges are also recorded in,
 // and read from, the range allocations of servers without IPAddress objects.
 func TestDualWriteForOlderServers(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const first, second = "serviceips", "secondaryserviceips"
 	etcd := etcdtest.Listening(t)

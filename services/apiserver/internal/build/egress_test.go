@@ -33,6 +33,7 @@ func host(t *testing.T, at string) string {
 // TestEgressProxies checks that a server with egress proxies resolves names through them, and makes
 // no direct connection.
 func TestEgressProxies(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	var toEtcd, toCluster, toControl egresstest.Proxy
 	etcdListener, etcdSocket := egresstest.Socket(t)

@@ -48,6 +48,7 @@ func TestEmbeddedEtcdOptions(t *testing.T) {
 
 // TestFullDatabase checks that clients get a clear error, and may delete.
 func TestFullDatabase(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		onEtcd(t)(o)

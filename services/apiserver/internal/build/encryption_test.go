@@ -85,6 +85,7 @@ func (a *api) reconfigured(file, configuration string) {
 // intended: our cache is ready and has all readable objects, so a list gets the error of a
 // collection deletion instead of 429.
 func TestReadErrors(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const at = "/registry/secrets/default/"
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
@@ -145,6 +146,7 @@ func TestReadErrors(t *testing.T) {
 
 // TestEncryptionConfigIsReloaded replays reloads of the configuration.
 func TestEncryptionConfigIsReloaded(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	checks := func(path string, want bool) {
@@ -219,6 +221,7 @@ func (a *api) serverHash() string {
 // TestUpdateRewritesStaleEncryption checks that an update without changes is written if the value
 // was encrypted with an old key, and only then.
 func TestUpdateRewritesStaleEncryption(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a, file := encrypted(t, encrypting("secrets", "identity: {}"), reloading)
 	a.want(201, "POST", secrets, secret("s", "value"))
@@ -255,6 +258,7 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 // TestEncryptedDataIsNotStoredInPlainText searches files and messages between replicas for plain
 // text.
 func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	bus, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
 	if err != nil {
@@ -337,6 +341,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 // TestStartWithoutKMS checks that the server starts and reports missing plugins, that other
 // resources work, and that the rest recovers with the plugin.
 func TestStartWithoutKMS(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	plugin := kmstest.New(t)
 	plugin.Stop()
@@ -363,6 +368,7 @@ func TestStartWithoutKMS(t *testing.T) {
 
 // TestEncryptionMetrics checks that the recorded metrics exist.
 func TestEncryptionMetrics(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a, _ := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret)), nil)
 	a.want(201, "POST", secrets, secret("s", "value"))

@@ -36,6 +36,7 @@ func eviction(name, more string) string {
 }
 
 func TestEvictionRespectsBudgets(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	a.account()

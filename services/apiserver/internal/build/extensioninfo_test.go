@@ -11,6 +11,7 @@ import (
 // TestExtensionAuthenticationConfigMap checks that the ConfigMap is repaired after any change, and
 // follows the CA files.
 func TestExtensionAuthenticationConfigMap(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "front-proxy-ca.crt")
@@ -78,6 +79,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 
 // TestDamagedCAFileKeepsPublishedCAs checks that the published CAs are those in use.
 func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	var file string
 	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
@@ -113,6 +115,7 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 
 // TestListedPathsAreServed requests every path of the root document, including each health check.
 func TestListedPathsAreServed(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := shared(t)
 	listed := map[string]bool{}

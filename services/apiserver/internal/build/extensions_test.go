@@ -98,6 +98,7 @@ func (a *api) available() string {
 }
 
 func TestExtensionServer(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	if r := a.get("/apis/ext.test/v1"); r.code != 404 {

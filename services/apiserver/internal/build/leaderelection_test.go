@@ -85,6 +85,7 @@ func coordinated(t *testing.T, o *Options) {
 // that another one follows when it ends, and that this works through any replica and after the
 // electing replica ends.
 func TestOldestCandidateLeads(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {

@@ -19,6 +19,7 @@ var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 // TestListsOfOldVersions checks that a list is the same in every form, whether it comes from the
 // cache or, once the cache has dropped the version, from the store in pages.
 func TestListsOfOldVersions(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {

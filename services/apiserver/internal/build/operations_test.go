@@ -16,6 +16,7 @@ import (
 // TestNamespacePermissionsStayInNamespace requests paths that were once authorized as one thing and
 // executed as another.
 func TestNamespacePermissionsStayInNamespace(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, withRBAC)
 	for _, ns := range []string{"mine", "yours"} {
@@ -91,6 +92,7 @@ func contentType(method string) string {
 // TestOnlyAuthorizedActionsHappen sends requests of all shapes, records the access reviews, and
 // compares them with what is returned and changed.
 func TestOnlyAuthorizedActionsHappen(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})

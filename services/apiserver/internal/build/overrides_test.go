@@ -65,6 +65,7 @@ func eventOf(name string) string {
 // TestEtcdOverrides runs two replicas on two etcd clusters with one stream each. It checks the
 // stored objects, their versions, and the effect of an unavailable cluster.
 func TestEtcdOverrides(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
 	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
@@ -166,6 +167,7 @@ func TestEtcdOverrides(t *testing.T) {
 // TestUnavailableOverrideAtStart checks that the resources of a missing cluster do not appear
 // empty.
 func TestUnavailableOverrideAtStart(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
 	a := start(t, func(o *Options) {

@@ -88,6 +88,7 @@ func cronJob(name string) string {
 // TestUnservedRequestsAreProxiedToPeers checks reads, watches and writes of resources that only
 // another replica serves.
 func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
 	b := w.replica("")
@@ -147,6 +148,7 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 
 // TestPeerAuthorizesProxiedRequest checks that both replicas must allow a request.
 func TestPeerAuthorizesProxiedRequest(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
 	b := w.replica("", withRBAC)
@@ -216,6 +218,7 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 
 // TestUnreachableOrForgedPeers checks that the request is rejected and discloses nothing.
 func TestUnreachableOrForgedPeers(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	w := newPeerFixture(t)
 	b := w.replica("")

@@ -28,6 +28,7 @@ func (a *api) used(quota, name string) string {
 // TestQuotaHoldsAcrossReplicas lets three replicas compete for a quota, with failing writes and dry
 // runs among them.
 func TestQuotaHoldsAcrossReplicas(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	const limit, asked = 40, 90
 	etcd := etcdtest.Listening(t)

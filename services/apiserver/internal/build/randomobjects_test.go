@@ -31,6 +31,7 @@ import (
 // BINNACLE_RANDOM_SEED and BINNACLE_RANDOM_ROUNDS select other or longer runs; a seed reproduces a
 // failure.
 func TestRandomObjects(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
 	a := start(t, func(o *Options) {

@@ -13,6 +13,7 @@ import (
 // TestWatchResumesAfterRestart checks that a watch of custom resources resumes like that of a
 // built-in kind, also if the restarted server reads the definition from the history.
 func TestWatchResumesAfterRestart(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	servers := []string{etcdtest.Listening(t).Endpoint()}
 	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }

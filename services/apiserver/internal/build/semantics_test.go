@@ -271,6 +271,7 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 // TestTooManyRequests checks that requests beyond the limit get 429, except those of
 // administrators.
 func TestTooManyRequests(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup

@@ -208,6 +208,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 // TestStorageVersionsAreWithdrawn checks that a replica that restarts with fewer resources
 // withdraws the others.
 func TestStorageVersionsAreWithdrawn(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func(host, config string) *api {

@@ -75,6 +75,7 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 // TestRequestSpansMatchKubernetes sends the requests of TestAPIServerTracing of Kubernetes and
 // expects its spans.
 func TestRequestSpansMatchKubernetes(t *testing.T) {
+	skipInShortMode(t)
 	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
 	a := start(t, func(o *Options) {
 		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
@@ -176,6 +177,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 // Kubernetes. Reads come from memory, so a request decrypts only if it reads the store, as an
 // update without changes does.
 func TestEncryptionSpansMatchKubernetes(t *testing.T) {
+	skipInShortMode(t)
 	collector, plugin := tracingtest.Start(t), kmstest.New(t)
 	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
@@ -194,6 +196,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 
 // TestOnlyPrivilegedUsersContinueTraces sends sampled and unsampled traces of several users.
 func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
+	skipInShortMode(t)
 	collector := tracingtest.Start(t)
 	a := start(t, func(o *Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)

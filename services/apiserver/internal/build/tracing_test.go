@@ -39,6 +39,7 @@ func startBus(t *testing.T) *server.Server {
 // TestWriteIsOneTrace follows a write through filters, admission, a webhook, the store and etcd to
 // its delivery at every replica.
 func TestWriteIsOneTrace(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
 	replica := func() *api {

@@ -44,6 +44,7 @@ func TestMissingBodiesHoldNoSeats(t *testing.T) {
 // TestUnreadResponsesHoldNoSeats uses a priority level with one seat, for lists and for the initial
 // objects of watches.
 func TestUnreadResponsesHoldNoSeats(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *Options) { o.Serving.StallTimeout = time.Hour })
 	for i := range 12 {

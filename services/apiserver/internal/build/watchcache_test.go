@@ -48,6 +48,7 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 // TestWatchOfSlowReaderEnds checks that a watch ends, over each protocol, when the history that it
 // needs is gone, and that others continue.
 func TestWatchOfSlowReaderEnds(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, func(o *Options) { o.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
@@ -89,6 +90,7 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 // TestSecretsAreNotInDictionary checks that parts of ConfigMaps are shared, and that parts of
 // secrets are not kept after their deletion.
 func TestSecretsAreNotInDictionary(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	text := strings.Repeat("says much the same as others do. ", 200)

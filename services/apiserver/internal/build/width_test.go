@@ -14,6 +14,7 @@ import (
 // TestRequestWidths uses a server with 250 ConfigMaps in one of two namespaces, and thirteen
 // watches.
 func TestRequestWidths(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := start(t, nil)
 	for i := range 250 {

@@ -201,6 +201,7 @@ func TestLargeObjectsDropManagedFields(t *testing.T) {
 // TestApplyInCBOR checks that CBOR apply patches work like others, and that other patches cannot
 // use CBOR.
 func TestApplyInCBOR(t *testing.T) {
+	skipInShortMode(t)
 	t.Parallel()
 	a := startCBOR(t)
 	const media = "application/apply-patch+cbor"
