@@ -43,7 +43,7 @@ quick: ## Check formatting, vet, and run the short tests of the packages that di
 .PHONY: test
 test: vet test-unit test-race test-e2e test-http2 ## Run everything that CI runs
 
-# Tools are a module of their own, so that the product's has only what it is made of.
+# Tools are a module of their own, so that the product does not depend on them.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
 	@mkdir -p $(BIN)
 	$(GO) build -C tools -o $(abspath $@) honnef.co/go/tools/cmd/staticcheck

@@ -27,7 +27,7 @@ var allowed = []struct{ file, text, reason string }{
 const maxAllowed = 20
 
 // persons matches "who" where it stands for people, not for requests or clients.
-var persons = regexp.MustCompile(`(?i)\b(users?|people|persons?|administrators?|operators?),? who\b`)
+var persons = regexp.MustCompile(`(?i)\b(users?|developers?|people|persons?|administrators?|operators?),? who\b`)
 
 // TestLanguage checks the comments of all Go files, the names of tests, and the string literals of the
 // product. Literals in tests are data.
@@ -136,4 +136,43 @@ func allows(name, text string) bool {
 		}
 	}
 	return false
+}
+
+// TestLanguageOfDocuments checks documents, and the comments of files that configure the product.
+func TestLanguageOfDocuments(t *testing.T) {
+	root := moduleRoot(t)
+	files := 0
+	for _, dir := range []string{"docs", "deploy", ".github", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "Makefile"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			document := filepath.Ext(path) == ".md"
+			if err != nil || d.IsDir() || strings.HasPrefix(path, filepath.Join(root, "deploy")) && strings.Contains(path, "testdata") {
+				return err
+			}
+			switch filepath.Ext(path) {
+			case ".md", ".yaml", ".yml", ".tpl", ".conf", "":
+			default:
+				return nil
+			}
+			files++
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for n, line := range strings.Split(string(text), "\n") {
+				if !document && !strings.HasPrefix(strings.TrimSpace(line), "#") {
+					continue
+				}
+				if word := banned.FindString(persons.ReplaceAllString(line, "$1")); word != "" {
+					t.Errorf("%s:%d: %q in %.80q", path, n+1, word, line)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if files < 50 {
+		t.Errorf("%d files were checked", files)
+	}
 }

@@ -60,7 +60,8 @@ type Config struct {
 	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
 	// most half of them. 0 means no limit.
 	MaxRequests int
-	// Place, if set, acquires a slot for a request that upgrades its connection; see carry.Way.
+	// Place, if set, acquires a slot for a request that upgrades its connection; see
+	// reverseproxy.Proxy.
 	Place func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of extension servers to the client.
 	FollowRedirects bool

@@ -3,7 +3,7 @@
 //
 //	Aggregator.Handler   the handler of a group version that another server serves
 //	remote               one such server, and its connections (dial)
-//	                     over which requests are proxied (package carry)
+//	                     over which requests are proxied (package reverseproxy)
 //	check                whether a server is available: the condition Available
 //	describe             its resources, for discovery
 //	specs                its OpenAPI documents: v3 documents are proxied like

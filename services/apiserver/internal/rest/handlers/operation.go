@@ -116,7 +116,7 @@ func (c *Call) NewestOf(k *apiset.Resource) error { return c.newest(c.Context(),
 // Kept returns a kind that the server stores, even if clients cannot access it.
 func (c *Call) Kept(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
 
-// Fail writes an error in place of an upstream's response (upstream.Responder).
+// Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
 func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
 
 // Newest returns the current state of an object, in the call's namespace if its kind is namespaced.

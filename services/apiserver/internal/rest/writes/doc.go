@@ -1,5 +1,5 @@
-// Package writes implements every write: those of endpoints, of operations such as evictions, and
-// of the server itself through package loopback. A Request holds all inputs of a write that do not
+// Package writes implements every write: those of handlers, of subresources such as evictions,
+// and of the server itself through package internalclient. A Request holds all inputs of a write that do not
 // depend on the state of the store. A Result holds the state of the store afterwards. The package
 // does not depend on HTTP.
 //
