@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -115,8 +116,7 @@ func outcomes(in io.Reader, progress io.Writer) (map[string]outcome, error) {
 func (r *runner) prepare(ctx context.Context) error {
 	var err error
 	r.modules, err = mirror.Write(filepath.Join(r.cache, "mirror"), func(module string) (string, error) {
-		out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-		return strings.TrimSpace(string(out)), err
+		return moduleDir(ctx, module)
 	})
 	if err != nil {
 		return fmt.Errorf("lay out modules: %w", err)
@@ -138,6 +138,19 @@ func (r *runner) prepare(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", append(args, r.modfile)...)
 	cmd.Stderr = os.Stderr
 	return cmd.Run()
+}
+
+// moduleDir downloads a module unless the module cache contains it, and returns its folder.
+func moduleDir(ctx context.Context, module string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", err
+	}
+	var found struct{ Dir string }
+	err = json.Unmarshal(out, &found)
+	return found.Dir, err
 }
 
 // compile compiles a package of tests with the shim.

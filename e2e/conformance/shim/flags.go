@@ -29,6 +29,26 @@ func flagsOf(o *options.ServerRunOptions) []string {
 	return out
 }
 
+// without returns the flags in lists except those that given contains as well. Feature gates stay,
+// because the server merges them.
+func without(given []string, lists ...[]string) (out []string) {
+	named := map[string]bool{}
+	for _, flag := range given {
+		named[flagName(flag)] = true
+	}
+	for _, flag := range slices.Concat(lists...) {
+		if name := flagName(flag); name == "feature-gates" || !named[name] {
+			out = append(out, flag)
+		}
+	}
+	return out
+}
+
+func flagName(flag string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+	return name
+}
+
 func visit(o *options.ServerRunOptions, do func(*pflag.Flag)) {
 	sets := o.Flags()
 	for _, name := range sets.Order {

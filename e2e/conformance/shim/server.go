@@ -123,8 +123,8 @@ func prepare(c Config) ([]string, *Server, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	args := append(flagsOf(c.Options), gateFlags()...)
-	args = append(append(args, hooks...), c.Flags...)
+	args := append(without(c.Flags, flagsOf(c.Options), gateFlags()), hooks...)
+	args = append(args, c.Flags...)
 	return append(args, "--secure-port="+strconv.Itoa(port), "--token-auth-file="+tokens,
 		fmt.Sprintf("--tls-sni-cert-key=%s,%s:%s", filepath.Join(c.Dir, loopbackCert), filepath.Join(c.Dir, loopbackKey), loopbackName)), s, nil
 }
