@@ -25,14 +25,14 @@ import (
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
 // AuthorizationOptions configure the authorizers.
 type AuthorizationOptions struct {
-	config.Flags
+	authzconfig.Flags
 	// ConfigFile replaces the flags.
 	ConfigFile string
 
@@ -40,15 +40,15 @@ type AuthorizationOptions struct {
 }
 
 func newAuthorizationOptions() AuthorizationOptions {
-	return AuthorizationOptions{Flags: config.Flags{
-		Modes: []string{config.AlwaysAllow}, WebhookVersion: "v1beta1",
-		AuthorizedTTL: config.DefaultAuthorizedTTL, UnauthorizedTTL: config.DefaultUnauthorizedTTL,
+	return AuthorizationOptions{Flags: authzconfig.Flags{
+		Modes: []string{authzconfig.AlwaysAllow}, WebhookVersion: "v1beta1",
+		AuthorizedTTL: authzconfig.DefaultAuthorizedTTL, UnauthorizedTTL: authzconfig.DefaultUnauthorizedTTL,
 	}}
 }
 
 func (o *AuthorizationOptions) addFlags(s *options.Sections) {
 	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(config.Modes(), ", ")+".")
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
 	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "File with one JSON object per line, the policies of --authorization-mode=ABAC.")
 	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service that --authorization-mode=Webhook asks.")
 	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "Version of SubjectAccessReview to send: v1 or v1beta1.")
@@ -83,13 +83,13 @@ func (o *AuthorizationOptions) validate() []error {
 // allowsEverything reports whether the authorizer AlwaysAllow is enabled, which only the flag can
 // do.
 func (o *AuthorizationOptions) allowsEverything() bool {
-	return o.ConfigFile == "" && slices.Contains(o.Modes, config.AlwaysAllow)
+	return o.ConfigFile == "" && slices.Contains(o.Modes, authzconfig.AlwaysAllow)
 }
 
 // mayAuthorizeNodes reports whether an authorizer may recognize nodes, in process or in a webhook.
 // A configuration file may enable one at any time.
 func (o *AuthorizationOptions) mayAuthorizeNodes() bool {
-	return o.ConfigFile != "" || slices.Contains(o.Modes, config.Node) || slices.Contains(o.Modes, config.Webhook)
+	return o.ConfigFile != "" || slices.Contains(o.Modes, authzconfig.Node) || slices.Contains(o.Modes, authzconfig.Webhook)
 }
 
 // authorization holds the authorizers.
@@ -106,15 +106,15 @@ type authorization struct {
 }
 
 // load returns the configuration from the file, with its content, or from the flags.
-func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Configuration, []byte, error) {
+func (o *AuthorizationOptions) load(conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
-		return config.FromFlags(o.Flags), nil, nil
+		return authzconfig.FromFlags(o.Flags), nil, nil
 	}
 	data, err := filewatch.Read(o.ConfigFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
 	}
-	c, err := config.Parse(data, conditions)
+	c, err := authzconfig.Parse(data, conditions)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
 	}
@@ -148,8 +148,8 @@ func (p *parts) buildAuthorization(context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.fileData, a.usesRBAC = data, c.Has(config.RBAC) || c.Has(config.Webhook)
-	policy, err := p.policyConfig(c.Has(config.Node))
+	a.fileData, a.usesRBAC = data, c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook)
+	policy, err := p.policyConfig(c.Has(authzconfig.Node))
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	})
 	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(config.Node), FeatureEnabled: gates.Enabled,
+		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
 		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)

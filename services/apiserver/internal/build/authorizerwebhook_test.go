@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 )
 
 // authorizerWebhook is an authorization webhook with configurable responses. It records reviews.
@@ -79,7 +79,7 @@ func TestAuthorizationWebhook(t *testing.T) {
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a := start(t, func(o *Options) {
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
 	})
 	if asked := z.reviews(); len(asked) != 0 {
 		t.Errorf("the server itself, or an administrator, was asked about: %+v", asked)
