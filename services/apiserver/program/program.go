@@ -3,6 +3,9 @@
 package program
 
 import (
+	"context"
+	"log/slog"
+
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/build"
 )
@@ -10,7 +13,8 @@ import (
 // Command returns the service with default flags.
 func Command() options.Command {
 	o := build.NewOptions()
-	return options.Command{Name: build.Name, Short: build.Short, Options: o, Run: o.Run, Commands: []options.Command{build.SnapshotCommand()}}
+	run := func(ctx context.Context, log *slog.Logger) error { return build.Run(ctx, o, log) }
+	return options.Command{Name: build.Name, Short: build.Short, Options: o, Run: run, Commands: []options.Command{build.SnapshotCommand()}}
 }
 
 // Snapshot returns the command that saves, inspects and restores snapshots of etcd.

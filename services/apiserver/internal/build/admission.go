@@ -143,7 +143,7 @@ func (p *parts) admission() (*admission.Chain, error) {
 	factories := p.pluginFactories()
 	var on []admission.Plugin
 	for _, name := range pluginNames() {
-		if !o.enabled(name) {
+		if !o.Enabled(name) {
 			continue
 		}
 		if factories[name] == nil {

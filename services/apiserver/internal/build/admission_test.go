@@ -105,7 +105,7 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, plugin := range pluginNames() {
-				if on := c.o.enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
+				if on := c.o.Enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
 					t.Errorf("%s on: %t", plugin, on)
 				}
 			}

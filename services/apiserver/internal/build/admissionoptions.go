@@ -64,8 +64,8 @@ func (o *AdmissionOptions) validate() (errs []error) {
 	return errs
 }
 
-// enabled reports whether a plugin is enabled.
-func (o *AdmissionOptions) enabled(name string) bool {
+// Enabled reports whether a plugin is enabled.
+func (o *AdmissionOptions) Enabled(name string) bool {
 	if len(o.Only) > 0 {
 		return slices.Contains(o.Only, name)
 	}

@@ -66,7 +66,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/27"
 			o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))

@@ -49,7 +49,7 @@ func startAuditingAll(t *testing.T, change func(*Options)) (*api, func(id string
 // Kubernetes.
 func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, told := startAuditingAll(t, func(o *Options) { o.auditLatencyThreshold = time.Nanosecond })
+	a, told := startAuditingAll(t, func(o *Options) { o.AuditLatencyThreshold = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	a.want(200, "GET", configMaps, "", "Audit-Id", "list")

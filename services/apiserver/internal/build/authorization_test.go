@@ -126,7 +126,7 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = BackendEtcd, dir }
 	t.Run("first", func(t *testing.T) {
 		a := start(t, on)
 		patch := func(path, body string) {
@@ -262,7 +262,7 @@ func TestAuthorizationOptions(t *testing.T) {
 			}
 		}
 		if err == nil {
-			_, _, err = o.load(nil)
+			_, _, err = loadAuthorization(&o, nil)
 		}
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.args, err, c.want)

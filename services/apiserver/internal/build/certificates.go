@@ -10,7 +10,7 @@ import (
 
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
 // expiry metrics. Clients read the files on their own.
-func (o *Options) clientCertificates() ([]serving.Certificate, error) {
+func clientCertificates(o *Options) ([]serving.Certificate, error) {
 	var out []serving.Certificate
 	for _, c := range []struct{ use, ca, cert, key string }{
 		{"etcd", o.Etcd.CAFile, o.Etcd.CertFile, o.Etcd.KeyFile},

@@ -29,7 +29,7 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	o := NewOptions()
 	code = options.Main(t.Context(), Name, Short, o, func(_ context.Context, log *slog.Logger) error {
-		o.Compatibility.warn(log)
+		o.Compatibility.Warn(log)
 		return nil
 	}, args, &out, &errs)
 	return code, out.String(), errs.String()
@@ -223,7 +223,7 @@ func TestUncommonFlags(t *testing.T) {
 	a := start(t, func(o *Options) {
 		o.Authorization.Modes = []string{"RBAC"}
 		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
-		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = reconcileNone, false, 4
+		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = ReconcileNone, false, 4
 	})
 	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.parts.boundPort())) {
 		t.Errorf("%s", r.body)

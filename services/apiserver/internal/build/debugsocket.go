@@ -63,7 +63,7 @@ func listenPrivate(path string) (net.Listener, error) {
 }
 
 // countContention enables the block and mutex profiles.
-func (o *Options) countContention() {
+func countContention(o *Options) {
 	if o.Profiling && o.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 		runtime.SetMutexProfileFraction(1)

@@ -136,7 +136,7 @@ func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 		{[]string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, false},
 	} {
 		o := given(t, c.args...)
-		if got := o.Admission.enabled("NodeRestriction"); got != c.on {
+		if got := o.Admission.Enabled("NodeRestriction"); got != c.on {
 			t.Errorf("%v: on %v, want %v", c.args, got, c.on)
 		}
 	}
@@ -182,7 +182,7 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
 		})
 		o := given(t, args...)
-		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.enabled("NodeRestriction") {
+		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.Enabled("NodeRestriction") {
 			t.Errorf("%s: nodes are not restricted by %s", name, fmt.Sprint(args))
 		}
 	}

@@ -39,7 +39,7 @@ func replicasOn(t *testing.T, n int) []*api {
 	var out []*api
 	for i := range n {
 		out = append(out, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -183,7 +183,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()} }
 	key := ""
 	t.Run("begun", func(t *testing.T) {
 		a := start(t, on)

@@ -20,13 +20,13 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()} }
 	a := start(t, on)
 	l := &laggingSource{asked: make(chan struct{}, 1)}
 	b := start(t, func(o *Options) {
 		on(o)
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 2)
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
 		}

@@ -75,7 +75,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	run := func(gates string) *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
 			if err := o.Features.Set(gates); err != nil {
 				t.Fatal(err)

@@ -57,7 +57,7 @@ func TestEgressProxies(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{"http://etcd.invalid:2379"}
+		o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{"http://etcd.invalid:2379"}
 		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1

@@ -52,7 +52,7 @@ func TestFullDatabase(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *Options) {
 		onEtcd(t)(o)
-		o.Etcd.Embedded.QuotaBytes = minQuota
+		o.Etcd.Embedded.QuotaBytes = MinQuota
 	})
 	for i := range 40 {
 		r := a.send("POST", configMaps, configMap(fmt.Sprint("c", i), "k", strings.Repeat("v", 900_000)))

@@ -13,7 +13,7 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 		t.Run(prefix, func(t *testing.T) {
 			etcd := etcdtest.Listening(t)
 			a := start(t, func(o *Options) {
-				o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+				o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 				o.Etcd.Prefix = prefix
 			})
 			a.want(201, "POST", configMaps, configMap("c"))

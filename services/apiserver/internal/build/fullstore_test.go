@@ -11,7 +11,7 @@ import (
 func TestServerStartsWithFullStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()} }
 	t.Run("before", func(t *testing.T) {
 		start(t, on).want(201, "POST", configMaps, configMap("much"))
 	})

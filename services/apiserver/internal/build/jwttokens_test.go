@@ -1,9 +1,11 @@
 package build
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -143,7 +145,8 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 			var said strings.Builder
 			o := NewOptions()
 			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
-			if code := options.Main(t.Context(), Name, Short, o, o.Run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
+			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
+			if code := options.Main(t.Context(), Name, Short, o, run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
 				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())
 			}
 		})

@@ -29,7 +29,7 @@ func startLagging(t *testing.T) (*api, *laggingSource) {
 	t.Helper()
 	l := &laggingSource{asked: make(chan struct{}, 1)}
 	a := start(t, func(o *Options) {
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
 		}

@@ -90,7 +90,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			coordinated(t, o)
 		})
 	}

@@ -74,7 +74,7 @@ func TestEtcdOverrides(t *testing.T) {
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -200,7 +200,7 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	t.Parallel()
 	main, bus := etcdtest.Listening(t), startBus(t)
 	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+		o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})

@@ -55,7 +55,7 @@ func (w *peerFixture) replica(config string, change ...func(*Options)) *api {
 			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+config, ","))); err != nil {
 			w.t.Fatal(err)
 		}
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{w.etcd}
+		o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{w.etcd}
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
 		o.Serving.CertFile, o.Serving.KeyFile = w.files.APIServer().Cert, w.files.APIServer().Key
 		p := &o.Authentication.Proxy

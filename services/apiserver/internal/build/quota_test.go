@@ -35,7 +35,7 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	var replicas []*api
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}

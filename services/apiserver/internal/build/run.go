@@ -22,8 +22,8 @@ import (
 )
 
 // Run runs the server until ctx ends, then shuts it down gracefully.
-func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	o.countContention()
+func Run(ctx context.Context, o *Options, log *slog.Logger) error {
+	countContention(o)
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err

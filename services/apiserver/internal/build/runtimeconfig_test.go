@@ -16,7 +16,7 @@ func TestRuntimeConfig(t *testing.T) {
 	)
 	t.Run("on", func(t *testing.T) {
 		a := start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir
+			o.Etcd.Backend, o.Etcd.DataDir = BackendEtcd, dir
 			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{
@@ -54,7 +54,7 @@ func TestRuntimeConfig(t *testing.T) {
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
-	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir })
+	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = BackendEtcd, dir })
 	for path, code := range map[string]int{slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200, "/apis/batch/v1/cronjobs": 200} {
 		if r := a.get(path); r.code != code {
 			t.Errorf("%s: %d, want %d", path, r.code, code)

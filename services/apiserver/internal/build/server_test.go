@@ -57,8 +57,8 @@ func newTestOptions(dir string) (*Options, tls.Certificate, error) {
 	o.AddFlags(&options.Sections{})
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
-	o.Etcd.Backend = backendMemory
-	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
+	o.Etcd.Backend = BackendMemory
+	o.Host = fmt.Sprintf("host-%d", hosts.Add(1))
 	ca, admin, err := newClientPair()
 	if err != nil {
 		return nil, admin, err
@@ -69,7 +69,7 @@ func newTestOptions(dir string) (*Options, tls.Certificate, error) {
 // onEtcd selects the embedded etcd, with its data in a directory of the test.
 func onEtcd(t *testing.T) func(*Options) {
 	dir := t.TempDir()
-	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = BackendEtcd, dir }
 }
 
 // hosts counts the servers of the tests. Each has its own hostname, so that replicas have different

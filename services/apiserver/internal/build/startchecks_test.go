@@ -102,7 +102,7 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
 	a := startUnready(t, func(o *Options) {
 		withRBAC(o)
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			u.Source = s
 			return u
 		}

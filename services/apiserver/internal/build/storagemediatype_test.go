@@ -15,7 +15,7 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	with := func(media string) *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.Compatibility.StorageMediaType = media
 			o.Admission.Disable = append(o.Admission.Disable, "ServiceAccount")
 		})

@@ -27,7 +27,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -116,7 +116,7 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -174,7 +174,7 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -213,8 +213,8 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	replica := func(host, config string) *api {
 		return start(t, func(o *Options) {
-			o.host = host
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Host = host
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
 				t.Fatal(err)

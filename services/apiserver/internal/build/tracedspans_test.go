@@ -78,7 +78,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
 	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"

@@ -24,7 +24,7 @@ func (p *parts) buildTracing(ctx context.Context) error {
 	if !p.options.Features.Enabled(features.APIServerTracing) {
 		return errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
 	}
-	host, err := p.options.hostname()
+	host, err := p.options.Hostname()
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestWriteIsOneTrace(t *testing.T) {
 	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
 	replica := func() *api {
 		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			o.Etcd.Backend, o.Etcd.Servers = BackendEtcd, []string{etcd.Endpoint()}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Tracing.ConfigFile = collector.Config(t)
 		})
