@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/admission/plugins"
 )
 
 // startError returns the error of a start with changed options.
@@ -104,7 +106,7 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, plugin := range pluginNames() {
+			for _, plugin := range plugins.Names() {
 				if on := c.o.Enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
 					t.Errorf("%s on: %t", plugin, on)
 				}
@@ -122,7 +124,7 @@ func TestEveryAdmissionPluginCanBeEnabled(t *testing.T) {
 		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
 	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
 	got := startError(t, func(dir string, o *Options) {
-		for _, name := range pluginNames() {
+		for _, name := range plugins.Names() {
 			if name != "MutatingAdmissionPolicy" {
 				o.Admission.Enable = append(o.Admission.Enable, name)
 			}
