@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/authz"
@@ -41,7 +42,7 @@ type authorization struct {
 }
 
 // loadAuthorization returns the configuration from the file, with its content, or from the flags.
-func loadAuthorization(o *AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
+func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
 		return authzconfig.FromFlags(o.Flags), nil, nil
 	}

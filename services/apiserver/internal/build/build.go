@@ -34,6 +34,7 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/leaderelection"
@@ -64,7 +65,7 @@ var _ watchcache.Source = (*fanout.Fanout)(nil)
 
 // parts is the assembled server.
 type parts struct {
-	options *Options
+	options *config.Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
 	// webhookMetrics measures requests to webhooks and other services.
@@ -146,7 +147,7 @@ type parts struct {
 
 // build creates the parts in the order of their dependencies. After an error it releases what it
 // has created; otherwise the caller calls release.
-func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
+func build(ctx context.Context, o *config.Options, log *slog.Logger) (*parts, error) {
 	p := &parts{options: o, log: log, metrics: metrics.New(), documents: newDocuments(), customVersions: newCustomVersions(), kindWrites: newKindWrites(), authConfigChanged: make(chan struct{}, 1), allWrites: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
@@ -300,7 +301,7 @@ func (p *parts) buildBootstrap(host string) error {
 		API: p.client, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.ServiceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == ReconcileNone,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.ServiceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authConfigChanged, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySynced,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.newStorageVersions(bootstrap.Identity(host)),
 	})

@@ -12,6 +12,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 )
 
@@ -53,7 +54,7 @@ func (p *parts) extensionInfo() []task.Task {
 
 // proxyConfig returns the configuration of authenticating proxies that is published for extension
 // servers.
-func proxyConfig(o *AuthenticationOptions) map[string]string {
+func proxyConfig(o *config.AuthenticationOptions) map[string]string {
 	if o.ProxyCAs == nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 )
 
@@ -70,7 +71,7 @@ func (p *parts) verifier(c satoken.Config) (authenticator.Token, error) {
 
 // verifyingKeys returns the keys of the configured files or, without files, the key of the server's
 // certificate. With a signing key, the certificate may have a key type that cannot sign tokens.
-func verifyingKeys(o *AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
+func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
 	if len(o.ServiceAccountKeyFiles) > 0 {
 		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd"
@@ -20,7 +21,7 @@ type objectStore interface {
 }
 
 func (p *parts) buildStore(ctx context.Context) error {
-	if p.options.Etcd.Backend == BackendMemory {
+	if p.options.Etcd.Backend == config.BackendMemory {
 		s := memstore.New()
 		p.close = append(p.close, s.Close)
 		p.store, p.compact = s, func(ctx context.Context) error { return s.CompactEvery(ctx, p.options.Etcd.CompactionInterval) }

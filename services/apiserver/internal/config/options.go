@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"errors"
@@ -144,7 +144,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
 	o.Encryption.addFlags(s)
-	o.Fanout.AddFlags(s.Set("fan-out"))
+	addFanoutFlags(s.Set("fan-out"), &o.Fanout)
 	o.Memory.addFlags(s)
 	o.Audit.addFlags(s)
 	o.Authentication.addFlags(s)
@@ -153,7 +153,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Metrics.AddFlags(s.Set("metrics"))
 	o.Tracing.AddFlags(s.Set("traces"))
 	m := s.Set("misc")
-	o.Upstream.AddFlags(m)
+	addKubeletFlags(m, &o.Upstream)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
