@@ -50,7 +50,7 @@ func forbidden() []string {
 // imports only packages of its own group and of groups below it in production code.
 func groups() []string {
 	return []string{
-		"build", "server", "controllers", "rest", "admission", "security", "api", "crd", "proxy",
+		"build", "config", "server", "controllers", "rest", "admission", "security", "api", "crd", "proxy",
 		"cache", "codec", "status", "storage", "request", "registry", "cel", "json",
 	}
 }
@@ -108,6 +108,9 @@ func violations(p pkg) []string {
 		out = append(out, p.ImportPath+" is named for nothing")
 	}
 	for _, imported := range p.Imports {
+		if imported == "github.com/spf13/pflag" && group(p.ImportPath) >= 0 && p.ImportPath != internal("config") {
+			out = append(out, p.ImportPath+" imports pflag, but only config defines flags")
+		}
 		for _, c := range confined() {
 			mayImport := slices.ContainsFunc(c.by, func(by string) bool { return under(p.ImportPath, by) })
 			if under(imported, c.imported) && !mayImport {
@@ -271,6 +274,9 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"an operation to another", pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}}, 1},
 		{"a group to one below", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}}, 0},
 		{"a group to one above", pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}}, 1},
+		{"options to what reads them", pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}}, 1},
+		{"flags in their place", pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}}, 0},
+		{"flags elsewhere", pkg{ImportPath: server + "/build", Imports: []string{"github.com/spf13/pflag"}}, 1},
 		{"a package outside all groups", pkg{ImportPath: server + "/other"}, 1},
 		{"HTTP in writes", pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, 1},
 		{"a package for tests", pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, 1},

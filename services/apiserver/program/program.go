@@ -3,15 +3,20 @@
 package program
 
 import (
+	"context"
+	"log/slog"
+
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/build"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // Command returns the service with default flags.
 func Command() options.Command {
-	o := build.NewOptions()
-	return options.Command{Name: build.Name, Short: build.Short, Options: o, Run: o.Run, Commands: []options.Command{build.SnapshotCommand()}}
+	o := config.NewOptions()
+	run := func(ctx context.Context, log *slog.Logger) error { return build.Run(ctx, o, log) }
+	return options.Command{Name: config.Name, Short: config.Short, Options: o, Run: run, Commands: []options.Command{config.SnapshotCommand()}}
 }
 
 // Snapshot returns the command that saves, inspects and restores snapshots of etcd.
-func Snapshot() options.Command { return build.SnapshotCommand() }
+func Snapshot() options.Command { return config.SnapshotCommand() }

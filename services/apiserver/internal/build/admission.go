@@ -17,10 +17,7 @@ import (
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"
-	"binnacle/services/apiserver/internal/admission/plugins/alwaysadmit"
-	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
-	"binnacle/services/apiserver/internal/admission/plugins/alwayspullimages"
-	"binnacle/services/apiserver/internal/admission/plugins/antiaffinity"
+	"binnacle/services/apiserver/internal/admission/plugins"
 	"binnacle/services/apiserver/internal/admission/plugins/certificateapproval"
 	"binnacle/services/apiserver/internal/admission/plugins/certificatesigning"
 	"binnacle/services/apiserver/internal/admission/plugins/certificatesubjectrestriction"
@@ -29,21 +26,12 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/defaultingressclass"
 	"binnacle/services/apiserver/internal/admission/plugins/defaultstorageclass"
 	"binnacle/services/apiserver/internal/admission/plugins/defaulttolerationseconds"
-	"binnacle/services/apiserver/internal/admission/plugins/denyserviceexternalips"
 	"binnacle/services/apiserver/internal/admission/plugins/deviceadmin"
-	"binnacle/services/apiserver/internal/admission/plugins/eventratelimit"
-	"binnacle/services/apiserver/internal/admission/plugins/extendedresourcetoleration"
-	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
 	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
-	"binnacle/services/apiserver/internal/admission/plugins/namespaceautoprovision"
-	"binnacle/services/apiserver/internal/admission/plugins/namespaceexists"
 	"binnacle/services/apiserver/internal/admission/plugins/namespacelifecycle"
 	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
 	"binnacle/services/apiserver/internal/admission/plugins/nodetaint"
-	"binnacle/services/apiserver/internal/admission/plugins/ownerreferences"
-	"binnacle/services/apiserver/internal/admission/plugins/podnodeselector"
 	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
-	"binnacle/services/apiserver/internal/admission/plugins/podtolerationrestriction"
 	"binnacle/services/apiserver/internal/admission/plugins/podtopologylabels"
 	"binnacle/services/apiserver/internal/admission/plugins/priority"
 	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
@@ -56,19 +44,6 @@ import (
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/registry"
 )
-
-// pluginNames returns the admission plugins of Kubernetes 1.33 in their fixed order.
-func pluginNames() []string {
-	return []string{
-		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name, limitranger.Name,
-		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name, podnodeselector.Name,
-		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name, extendedresourcetoleration.Name,
-		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
-		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
-		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, policies.MutatingName, webhooks.MutatingName,
-		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, alwaysdeny.Name,
-	}
-}
 
 // pluginFactory creates a plugin from its configuration, which is nil if there is none.
 type pluginFactory func(configuration []byte) (any, error)
@@ -136,14 +111,14 @@ type initializer interface{ ValidateInitialization() error }
 // be disabled.
 func (p *parts) admission() (*admission.Chain, error) {
 	o := &p.options.Admission
-	file, err := configuration.Load(o.ConfigFile, pluginNames())
+	file, err := configuration.Load(o.ConfigFile, plugins.Names())
 	if err != nil {
 		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
 	}
 	factories := p.pluginFactories()
 	var on []admission.Plugin
-	for _, name := range pluginNames() {
-		if !o.enabled(name) {
+	for _, name := range plugins.Names() {
+		if !o.Enabled(name) {
 			continue
 		}
 		if factories[name] == nil {

@@ -5,13 +5,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/admission/plugins"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // startError returns the error of a start with changed options.
-func startError(t *testing.T, change func(dir string, o *Options)) string {
+func startError(t *testing.T, change func(dir string, o *config.Options)) string {
 	t.Helper()
 	dir := t.TempDir()
 	o := testOptions(t, dir)
@@ -36,15 +38,15 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
-		admission AdmissionOptions
+		admission config.AdmissionOptions
 		config    string
 		want      string
 	}{
-		"unknown plugin enabled":             {admission: AdmissionOptions{Enable: []string{"Nope"}}, want: `enable-admission-plugins plugin "Nope" is unknown`},
-		"unknown plugin disabled":            {admission: AdmissionOptions{Disable: []string{"Nope"}}, want: `disable-admission-plugins plugin "Nope" is unknown`},
-		"unknown plugin, old flag":           {admission: AdmissionOptions{Only: []string{"Nope"}}, want: `admission-control plugin "Nope" is unknown`},
-		"enabled and disabled":               {admission: AdmissionOptions{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}}, want: "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped"},
-		"old and new flag":                   {admission: AdmissionOptions{Enable: []string{"LimitRanger"}, Only: []string{"LimitRanger"}}, want: "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"},
+		"unknown plugin enabled":             {admission: config.AdmissionOptions{Enable: []string{"Nope"}}, want: `enable-admission-plugins plugin "Nope" is unknown`},
+		"unknown plugin disabled":            {admission: config.AdmissionOptions{Disable: []string{"Nope"}}, want: `disable-admission-plugins plugin "Nope" is unknown`},
+		"unknown plugin, old flag":           {admission: config.AdmissionOptions{Only: []string{"Nope"}}, want: `admission-control plugin "Nope" is unknown`},
+		"enabled and disabled":               {admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}}, want: "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped"},
+		"old and new flag":                   {admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Only: []string{"LimitRanger"}}, want: "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"},
 		"configuration of another kind":      {config: "apiVersion: v1\nkind: Pod\n", want: `failed to apply admission: failed to read plugin config: no kind "Pod" is registered for version "v1"`},
 		"configuration of an unknown plugin": {config: admissionConfig("Nope", "{}"), want: `admission plugin "Nope" is unknown`},
 		"configuration of one that has none": {config: admissionConfig("Priority", "{a: b}"), want: `couldn't init admission plugin "Priority": it takes no configuration`},
@@ -57,20 +59,20 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 			want:   `failed to apply admission: failed to initialize admission plugin "PodSecurity": PodSecurity configuration error: [enforce: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]`,
 		},
 		"EventRateLimit without configuration": {
-			admission: AdmissionOptions{Enable: []string{"EventRateLimit"}},
+			admission: config.AdmissionOptions{Enable: []string{"EventRateLimit"}},
 			want:      `failed to apply admission: couldn't init admission plugin "EventRateLimit": limits: Invalid value: []eventratelimit.Limit(nil): must not be empty`,
 		},
 		"ImagePolicyWebhook without configuration": {
-			admission: AdmissionOptions{Enable: []string{"ImagePolicyWebhook"}},
+			admission: config.AdmissionOptions{Enable: []string{"ImagePolicyWebhook"}},
 			want:      `failed to apply admission: couldn't init admission plugin "ImagePolicyWebhook": no config specified`,
 		},
 		"PodNodeSelector: misspelt": {
-			admission: AdmissionOptions{Enable: []string{"PodNodeSelector"}}, config: admissionConfig("PodNodeSelector", "{selectors: {}}"),
+			admission: config.AdmissionOptions{Enable: []string{"PodNodeSelector"}}, config: admissionConfig("PodNodeSelector", "{selectors: {}}"),
 			want: `failed to apply admission: couldn't init admission plugin "PodNodeSelector": strict decoding error: unknown field "selectors"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := startError(t, func(dir string, o *Options) {
+			got := startError(t, func(dir string, o *config.Options) {
 				o.Admission.Enable, o.Admission.Disable, o.Admission.Only = c.admission.Enable, c.admission.Disable, c.admission.Only
 				if c.config != "" {
 					o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
@@ -91,44 +93,22 @@ func admissionConfig(plugin, configuration string) string {
 	return "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins: [{name: " + plugin + ", configuration: " + configuration + "}]\n"
 }
 
-func TestEnabledAdmissionPlugins(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		o       AdmissionOptions
-		on, off []string
-	}{
-		"the default":        {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
-		"with nodes":         {o: AdmissionOptions{mayAuthorizeNodes: true}, on: []string{"NodeRestriction"}},
-		"with one more":      {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
-		"with one less":      {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
-		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, plugin := range pluginNames() {
-				if on := c.o.enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
-					t.Errorf("%s on: %t", plugin, on)
-				}
-			}
-		})
-	}
-}
-
 // TestEveryAdmissionPluginCanBeEnabled enables all plugins of Kubernetes except the one that is
 // missing.
 func TestEveryAdmissionPluginCanBeEnabled(t *testing.T) {
 	t.Parallel()
-	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
+	pluginConfig := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
 		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
 		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
 	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
-	got := startError(t, func(dir string, o *Options) {
-		for _, name := range pluginNames() {
+	got := startError(t, func(dir string, o *config.Options) {
+		for _, name := range plugins.Names() {
 			if name != "MutatingAdmissionPolicy" {
 				o.Admission.Enable = append(o.Admission.Enable, name)
 			}
 		}
 		o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
-		for file, content := range map[string]string{o.Admission.ConfigFile: strings.ReplaceAll(config, "<dir>", dir), filepath.Join(dir, "images"): images} {
+		for file, content := range map[string]string{o.Admission.ConfigFile: strings.ReplaceAll(pluginConfig, "<dir>", dir), filepath.Join(dir, "images"): images} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,7 @@ func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) alloca
 // that calls it.
 func (p *parts) newAllocator(identity string) *allocator.Allocator {
 	var prefixes []netip.Prefix
-	for _, r := range p.options.serviceRanges {
+	for _, r := range p.options.ServiceRanges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
 			prefixes = append(prefixes, prefix)
 		}

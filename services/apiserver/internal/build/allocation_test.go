@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -65,8 +66,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
 	for i := range 3 {
-		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		replicas = append(replicas, start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/27"
 			o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
@@ -128,7 +129,7 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 
 func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
 		o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: 4}
 	})

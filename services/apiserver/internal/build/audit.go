@@ -70,7 +70,7 @@ func (p *parts) buildAudit(context.Context) error {
 	}
 	p.audit.file = o.PolicyFile
 	p.audit.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: auditLimiter{p}, Slow: p.options.auditLatencyThreshold,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: auditLimiter{p}, Slow: p.options.AuditLatencyThreshold,
 	})
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestAuditAnnotations replays requests that call webhooks and evaluate policies.
@@ -150,7 +152,7 @@ func (w *auditFixture) policy(spec, actions string) func() {
 // TestAuditTruncates replays requests whose events are too large.
 func TestAuditTruncates(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) {
+	w := startAudited(t, func(o *config.Options) {
 		o.Audit.Log.Truncate.Enabled, o.Audit.Log.Truncate.MaxEventSize, o.Audit.Log.Truncate.MaxBatchSize = true, 2500, 4000
 	})
 	replayFile(w, "6-truncated.json", nil)
@@ -186,7 +188,7 @@ func TestAuditOfConnections(t *testing.T) {
 // TestLegacyAuditFormat replays requests that were logged in the legacy format.
 func TestLegacyAuditFormat(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) { o.Audit.Log.Format = "legacy" })
+	w := startAudited(t, func(o *config.Options) { o.Audit.Log.Format = "legacy" })
 	for _, r := range recordings(t, "7-legacy-format.json") {
 		_, id := w.ask(&r)
 		var got []string

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // auditEvent holds the tested fields of an audit event.
@@ -20,10 +22,10 @@ type auditEvent struct {
 }
 
 // startAuditingAll starts a server that audits all requests at the highest level.
-func startAuditingAll(t *testing.T, change func(*Options)) (*api, func(id string) []auditEvent) {
+func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id string) []auditEvent) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "audit.log")
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
 		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")
 		if change != nil {
@@ -49,7 +51,7 @@ func startAuditingAll(t *testing.T, change func(*Options)) (*api, func(id string
 // Kubernetes.
 func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, told := startAuditingAll(t, func(o *Options) { o.auditLatencyThreshold = time.Nanosecond })
+	a, told := startAuditingAll(t, func(o *config.Options) { o.AuditLatencyThreshold = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	a.want(200, "GET", configMaps, "", "Audit-Id", "list")

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // recorded is a request and the audit events of kube-apiserver 1.33.13.
@@ -58,7 +60,7 @@ type auditFixture struct {
 const auditUsers = "t-bob,bob,u-bob\nt-alice,alice,u-alice\nt-admin,tokenadmin,u-ta,system:masters\n"
 
 // startAudited starts a server with the policy of the recordings.
-func startAudited(t *testing.T, change func(*Options)) *auditFixture {
+func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 	t.Helper()
 	dir := t.TempDir()
 	w := &auditFixture{file: filepath.Join(dir, "audit.log"), known: map[string]int{}, replace: strings.NewReplacer()}
@@ -69,7 +71,7 @@ func startAudited(t *testing.T, change func(*Options)) *auditFixture {
 		}
 	}
 	key := signingKey(t)
-	w.api = start(t, func(o *Options) {
+	w.api = start(t, func(o *config.Options) {
 		issuing(key)(o)
 		o.Admission.Disable = nil
 		o.Authorization.Modes = []string{"RBAC"}

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestAuditStartFailures replays policies and flags that prevent the start.
@@ -51,8 +52,8 @@ func TestAuditStartFailures(t *testing.T) {
 				args = append(args, strings.ReplaceAll(f, "<dir>", dir))
 			}
 			var stderr bytes.Buffer
-			o := NewOptions()
-			code := options.Main(t.Context(), Name, Short, o, func(ctx context.Context, log *slog.Logger) error {
+			o := config.NewOptions()
+			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
 				p := &parts{options: o, log: log, metrics: prometheus.NewRegistry()}
 				defer p.release()
 				return p.buildAudit(ctx)
@@ -95,20 +96,20 @@ func TestAuditWebhook(t *testing.T) {
 	t.Parallel()
 	hook := newPosted(t)
 	dir := t.TempDir()
-	config := filepath.Join(dir, "audit.kubeconfig")
+	kubeconfig := filepath.Join(dir, "audit.kubeconfig")
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
 	text, _ := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "x",
 		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": hook.URL + "/audit", "certificate-authority-data": ca}}},
 		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "c"}}},
 	})
-	if err := os.WriteFile(config, text, 0o600); err != nil {
+	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var want recorded
 	t.Run("server", func(t *testing.T) {
-		w := startAudited(t, func(o *Options) {
-			o.Audit.Webhook.ConfigFile, o.Audit.Webhook.Batch.MaxWait, o.Audit.Webhook.Batch.MaxSize = config, 1e12, 1000
+		w := startAudited(t, func(o *config.Options) {
+			o.Audit.Webhook.ConfigFile, o.Audit.Webhook.Batch.MaxWait, o.Audit.Webhook.Batch.MaxSize = kubeconfig, 1e12, 1000
 		})
 		want = recordings(t, "1-verbs.json")[3]
 		if _, id := w.ask(&want); id == "" {
@@ -135,7 +136,7 @@ func TestAuditWebhook(t *testing.T) {
 func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
 	var file string
-	w := startAudited(t, func(o *Options) { file = o.Audit.PolicyFile })
+	w := startAudited(t, func(o *config.Options) { file = o.Audit.PolicyFile })
 	write := func(rules string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(file+".new", []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+rules), 0o600), os.Rename(file+".new", file)); err != nil {
@@ -160,7 +161,7 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 // TestAuditMetadataContainsNoSecrets covers tokens in bodies and headers, and issued tokens.
 func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) {
+	w := startAudited(t, func(o *config.Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 // TestInternalWritesAreAudited checks that they are attributed to the server's own user.
 func TestInternalWritesAreAudited(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) {
+	w := startAudited(t, func(o *config.Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

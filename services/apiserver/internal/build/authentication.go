@@ -114,8 +114,8 @@ func (p *parts) tokenTasks() []task.Task {
 func (p *parts) authenticator() (authn.Authenticator, error) {
 	o := &p.options.Authentication
 	chain := authn.Chain{internalclient.Authenticator{}}
-	if o.proxyCAs != nil {
-		proxy, err := authn.NewFrontProxy(o.proxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
+	if o.ProxyCAs != nil {
+		proxy, err := authn.NewFrontProxy(o.ProxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (p *parts) authenticator() (authn.Authenticator, error) {
 	case o.Anonymous:
 		chain = append(chain, authn.Anonymous{})
 	}
-	if o.anonymousReset {
+	if o.AnonymousReset {
 		p.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
 	}
 	return authn.NewMeasured(chain, p.metrics), nil
@@ -148,5 +148,5 @@ func (p *parts) anonymousAllowed(path string) bool {
 	if c == nil {
 		return o.Anonymous
 	}
-	return c.Allows(path) && (!o.everythingAllowed || len(c.Conditions) > 0)
+	return c.Allows(path) && (!o.EverythingAllowed || len(c.Conditions) > 0)
 }

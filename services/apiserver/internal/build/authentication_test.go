@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"binnacle/deploy/certs"
-	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/config"
 )
 
 const accounts = "/api/v1/namespaces/default/serviceaccounts"
@@ -45,8 +45,8 @@ func signingKey(t *testing.T) string {
 	return file
 }
 
-func issuing(key string) func(*Options) {
-	return func(o *Options) {
+func issuing(key string) func(*config.Options) {
+	return func(o *config.Options) {
 		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
 		o.Authentication.ServiceAccountSigner = key
 	}
@@ -135,7 +135,7 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 
 func TestTokenRequest(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		issuing(signingKey(t))(o)
 		o.Authentication.ServiceAccountMaxExpiration = 2 * time.Hour
 	})
@@ -208,7 +208,7 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("static-token,alice,u1,\"dev,ops\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Authentication.BootstrapTokens, o.Authentication.TokenFile, o.Authentication.Audiences = true, file, []string{"api"}
 	})
 	b := a.bearer()
@@ -261,15 +261,15 @@ func TestTokenWebhook(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":"bob"}}}`, review.Spec.Token == "bobs")
 	}))
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
-	config := filepath.Join(t.TempDir(), "config")
+	kubeconfig := filepath.Join(t.TempDir(), "config")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, service.URL, ca)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	key := signingKey(t)
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		issuing(key)(o)
-		o.Authentication.Webhook.Kubeconfig = config
+		o.Authentication.Webhook.Kubeconfig = kubeconfig
 	})
 	b := a.bearer()
 	a.eventually("kept", func() bool {
@@ -301,7 +301,7 @@ func TestFrontProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := certs.Layout{Dir: dir}
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
 		p.CAFile, p.Headers.Username, p.Headers.Group = files.CA(certs.FrontProxyCA).Cert, []string{"X-Remote-User"}, []string{"X-Remote-Group"}
 	})
@@ -330,49 +330,4 @@ func TestFrontProxy(t *testing.T) {
 		r := a.get("/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
 		return r.at("data", "requestheader-username-headers") == `["X-Remote-User"]` && r.at("data", "requestheader-client-ca-file") != nil
 	})
-}
-
-func TestAuthenticationFlags(t *testing.T) {
-	t.Parallel()
-	key := signingKey(t)
-	for name, c := range map[string]struct {
-		change func(*AuthenticationOptions)
-		err    string
-	}{
-		"defaults":          {change: func(*AuthenticationOptions) {}},
-		"issuer and key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers, o.ServiceAccountSigner = []string{"i"}, key }},
-		"no such key file":  {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} }, err: "--service-account-key-file"},
-		"no key in it":      {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{os.DevNull} }, err: "--service-account-key-file"},
-		"no signing key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = os.DevNull }, err: "--service-account-signing-key-file"},
-		"key without name":  {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key }, err: "needs --service-account-issuer"},
-		"an issuer twice":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
-		"an empty issuer":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
-		"no URL":            {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "no URL"},
-		"empty audience":    {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
-		"too short a bound": {change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute }, err: "between 1 hour and 2^32 seconds"},
-		"webhook version":   {change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" }, err: "--authentication-token-webhook-version"},
-		"negative time":     {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
-		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
-		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
-		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
-		"CA and groups": {change: func(o *AuthenticationOptions) {
-			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
-		}},
-		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
-		"keys over http":    {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" }, err: "is not an https URL"},
-		"an empty header":   {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} }, err: "an empty name"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := NewOptions()
-			o.AddFlags(&options.Sections{})
-			c.change(&o.Authentication)
-			var all []string
-			for _, err := range o.Authentication.validate() {
-				all = append(all, err.Error())
-			}
-			if text := strings.Join(all, "\n"); (c.err == "") != (text == "") || !strings.Contains(text, c.err) {
-				t.Errorf("errors %q, want %q", text, c.err)
-			}
-		})
-	}
 }

@@ -3,8 +3,6 @@ package build
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -14,7 +12,6 @@ import (
 
 	"binnacle/libs/filewatch"
 	"binnacle/libs/node"
-	"binnacle/libs/options"
 	"binnacle/libs/rbac"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/admission"
@@ -22,75 +19,14 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
-
-// AuthorizationOptions configure the authorizers.
-type AuthorizationOptions struct {
-	config.Flags
-	// ConfigFile replaces the flags.
-	ConfigFile string
-
-	flagsGiven func() []string
-}
-
-func newAuthorizationOptions() AuthorizationOptions {
-	return AuthorizationOptions{Flags: config.Flags{
-		Modes: []string{config.AlwaysAllow}, WebhookVersion: "v1beta1",
-		AuthorizedTTL: config.DefaultAuthorizedTTL, UnauthorizedTTL: config.DefaultUnauthorizedTTL,
-	}}
-}
-
-func (o *AuthorizationOptions) addFlags(s *options.Sections) {
-	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(config.Modes(), ", ")+".")
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "File with one JSON object per line, the policies of --authorization-mode=ABAC.")
-	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service that --authorization-mode=Webhook asks.")
-	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "Version of SubjectAccessReview to send: v1 or v1beta1.")
-	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL, "How long what the webhook allows is kept.")
-	f.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL, "How long what the webhook does not allow is kept.")
-	f.StringVar(&o.ConfigFile, "authorization-config", "", "File with an AuthorizationConfiguration, followed while the server runs. It takes the place of --authorization-mode and the --authorization-webhook flags.")
-	o.flagsGiven = func() (given []string) {
-		for _, name := range []string{
-			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
-			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
-		} {
-			if f.Changed(name) {
-				given = append(given, "--"+name)
-			}
-		}
-		return given
-	}
-}
-
-func (o *AuthorizationOptions) validate() []error {
-	if o.ConfigFile == "" {
-		return o.Flags.Validate()
-	}
-	if o.flagsGiven != nil {
-		if given := o.flagsGiven(); len(given) > 0 {
-			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(given, ", "))}
-		}
-	}
-	return nil
-}
-
-// allowsEverything reports whether the authorizer AlwaysAllow is enabled, which only the flag can
-// do.
-func (o *AuthorizationOptions) allowsEverything() bool {
-	return o.ConfigFile == "" && slices.Contains(o.Modes, config.AlwaysAllow)
-}
-
-// mayAuthorizeNodes reports whether an authorizer may recognize nodes, in process or in a webhook.
-// A configuration file may enable one at any time.
-func (o *AuthorizationOptions) mayAuthorizeNodes() bool {
-	return o.ConfigFile != "" || slices.Contains(o.Modes, config.Node) || slices.Contains(o.Modes, config.Webhook)
-}
 
 // authorization holds the authorizers.
 type authorization struct {
@@ -105,16 +41,16 @@ type authorization struct {
 	usesRBAC bool
 }
 
-// load returns the configuration from the file, with its content, or from the flags.
-func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Configuration, []byte, error) {
+// loadAuthorization returns the configuration from the file, with its content, or from the flags.
+func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
 	if o.ConfigFile == "" {
-		return config.FromFlags(o.Flags), nil, nil
+		return authzconfig.FromFlags(o.Flags), nil, nil
 	}
 	data, err := filewatch.Read(o.ConfigFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
 	}
-	c, err := config.Parse(data, conditions)
+	c, err := authzconfig.Parse(data, conditions)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
 	}
@@ -144,12 +80,12 @@ func (p *parts) buildAuthorization(context.Context) error {
 			return err
 		}
 	}
-	c, data, err := o.load(conditions)
+	c, data, err := loadAuthorization(o, conditions)
 	if err != nil {
 		return err
 	}
-	a.fileData, a.usesRBAC = data, c.Has(config.RBAC) || c.Has(config.Webhook)
-	policy, err := p.policyConfig(c.Has(config.Node))
+	a.fileData, a.usesRBAC = data, c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook)
+	policy, err := p.policyConfig(c.Has(authzconfig.Node))
 	if err != nil {
 		return err
 	}
@@ -163,7 +99,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	})
 	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(config.Node), FeatureEnabled: gates.Enabled,
+		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
 		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)

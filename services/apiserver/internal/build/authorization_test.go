@@ -1,18 +1,22 @@
 package build
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/config"
 )
 
 const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
 
-func withRBAC(o *Options) { o.Authorization.Modes = []string{"Node", "RBAC"} }
+func withRBAC(o *config.Options) { o.Authorization.Modes = []string{"Node", "RBAC"} }
 
 func as(user string, groups ...string) []string {
 	h := []string{"Impersonate-User", user}
@@ -126,7 +130,7 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	on := func(o *Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+	on := func(o *config.Options) { withRBAC(o); o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
 	t.Run("first", func(t *testing.T) {
 		a := start(t, on)
 		patch := func(path, body string) {
@@ -252,20 +256,16 @@ func TestAuthorizationOptions(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o := newAuthorizationOptions()
-		s := &options.Sections{}
-		o.addFlags(s)
-		err := s.Set("authorization").Parse(strings.Fields(c.args))
-		if err == nil {
-			for _, e := range o.validate() {
-				err = e
-			}
+		o := config.NewOptions()
+		load := func(context.Context, *slog.Logger) error {
+			_, _, err := loadAuthorization(&o.Authorization, nil)
+			return err
 		}
-		if err == nil {
-			_, _, err = o.load(nil)
-		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %s", c.args, err, c.want)
+		args := append(strings.Fields(c.args), "--cert-dir="+t.TempDir())
+		var said strings.Builder
+		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &said)
+		if (code == options.ExitOK) != (c.want == "") || !strings.Contains(said.String(), c.want) {
+			t.Errorf("%s: %d %s, want %s", c.args, code, &said, c.want)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 )
 
 // authorizerWebhook is an authorization webhook with configurable responses. It records reviews.
@@ -78,8 +79,8 @@ func TestAuthorizationWebhook(t *testing.T) {
 	t.Parallel()
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	a := start(t, func(o *Options) {
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
+	a := start(t, func(o *config.Options) {
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
 	})
 	if asked := z.reviews(); len(asked) != 0 {
 		t.Errorf("the server itself, or an administrator, was asked about: %+v", asked)
@@ -144,7 +145,7 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 		}
 	}
 	put(`{expression: "request.user != 'bob'"}, {expression: "request.resourceAttributes.namespace != ''"}`, "Deny")
-	a := start(t, func(o *Options) { o.Authorization.ConfigFile = file })
+	a := start(t, func(o *config.Options) { o.Authorization.ConfigFile = file })
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(200, "GET", pods, "", as("alice")...)
 	a.want(403, "GET", pods, "", as("bob")...)       // the webhook is skipped, and RBAC has no opinion
@@ -198,7 +199,7 @@ func TestNodeRestrictionPlugins(t *testing.T) {
 // TestNodesWriteOnlyOwnResourceSlices covers both versions of the kind, which is off by default.
 func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		withRBAC(o)
 		if err := o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
 			t.Fatal(err)

@@ -34,6 +34,7 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/leaderelection"
@@ -64,7 +65,7 @@ var _ watchcache.Source = (*fanout.Fanout)(nil)
 
 // parts is the assembled server.
 type parts struct {
-	options *Options
+	options *config.Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
 	// webhookMetrics measures requests to webhooks and other services.
@@ -146,10 +147,10 @@ type parts struct {
 
 // build creates the parts in the order of their dependencies. After an error it releases what it
 // has created; otherwise the caller calls release.
-func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
+func build(ctx context.Context, o *config.Options, log *slog.Logger) (*parts, error) {
 	p := &parts{options: o, log: log, metrics: metrics.New(), documents: newDocuments(), customVersions: newCustomVersions(), kindWrites: newKindWrites(), authConfigChanged: make(chan struct{}, 1), allWrites: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
-	o.Compatibility.warn(log)
+	o.Compatibility.Warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
@@ -173,7 +174,7 @@ func (p *parts) release() {
 
 // buildServer binds the port first, so that a port in use fails the start at once.
 func (p *parts) buildServer(context.Context) error {
-	clients, err := p.options.clientCertificates()
+	clients, err := clientCertificates(p.options)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (p *parts) buildServer(context.Context) error {
 func (p *parts) root() string { return path.Join("/", p.options.Etcd.Prefix) }
 
 func (p *parts) buildCache(context.Context) (err error) {
-	host, _ := p.options.hostname()
+	host, _ := p.options.Hostname()
 	id, all := fmt.Sprintf("%s:%d", host, p.boundPort()), p.resources()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: p.elector, Root: p.root() + "/", Since: historyOf(p.store, p.log),
@@ -218,8 +219,8 @@ func (p *parts) buildCache(context.Context) (err error) {
 // cacheSource returns the decrypted change stream that feeds the cache.
 func (p *parts) cacheSource() watchcache.Source {
 	source := encryption.NewSource(p.fanout, p.encryptionConfig, p.encryptionResources, p.olderVersions)
-	if p.options.wrapSource != nil {
-		return p.options.wrapSource(source)
+	if p.options.WrapSource != nil {
+		return p.options.WrapSource(source)
 	}
 	return source
 }
@@ -238,7 +239,7 @@ func (p *parts) buildAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
-	host, err := p.options.hostname()
+	host, err := p.options.Hostname()
 	if err != nil {
 		return err
 	}
@@ -300,7 +301,7 @@ func (p *parts) buildBootstrap(host string) error {
 		API: p.client, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.ServiceRanges, NoIdentity: !o.Features.Enabled(features.APIServerIdentity), NoServiceCIDR: !o.Features.Enabled(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authConfigChanged, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, FeatureEnabled: o.Features.Enabled, PolicySeen: p.policySynced,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.newStorageVersions(bootstrap.Identity(host)),
 	})
@@ -309,11 +310,11 @@ func (p *parts) buildBootstrap(host string) error {
 
 func (p *parts) buildHandler(context.Context) error {
 	responder := p.responder()
-	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(p.options.Compatibility.Emulation().Minor)))
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.emulation().Minor), NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
+	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.Emulation().Minor), NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 )
 
 func startCBOR(t *testing.T) *api {
-	return start(t, func(o *Options) {
+	return start(t, func(o *config.Options) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}

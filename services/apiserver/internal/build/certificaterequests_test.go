@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 const (
@@ -95,7 +97,7 @@ func patchFor(method string, header []string) []string {
 // whatever plugins are disabled.
 func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		withRBAC(o)
 		o.Admission.Disable = []string{"CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction"}
 	})

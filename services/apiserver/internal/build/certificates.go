@@ -6,11 +6,12 @@ import (
 	"binnacle/libs/kubeclient"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
 // expiry metrics. Clients read the files on their own.
-func (o *Options) clientCertificates() ([]serving.Certificate, error) {
+func clientCertificates(o *config.Options) ([]serving.Certificate, error) {
 	var out []serving.Certificate
 	for _, c := range []struct{ use, ca, cert, key string }{
 		{"etcd", o.Etcd.CAFile, o.Etcd.CertFile, o.Etcd.KeyFile},

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // node creates a node whose kubelet has a URL.
@@ -124,7 +126,7 @@ func TestSplitLogStreams(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	defer kubelet.Close()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		if err := o.Features.Set("PodLogsQuerySplitStreams=true"); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -42,7 +43,7 @@ func (a *api) damage() string {
 	return a.want(201, "POST", secrets+"?fieldManager=recorder", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
 }
 
-func withUnsafeDelete(o *Options) {
+func withUnsafeDelete(o *config.Options) {
 	withRBAC(o)
 	if err := o.Features.Set("AllowUnsafeMalformedObjectDeletion=true"); err != nil {
 		panic(err)

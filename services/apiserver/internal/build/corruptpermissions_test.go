@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -115,7 +116,7 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Audit.PolicyFile, o.Audit.Log.Path = policy, log
 		if err := o.Features.Set(string(features.AllowUnsafeMalformedObjectDeletion) + "=true"); err != nil {
 			t.Fatal(err)

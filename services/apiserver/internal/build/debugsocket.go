@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -63,7 +64,7 @@ func listenPrivate(path string) (net.Listener, error) {
 }
 
 // countContention enables the block and mutex profiles.
-func (o *Options) countContention() {
+func countContention(o *config.Options) {
 	if o.Profiling && o.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 		runtime.SetMutexProfileFraction(1)

@@ -20,16 +20,17 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 	"binnacle/libs/options"
 	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // given returns the completed options of a command line.
-func given(t *testing.T, args ...string) *Options {
+func given(t *testing.T, args ...string) *config.Options {
 	t.Helper()
-	o, dir := NewOptions(), t.TempDir()
+	o, dir := config.NewOptions(), t.TempDir()
 	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
 	var said strings.Builder
 	run := func(context.Context, *slog.Logger) error { return nil }
-	if code := options.Main(t.Context(), Name, Short, o, run, args, io.Discard, &said); code != options.ExitOK {
+	if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code != options.ExitOK {
 		t.Fatal(said.String())
 	}
 	return o
@@ -48,7 +49,7 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		{[]string{"--authorization-mode=RBAC,AlwaysAllow"}, http.StatusUnauthorized},
 		{[]string{"--authorization-mode=RBAC"}, http.StatusOK},
 	} {
-		a := start(t, func(o *Options) {
+		a := start(t, func(o *config.Options) {
 			from := given(t, c.args...)
 			o.Authentication.Anonymous, o.Authorization.Modes = true, from.Authorization.Modes
 		})
@@ -112,7 +113,7 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 		`{"enabled":true,"conditions":[{"path":"/livez"}]}`: {http.StatusOK, http.StatusUnauthorized},
 	} {
 		file := filepath.Join(t.TempDir(), "authn.yaml")
-		a := start(t, func(o *Options) {
+		a := start(t, func(o *config.Options) {
 			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
 		})
 		if got := [2]int{a.getAnonymously("/livez"), a.getAnonymously("/api/v1/secrets")}; got != codes {
@@ -136,7 +137,7 @@ func TestNodeRestrictionDefaultFollowsAuthorizers(t *testing.T) {
 		{[]string{"--authorization-mode=Node", "--disable-admission-plugins=NodeRestriction"}, false},
 	} {
 		o := given(t, c.args...)
-		if got := o.Admission.enabled("NodeRestriction"); got != c.on {
+		if got := o.Admission.Enabled("NodeRestriction"); got != c.on {
 			t.Errorf("%v: on %v, want %v", c.args, got, c.on)
 		}
 	}
@@ -182,7 +183,7 @@ func TestShippedConfigurationsRestrictNodes(t *testing.T) {
 			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
 		})
 		o := given(t, args...)
-		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.enabled("NodeRestriction") {
+		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.Enabled("NodeRestriction") {
 			t.Errorf("%s: nodes are not restricted by %s", name, fmt.Sprint(args))
 		}
 	}
@@ -194,7 +195,7 @@ func TestUnanchoredOriginsAreRejected(t *testing.T) {
 	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
 		var said strings.Builder
 		run := func(context.Context, *slog.Logger) error { return nil }
-		code := options.Main(t.Context(), Name, Short, NewOptions(), run, []string{"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern}, io.Discard, &said)
+		code := options.Main(t.Context(), config.Name, config.Short, config.NewOptions(), run, []string{"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern}, io.Discard, &said)
 		if code != want || (code == options.ExitOK) == strings.Contains(said.String(), "does not pin to start/end of host") {
 			t.Errorf("%s: exit code %d: %s", pattern, code, said.String())
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -38,8 +39,8 @@ func replicasOn(t *testing.T, n int) []*api {
 	etcd := etcdtest.Listening(t)
 	var out []*api
 	for i := range n {
-		out = append(out, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		out = append(out, start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -183,7 +184,9 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+	}
 	key := ""
 	t.Run("begun", func(t *testing.T) {
 		a := start(t, on)

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -20,13 +21,15 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+	}
 	a := start(t, on)
 	l := &laggingSource{asked: make(chan struct{}, 1)}
-	b := start(t, func(o *Options) {
+	b := start(t, func(o *config.Options) {
 		on(o)
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 2)
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
 		}

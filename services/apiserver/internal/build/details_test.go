@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // step is a request and the expected response. has and lacks check the body.
@@ -57,7 +59,7 @@ const (
 func TestWriteDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
-	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })
+	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
 	cm := configMaps
 	a.steps(t, []step{
@@ -185,7 +187,7 @@ func TestDeletionDetails(t *testing.T) {
 func TestReadDetails(t *testing.T) {
 	t.Parallel()
 	key := signingKey(t)
-	a := start(t, func(o *Options) { withRBAC(o); issuing(key)(o) })
+	a := start(t, func(o *config.Options) { withRBAC(o); issuing(key)(o) })
 	a.account()
 	for _, name := range []string{"a", "b", "c"} {
 		a.want(201, "POST", configMaps, configMap(name))

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestDeviceAdminAccess checks that a label of the namespace decides on claims, templates and
 // allocations in every version. The device status that drivers report follows the allocation.
 func TestDeviceAdminAccess(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		_ = o.Features.Set("DynamicResourceAllocation=true,DRAAdminAccess=true")
 		_ = o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true")
 	})

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -74,8 +75,8 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	const first, second = "serviceips", "secondaryserviceips"
 	etcd := etcdtest.Listening(t)
 	run := func(gates string) *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.ServiceClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
 			if err := o.Features.Set(gates); err != nil {
 				t.Fatal(err)
@@ -154,7 +155,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.ServiceClusterIPRange = "10.0.0.0/29" // six addresses
 		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
 			t.Fatal(err)

@@ -15,8 +15,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/egress/egresstest"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -56,9 +57,9 @@ func TestEgressProxies(t *testing.T) {
 	if err := clientcmd.WriteToFile(*kubeconfig, z.file); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{"http://etcd.invalid:2379"}
-		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{config.Webhook}, z.file, "v1"
+	a := start(t, func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{"http://etcd.invalid:2379"}
+		o.Authorization.Modes, o.Authorization.WebhookConfigFile, o.Authorization.WebhookVersion = []string{authzconfig.Webhook}, z.file, "v1"
 		o.Compatibility.EgressSelector = writeFile(t, filepath.Join(t.TempDir(), "egress"), fmt.Sprintf(`
 apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
-	"binnacle/libs/options"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/api/apiset"
@@ -19,25 +18,6 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
-// EncryptionOptions select the resources that are stored encrypted.
-type EncryptionOptions struct {
-	ConfigFile string
-	Reload     bool
-}
-
-func (o *EncryptionOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
-	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
-	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
-}
-
-func (o *EncryptionOptions) validate() []error {
-	if o.Reload && o.ConfigFile == "" {
-		return []error{encryption.ErrWithoutFile}
-	}
-	return nil
-}
-
 // buildEncryption wraps the store with encryption.
 func (p *parts) buildEncryption(ctx context.Context) error {
 	p.encryptionResources = encryption.NewResources(p.root()+"/", p.stored())
@@ -47,7 +27,7 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		return err
 	}
 	if o := p.options.Encryption; o.ConfigFile != "" {
-		host, err := p.options.hostname()
+		host, err := p.options.Hostname()
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/encryption"
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 )
@@ -45,11 +46,11 @@ func replaceFile(t testing.TB, file, content string) {
 }
 
 // encrypted starts a server with a configuration, and returns the file.
-func encrypted(t *testing.T, configuration string, change func(*Options)) (*api, string) {
+func encrypted(t *testing.T, configuration string, change func(*config.Options)) (*api, string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, configuration)
-	return start(t, func(o *Options) {
+	return start(t, func(o *config.Options) {
 		o.Encryption.ConfigFile = file
 		if change != nil {
 			change(o)
@@ -57,7 +58,7 @@ func encrypted(t *testing.T, configuration string, change func(*Options)) (*api,
 	}), file
 }
 
-func reloading(o *Options) { o.Encryption.Reload = true }
+func reloading(o *config.Options) { o.Encryption.Reload = true }
 
 func secret(name, value string) string {
 	return fmt.Sprintf(`{"metadata":{"name":%q},"data":{"k":%q}}`, name, base64.StdEncoding.EncodeToString([]byte(value)))
@@ -280,7 +281,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		t.Fatal(err)
 	}
 	var data string
-	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *Options) {
+	a, _ := encrypted(t, encrypting("'*.*'", keyed("aesgcm", "k1", firstSecret)), func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Fanout.Servers = []string{bus.ClientURL()}
 		data = o.Etcd.DataDir
@@ -347,7 +348,7 @@ func TestStartWithoutKMS(t *testing.T) {
 	plugin.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}", "identity: {}"))
-	a := startUnready(t, func(o *Options) { o.Encryption.ConfigFile = file })
+	a := startUnready(t, func(o *config.Options) { o.Encryption.ConfigFile = file })
 	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
 	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
 	for path, want := range map[string]int{"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404, "/livez/kms-providers": 404, "/livez": 200} {

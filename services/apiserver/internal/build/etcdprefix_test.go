@@ -1,10 +1,9 @@
 package build
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -12,8 +11,8 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 	for prefix, root := range map[string]string{"/registry": "/registry", "a/registry": "/a/registry", "a//b/": "/a/b"} {
 		t.Run(prefix, func(t *testing.T) {
 			etcd := etcdtest.Listening(t)
-			a := start(t, func(o *Options) {
-				o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+			a := start(t, func(o *config.Options) {
+				o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 				o.Etcd.Prefix = prefix
 			})
 			a.want(201, "POST", configMaps, configMap("c"))
@@ -21,15 +20,5 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func TestEtcdPrefixWithoutNameIsInvalid(t *testing.T) {
-	for _, prefix := range []string{"", "/", "//"} {
-		o := NewOptions()
-		o.Etcd.Prefix = prefix
-		if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
-			t.Errorf("%q: error %v", prefix, err)
-		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestExtensionAuthenticationConfigMap checks that the ConfigMap is repaired after any change, and
@@ -19,7 +21,7 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	if err := os.WriteFile(file, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		p := &o.Authentication.Proxy
 		p.CAFile, p.Names = file, []string{"front-proxy-client"}
 		p.Headers.Username, p.Headers.UID, p.Headers.Group, p.Headers.ExtraPrefix = []string{"X-Remote-User"}, []string{"X-Remote-Uid"}, []string{"X-Remote-Group"}, []string{"X-Remote-Extra-"}
@@ -82,7 +84,7 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	var file string
-	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
+	a := start(t, func(o *config.Options) { file = o.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 	told := func() any {
 		data, _ := a.get(at).at("data").(map[string]any)

@@ -182,7 +182,7 @@ func (p *parts) extensionTasks() []task.Task {
 
 // authenticationConfig returns the data of the ConfigMap extension-apiserver-authentication.
 func (p *parts) authenticationConfig() map[string]string {
-	data := maps.Clone(p.options.Authentication.proxyConfig())
+	data := maps.Clone(proxyConfig(&p.options.Authentication))
 	if data == nil {
 		data = map[string]string{}
 	}

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/security/externaljwt/externaljwttest"
 )
 
 // external configures an external signer.
-func external(t *testing.T, s *externaljwttest.Signer) func(*Options) {
-	return func(o *Options) {
+func external(t *testing.T, s *externaljwttest.Signer) func(*config.Options) {
+	return func(o *config.Options) {
 		o.Authentication.ServiceAccountIssuers = []string{"https://issuer"}
 		o.Authentication.ServiceAccountSigningEndpoint = s.Socket
 		if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=true"); err != nil {
@@ -113,18 +114,18 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 	key := signingKey(t)
 	for _, c := range []struct {
 		name, want string
-		change     func(*Options)
+		change     func(*config.Options)
 	}{
-		{"key file", "(They are mutually exclusive)", func(o *Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
-		{"signing key file", "(They are mutually exclusive)", func(o *Options) { o.Authentication.ServiceAccountSigner = key }},
-		{"no path", `invalid value "x.sock" passed for `, func(o *Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
-		{"no gate", "requires enabling ExternalServiceAccountTokenSigner feature gate", func(o *Options) {
+		{"key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
+		{"signing key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountSigner = key }},
+		{"no path", `invalid value "x.sock" passed for `, func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
+		{"no gate", "requires enabling ExternalServiceAccountTokenSigner feature gate", func(o *config.Options) {
 			if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"longer than the signer allows", "service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: 3h0m0s > 2h0m0s",
-			func(o *Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
+			func(o *config.Options) { o.Authentication.ServiceAccountMaxExpiration = 3 * time.Hour }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())

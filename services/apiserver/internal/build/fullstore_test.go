@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -11,7 +12,9 @@ import (
 func TestServerStartsWithFullStore(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()} }
+	on := func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
+	}
 	t.Run("before", func(t *testing.T) {
 		start(t, on).want(201, "POST", configMaps, configMap("much"))
 	})

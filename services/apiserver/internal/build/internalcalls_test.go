@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
@@ -18,7 +19,7 @@ import (
 // equivalent client requests.
 func TestInternalCalls(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) {
+	w := startAudited(t, func(o *config.Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Request, resources: [{resources: [secrets]}]}, {level: RequestResponse}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,11 @@
 package build
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"binnacle/libs/oidctoken/oidctest"
 	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/config"
 )
 
 func writeFile(t *testing.T, path, content string) string {
@@ -32,7 +35,7 @@ func (a *api) getAnonymously(path string) int { return a.bearer().get(path).code
 func TestOIDCTokens(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t)
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		withRBAC(o)
 		oidc := o.Authentication.JWT.OIDC
 		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.GroupsPrefix = provider.URL(), oidctest.ClientID, "groups", "oidc:"
@@ -78,7 +81,7 @@ func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymo
 func TestAuthenticationConfigFile(t *testing.T) {
 	t.Parallel()
 	provider, file := oidctest.New(t), filepath.Join(t.TempDir(), "authn.yaml")
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		withRBAC(o)
 		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:", `,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
 	})
@@ -141,9 +144,10 @@ func TestConflictingAuthenticationFlags(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			var said strings.Builder
-			o := NewOptions()
+			o := config.NewOptions()
 			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
-			if code := options.Main(t.Context(), Name, Short, o, o.Run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
+			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
+			if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
 				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())
 			}
 		})

@@ -24,14 +24,14 @@ import (
 
 func (p *parts) buildKinds(context.Context) (err error) {
 	settings := registry.Settings{
-		AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.primaryFamily(),
+		AllowPrivileged: p.options.AllowPrivileged, PrimaryFamily: p.options.PrimaryFamily(),
 		StoreJSON: p.options.Compatibility.StorageMediaType == names.MediaJSON, Gates: p.options.Features,
 	}
 	if p.catalog, err = builtin.Everything(settings); err != nil {
 		return err
 	}
 	gate := func(k *registry.Kind) bool { return k.Gate == "" || p.options.Features.Enabled(k.Gate) }
-	serves, err := p.options.Compatibility.emulation().Serves(p.catalog, p.options.RuntimeConfig, gate)
+	serves, err := p.options.Compatibility.Emulation().Serves(p.catalog, p.options.RuntimeConfig, gate)
 	if err != nil {
 		return err
 	}

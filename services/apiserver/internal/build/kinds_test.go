@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestKindSettingsReachClients checks causes, warnings and metrics that kinds declare, with
 // different settings.
 func TestKindSettingsReachClients(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.AllowPrivileged = true
 		if err := o.Features.Set(string(features.DeclarativeValidationTakeover) + "=true"); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -15,7 +16,9 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	plugin, servers := kmstest.New(t), []string{etcdtest.Listening(t).Endpoint()}
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = backendEtcd, servers, file }
+	on := func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = config.BackendEtcd, servers, file
+	}
 	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
 
 	plugin.HangOn("Decrypt")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -28,8 +29,8 @@ type laggingSource struct {
 func startLagging(t *testing.T) (*api, *laggingSource) {
 	t.Helper()
 	l := &laggingSource{asked: make(chan struct{}, 1)}
-	a := start(t, func(o *Options) {
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+	a := start(t, func(o *config.Options) {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -74,7 +75,7 @@ func (a *api) within(what string, happens <-chan struct{}) {
 	}
 }
 
-func coordinated(t *testing.T, o *Options) {
+func coordinated(t *testing.T, o *config.Options) {
 	t.Helper()
 	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"), o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
 		t.Fatal(err)
@@ -89,8 +90,8 @@ func TestOldestCandidateLeads(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			coordinated(t, o)
 		})
 	}
@@ -135,7 +136,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 // TestNoElectionWithoutGate checks that candidates can be created but no leader is elected.
 func TestNoElectionWithoutGate(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		if err := o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true"); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestLegacyTokens checks that the use of a token in a secret is recorded once a day, and that a
@@ -25,7 +26,7 @@ func TestLegacyTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := filepath.Join(t.TempDir(), "audit.log")
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		issuing(file)(o)
 		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
 		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")

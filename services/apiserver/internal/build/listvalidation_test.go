@@ -5,13 +5,15 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestContinueTokenIsCheckedBeforeResourceVersion expects the order of kube-apiserver.
 func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 	for _, cached := range []bool{true, false} {
 		t.Run(fmt.Sprintf("watch cache %t", cached), func(t *testing.T) {
-			a := start(t, func(o *Options) { o.Compatibility.WatchCache = cached })
+			a := start(t, func(o *config.Options) { o.Compatibility.WatchCache = cached })
 			for i := range 3 {
 				a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%d", i)))
 			}

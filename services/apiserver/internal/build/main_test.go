@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // parallelTests is the default of -parallel. Most tests wait for a server, so it exceeds the number
@@ -47,7 +48,7 @@ type commonServer struct {
 }
 
 func (c *commonServer) run() {
-	var o *Options
+	var o *config.Options
 	if c.dir, c.err = os.MkdirTemp("", "apiserver"); c.err != nil {
 		return
 	}

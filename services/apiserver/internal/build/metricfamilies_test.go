@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
+
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -253,7 +255,7 @@ func TestMetricsCountRequests(t *testing.T) {
 // TestMetricsFlags checks disabled metrics and label values that are not allowed.
 func TestMetricsFlags(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects", "--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
 	a.get("/nothing")

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 )
 
 var ages = regexp.MustCompile(`"(\d+[hms])+"`)
@@ -21,7 +22,7 @@ var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 func TestListsOfOldVersions(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		if err := o.Features.Set(string(features.CBORServingAndStorage) + "=true"); err != nil {
 			t.Fatal(err)
 		}

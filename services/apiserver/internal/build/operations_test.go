@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 
+	"binnacle/services/apiserver/internal/config"
+
 	"slices"
 	"strings"
 	"testing"
@@ -96,7 +98,7 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 	t.Parallel()
 	z := newAuthorizerWebhook(t)
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Authorization.Modes, o.Authorization.WebhookConfigFile = []string{"Webhook"}, z.file
 	})
 	w := &clusterState{api: a, shown: map[string]string{}}

@@ -25,17 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// defaultOffPlugins returns the plugins that are disabled by default. NodeRestriction is not among
-// them; its default depends on the authorizers.
-func defaultOffPlugins() []string {
-	return []string{
-		alwaysadmit.Name, alwaysdeny.Name, alwayspullimages.Name, denyserviceexternalips.Name, eventratelimit.Name, extendedresourcetoleration.Name,
-		imagepolicy.Name, antiaffinity.Name, namespaceautoprovision.Name, namespaceexists.Name,
-		ownerreferences.Name, podnodeselector.Name, podtolerationrestriction.Name,
-	}
-}
-
-// optionalPlugins returns the factories of defaultOffPlugins.
+// optionalPlugins returns the factories of plugins.OffByDefault.
 func (p *parts) optionalPlugins() map[string]pluginFactory {
 	o := &podObjects{Objects: p.objects(true), namespaces: p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
 	return map[string]pluginFactory{

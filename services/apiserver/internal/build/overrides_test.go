@@ -10,37 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 	"binnacle/services/apiserver/internal/storage/fanout"
 )
-
-func TestParseEtcdOverrides(t *testing.T) {
-	t.Parallel()
-	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
-	for _, c := range []struct{ name, value, want string }{
-		{name: "events", value: "/events#http://a:2379;http://b:2379"},
-		{name: "of a group", value: "apps/deployments#https://a:2379"},
-		{name: "a whole group", value: "batch/*#https://a:2379"},
-		{name: "no servers", value: "/events", want: form},
-		{name: "no group", value: "events#http://a:2379", want: form},
-		{name: "three parts", value: "a/b/c#http://a:2379", want: form},
-		{name: "servers twice", value: "/events#http://a:2379#http://b:2379", want: form},
-		{name: "no URL", value: "/events#a:2379", want: `"a:2379" is not a URL`},
-		{name: "an empty server", value: "/events#http://a:2379;", want: `"" is not a URL`},
-		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "stay with --etcd-servers"},
-		{name: "users", value: "/serviceaccounts#http://a:2379", want: "stay with --etcd-servers"},
-		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "stay with --etcd-servers"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			err := errors.Join((&EtcdOptions{Overrides: []string{c.value}}).validateOverrides()...)
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("error %v, want %q", err, c.want)
-			}
-		})
-	}
-}
 
 // second starts an etcd that a test can stop and start again with the same data.
 func second(t *testing.T, socket, data string) *embedded.Server {
@@ -73,8 +48,8 @@ func TestEtcdOverrides(t *testing.T) {
 	encryption := filepath.Join(dir, "enc.yaml")
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
 			o.Etcd.Overrides = []string{"/events#unix://" + socket, "apps/deployments#unix://" + socket}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Encryption.ConfigFile = encryption
@@ -170,7 +145,7 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"policy/poddisruptionbudgets#unix://" + socket, "apps/deployments#unix://" + socket}
 	})
@@ -199,8 +174,8 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	t.Parallel()
 	main, bus := etcdtest.Listening(t), startBus(t)
-	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{main.Endpoint()}
+	a := start(t, func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})
@@ -216,7 +191,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	other := second(t, socket, filepath.Join(dir, "data"))
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		onEtcd(t)(o)
 		o.Etcd.Overrides = []string{"/events#unix://" + socket}
 	})

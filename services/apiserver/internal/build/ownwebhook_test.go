@@ -6,23 +6,25 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestWebhookOfTheServerItself registers webhooks that are the API server itself. They are called
 // as its own user, without a certificate authority.
 func TestWebhookOfTheServerItself(t *testing.T) {
 	t.Parallel()
-	w := startAudited(t, func(o *Options) {
+	w := startAudited(t, func(o *config.Options) {
 		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
-	for name, config := range map[string]string{
+	for name, clientConfig := range map[string]string{
 		"service": `{"service":{"namespace":"default","name":"kubernetes","path":"/webhook-service"}}`,
 		"url":     `{"url":"https://kubernetes.default.svc/webhook-url"}`,
 	} {
 		remove := w.register("mutatingwebhookconfigurations", name, fmt.Sprintf(`"webhooks":[{"name":"h.ex.test","clientConfig":%s,"failurePolicy":"Fail","sideEffects":"None",
-			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, config))
+			"admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]`, clientConfig))
 		a := w.prepare(500, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"c"}}`)
 		if message, _ := a.at("message").(string); !strings.Contains(message, "could not find the requested resource") {
 			t.Errorf("%s: %s", name, message)

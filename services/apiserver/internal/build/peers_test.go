@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"binnacle/deploy/certs"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy/kubelettest"
 	"binnacle/services/apiserver/internal/server/peers"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
@@ -47,15 +48,15 @@ func newPeerFixture(t *testing.T) *peerFixture {
 	return &peerFixture{t, etcdtest.Listening(t).Endpoint(), certs.Layout{Dir: dir}}
 }
 
-// replica starts a replica; config is its --runtime-config.
-func (w *peerFixture) replica(config string, change ...func(*Options)) *api {
-	return start(w.t, func(o *Options) {
+// replica starts a replica; runtimeConfig is its --runtime-config.
+func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Options)) *api {
+	return start(w.t, func(o *config.Options) {
 		w.t.Helper()
 		if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true,UnknownVersionInteroperabilityProxy=true"),
-			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+config, ","))); err != nil {
+			o.RuntimeConfig.Set(strings.Trim("internal.apiserver.k8s.io/v1alpha1=true,"+runtimeConfig, ","))); err != nil {
 			w.t.Fatal(err)
 		}
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{w.etcd}
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{w.etcd}
 		o.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
 		o.Serving.CertFile, o.Serving.KeyFile = w.files.APIServer().Cert, w.files.APIServer().Key
 		p := &o.Authentication.Proxy
@@ -313,16 +314,16 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	b.pod("p", "n", "")
 	a := w.replica("v1=false")
 	a.serves()
-	config := &rest.Config{Host: a.url, TLSClientConfig: a.clientTLS()}
+	restConfig := &rest.Config{Host: a.url, TLSClientConfig: a.clientTLS()}
 	at, err := url.Parse(a.url + podsPath + "/p/exec?stdin=true&stdout=true&command=cat")
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, at)
+	old, err := remotecommand.NewSPDYExecutor(restConfig, http.MethodPost, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	web, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
+	web, err := remotecommand.NewWebSocketExecutor(restConfig, http.MethodGet, at.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,27 +351,4 @@ func keyPEM(t *testing.T, pair tls.Certificate) []byte {
 		t.Fatal(err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-}
-
-// TestInvalidPeerFlags covers flags that contradict each other.
-func TestInvalidPeerFlags(t *testing.T) {
-	t.Parallel()
-	const gates = "--feature-gates=UnknownVersionInteroperabilityProxy=true,StorageVersionAPI=true"
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"a CA, no gate":       {[]string{"--peer-ca-file=x"}, "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"an address, none":    {[]string{"--peer-advertise-ip=10.0.0.1"}, "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"a port, none":        {[]string{"--peer-advertise-port=1"}, "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"no proof":            {[]string{gates, "--peer-ca-file=x"}, "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
-		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is no address`},
-		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is no address`},
-		"no port":             {[]string{gates, "--peer-advertise-port=0"}, `--peer-advertise-port "0" is no port`},
-		"more than all ports": {[]string{gates, "--peer-advertise-port=70000"}, `--peer-advertise-port "70000" is no port`},
-	} {
-		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
-			t.Errorf("%s: %d %s", name, code, errs)
-		}
-	}
 }

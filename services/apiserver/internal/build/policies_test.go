@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 const (
@@ -128,7 +130,7 @@ func TestPoliciesMatchOtherVersions(t *testing.T) {
 // TestMutatingPoliciesApplyAtOnce is TestPoliciesApplyAtOnce for mutating policies.
 func TestMutatingPoliciesApplyAtOnce(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("admissionregistration.k8s.io/v1alpha1=true")
 		if err := o.Features.Set("MutatingAdmissionPolicy=true"); err != nil {
 			t.Fatal(err)

@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestPolicyParametersAreNotLeaked checks that a user who may write policies cannot read parameters
 // through them.
 func TestPolicyParametersAreNotLeaked(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) { o.Authorization.Modes = []string{"RBAC"} })
+	a := start(t, func(o *config.Options) { o.Authorization.Modes = []string{"RBAC"} })
 	const roles, grants = "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	grant := func(name, group, resources, verbs string) {
 		t.Helper()

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // silentKubelet is a kubelet that sends nothing until its client disconnects, except a greeting if
@@ -53,7 +55,7 @@ type proxyFixture struct {
 
 func startProxyFixture(t *testing.T, most int) *proxyFixture {
 	c := &proxyFixture{silentKubelet: newSilentKubelet(t)}
-	c.api = start(t, func(o *Options) { o.Upstream.MaxProxied = most })
+	c.api = start(t, func(o *config.Options) { o.Upstream.MaxProxied = most })
 	c.account()
 	c.node("n", c.Server.URL)
 	c.pod("p", "n", "")

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -34,8 +35,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	var replicas []*api
 	for i := range 3 {
-		replicas = append(replicas, start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		replicas = append(replicas, start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/randfill"
 	"sigs.k8s.io/yaml"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -34,7 +35,7 @@ func TestRandomObjects(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("api/all=true")
 		_ = o.Features.Set("AllAlpha=true,AllBeta=true")
 		o.Admission.TypeChecks = false

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -16,7 +17,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	servers := []string{etcdtest.Listening(t).Endpoint()}
-	on := func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, servers }
+	on := func(o *config.Options) { o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, servers }
 	const things, others = "/apis/example.com/v1/namespaces/default/things", "/apis/example.com/v1/namespaces/default/others"
 	object := func(kind, name string) string {
 		return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":%q,"metadata":{"name":%q}}`, kind, name)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -14,7 +15,9 @@ func TestDefinitionsAfterRestore(t *testing.T) {
 	t.Parallel()
 	old, restored := etcdtest.Listening(t), etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
-	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{proxy.Endpoint()} })
+	a := start(t, func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{proxy.Endpoint()}
+	})
 	const document = "/openapi/v3/apis/example.com/v1"
 	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
 	a.want(201, "POST", policiesPath, admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))

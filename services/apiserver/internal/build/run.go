@@ -16,14 +16,15 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/registry"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 )
 
 // Run runs the server until ctx ends, then shuts it down gracefully.
-func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	o.countContention()
+func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
+	countContention(o)
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err

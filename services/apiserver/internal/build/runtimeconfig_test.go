@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 func TestRuntimeConfig(t *testing.T) {
@@ -15,8 +17,8 @@ func TestRuntimeConfig(t *testing.T) {
 		betaIP = "/apis/networking.k8s.io/v1beta1/ipaddresses"
 	)
 	t.Run("on", func(t *testing.T) {
-		a := start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir
+		a := start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir
 			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
 		})
 		for path, code := range map[string]int{
@@ -54,7 +56,7 @@ func TestRuntimeConfig(t *testing.T) {
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
-	a := start(t, func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir })
+	a := start(t, func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir })
 	for path, code := range map[string]int{slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200, "/apis/batch/v1/cronjobs": 200} {
 		if r := a.get(path); r.code != code {
 			t.Errorf("%s: %d, want %d", path, r.code, code)
@@ -71,7 +73,7 @@ func TestRuntimeConfig(t *testing.T) {
 // the stored one.
 func TestAlphaVersions(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
 		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
 	})
@@ -110,7 +112,7 @@ func TestAlphaVersions(t *testing.T) {
 // itself.
 func TestServerWithoutOptionalGroups(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
+	a := start(t, func(o *config.Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
 	a.want(404, "GET", addressesPath, "")
 	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {
 		t.Errorf("a service without an address: %s", s.body)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestConcurrentWritersLoseNothing checks that increments by compare-and-swap, and patches of
@@ -196,7 +197,7 @@ func (a *api) events(path string, n int) (out []map[string]any) {
 // TestWatchListStreamsInitialState checks the initial objects and the bookmark that follows them.
 func TestWatchListStreamsInitialState(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		if err := o.Features.Set(string(features.WatchList) + "=true"); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +274,7 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
+	a := start(t, func(o *config.Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}

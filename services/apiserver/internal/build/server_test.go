@@ -27,6 +27,7 @@ import (
 
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
+	"binnacle/services/apiserver/internal/config"
 )
 
 // api is a running server and a client with an administrator's certificate.
@@ -42,7 +43,7 @@ type api struct {
 }
 
 // testOptions returns options that keep all files in a directory.
-func testOptions(t *testing.T, dir string) *Options {
+func testOptions(t *testing.T, dir string) *config.Options {
 	t.Helper()
 	o, _, err := newTestOptions(dir)
 	if err != nil {
@@ -52,13 +53,13 @@ func testOptions(t *testing.T, dir string) *Options {
 }
 
 // newTestOptions also returns the certificate of an administrator.
-func newTestOptions(dir string) (*Options, tls.Certificate, error) {
-	o := NewOptions()
+func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
+	o := config.NewOptions()
 	o.AddFlags(&options.Sections{})
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
-	o.Etcd.Backend = backendMemory
-	o.host = fmt.Sprintf("host-%d", hosts.Add(1))
+	o.Etcd.Backend = config.BackendMemory
+	o.Host = fmt.Sprintf("host-%d", hosts.Add(1))
 	ca, admin, err := newClientPair()
 	if err != nil {
 		return nil, admin, err
@@ -67,9 +68,9 @@ func newTestOptions(dir string) (*Options, tls.Certificate, error) {
 }
 
 // onEtcd selects the embedded etcd, with its data in a directory of the test.
-func onEtcd(t *testing.T) func(*Options) {
+func onEtcd(t *testing.T) func(*config.Options) {
 	dir := t.TempDir()
-	return func(o *Options) { o.Etcd.Backend, o.Etcd.DataDir = backendEtcd, dir }
+	return func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir }
 }
 
 // hosts counts the servers of the tests. Each has its own hostname, so that replicas have different
@@ -78,7 +79,7 @@ var hosts atomic.Int64
 
 // start starts a server and waits until it is ready. Its store is in memory unless change says
 // otherwise.
-func start(t *testing.T, change func(*Options)) *api {
+func start(t *testing.T, change func(*config.Options)) *api {
 	t.Helper()
 	a := startUnready(t, change)
 	var ready answer
@@ -95,7 +96,7 @@ func start(t *testing.T, change func(*Options)) *api {
 }
 
 // startUnready starts a server without waiting until it is ready.
-func startUnready(t *testing.T, change func(*Options)) *api {
+func startUnready(t *testing.T, change func(*config.Options)) *api {
 	t.Helper()
 	o, admin, err := newTestOptions(t.TempDir())
 	if err != nil {
@@ -120,7 +121,7 @@ func startUnready(t *testing.T, change func(*Options)) *api {
 }
 
 // run runs a server until stop is called.
-func run(o *Options, admin tls.Certificate) (a *api, stop func() error, err error) {
+func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, err error) {
 	if err := o.Complete(); err != nil {
 		return nil, nil, err
 	}

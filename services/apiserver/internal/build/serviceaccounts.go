@@ -2,7 +2,6 @@ package build
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 )
 
@@ -28,7 +28,7 @@ func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, 
 	var keys []satoken.PublicKey
 	if !reviewedElsewhere {
 		var err error
-		if keys, err = o.verifyingKeys(p.options.Serving.KeyFile); err != nil {
+		if keys, err = verifyingKeys(o, p.options.Serving.KeyFile); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +71,7 @@ func (p *parts) verifier(c satoken.Config) (authenticator.Token, error) {
 
 // verifyingKeys returns the keys of the configured files or, without files, the key of the server's
 // certificate. With a signing key, the certificate may have a key type that cannot sign tokens.
-func (o *AuthenticationOptions) verifyingKeys(serving string) ([]satoken.PublicKey, error) {
+func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
 	if len(o.ServiceAccountKeyFiles) > 0 {
 		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
 		if err != nil {
@@ -139,15 +139,4 @@ func (p *parts) issuerPaths() []string {
 		return nil
 	}
 	return []string{satoken.DiscoveryPath, satoken.JWKSPath}
-}
-
-func jsonList(list []string) string {
-	if len(list) == 0 {
-		return "[]"
-	}
-	b, err := json.Marshal(list)
-	if err != nil { // cannot happen for strings
-		return "[]"
-	}
-	return string(b)
 }

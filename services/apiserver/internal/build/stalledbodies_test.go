@@ -8,15 +8,17 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // TestStalledBodiesTimeOut checks that clients that do not send an announced body get a Status, and
 // reserve no memory for it.
 func TestStalledBodiesTimeOut(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
-	config := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.NextProtos = []string{"http/1.1"}
+	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = 200 * time.Millisecond })
+	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	tlsConfig.NextProtos = []string{"http/1.1"}
 	for _, c := range []struct{ method, path, contentType string }{
 		{"POST", configMaps, "application/json"},
 		{"PUT", configMaps + "/a", "application/json"},
@@ -24,7 +26,7 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 		{"DELETE", configMaps + "/a", "application/json"},
 		{"DELETE", configMaps, "application/json"},
 	} {
-		conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), config)
+		conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), tlsConfig)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -43,16 +44,16 @@ func (a *api) passing(endpoint string) []string {
 func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(*Options)
+		change func(*config.Options)
 		want   *strings.Replacer
 	}{
 		{"RBAC", withRBAC, strings.NewReplacer()},
-		{"without RBAC", func(*Options) {}, strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
-		{"without flow control", func(o *Options) { withRBAC(o); o.PriorityAndFairness = false }, strings.NewReplacer(
+		{"without RBAC", func(*config.Options) {}, strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
+		{"without flow control", func(o *config.Options) { withRBAC(o); o.PriorityAndFairness = false }, strings.NewReplacer(
 			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
 			"poststarthook/priority-and-fairness-filter", "",
 		)},
-		{"gates", func(o *Options) {
+		{"gates", func(o *config.Options) {
 			withRBAC(o)
 			if err := o.Features.Set("APIServerIdentity=false,MultiCIDRServiceAllocator=false,DisableAllocatorDualWrite=false,WatchCacheInitializationPostStartHook=true"); err != nil {
 				t.Fatal(err)
@@ -100,9 +101,9 @@ func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error
 
 func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 	u := &unloaded{open: make(chan struct{})}
-	a := startUnready(t, func(o *Options) {
+	a := startUnready(t, func(o *config.Options) {
 		withRBAC(o)
-		o.wrapSource = func(s watchcache.Source) watchcache.Source {
+		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			u.Source = s
 			return u
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -14,8 +15,8 @@ const mediaTypePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","la
 func TestStorageMediaTypeJSON(t *testing.T) {
 	etcd := etcdtest.Listening(t)
 	with := func(media string) *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.Compatibility.StorageMediaType = media
 			o.Admission.Disable = append(o.Admission.Disable, "ServiceAccount")
 		})

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
 const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
-func sayingVersions(t *testing.T, o *Options) {
+func sayingVersions(t *testing.T, o *config.Options) {
 	t.Helper()
 	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"), o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
 		t.Fatal(err)
@@ -26,8 +27,8 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -67,7 +68,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	if got := a.get(storageVersionsPath + "/events.k8s.io.events"); got.code != http.StatusNotFound {
 		t.Errorf("resources with the same key prefix were published twice: %d", got.code)
 	}
-	silent := start(t, func(o *Options) { // publishes nothing without the gates
+	silent := start(t, func(o *config.Options) { // publishes nothing without the gates
 		if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true"); err != nil {
 			t.Fatal(err)
 		}
@@ -115,8 +116,8 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -173,8 +174,8 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
 		})
 	}
@@ -211,12 +212,12 @@ func TestStorageVersionsAreWithdrawn(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	etcd := etcdtest.Listening(t)
-	replica := func(host, config string) *api {
-		return start(t, func(o *Options) {
-			o.host = host
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+	replica := func(host, runtimeConfig string) *api {
+		return start(t, func(o *config.Options) {
+			o.Host = host
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			sayingVersions(t, o)
-			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
+			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + runtimeConfig); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -2,20 +2,14 @@ package build
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storage/memstore"
-)
-
-// Values of --storage-backend. Empty means etcd, too.
-const (
-	backendEtcd   = "etcd3"
-	backendMemory = "memory"
 )
 
 // objectStore is the main store: the storage contract, a health check and the bounds of its
@@ -27,7 +21,7 @@ type objectStore interface {
 }
 
 func (p *parts) buildStore(ctx context.Context) error {
-	if p.options.Etcd.Backend == backendMemory {
+	if p.options.Etcd.Backend == config.BackendMemory {
 		s := memstore.New()
 		p.close = append(p.close, s.Close)
 		p.store, p.compact = s, func(ctx context.Context) error { return s.CompactEvery(ctx, p.options.Etcd.CompactionInterval) }
@@ -70,30 +64,4 @@ func (p *parts) buildEtcdStore(ctx context.Context) (err error) {
 		p.monitor = (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: p.log}).Run
 	}
 	return nil
-}
-
-// validateBackend validates --storage-backend and rejects options that contradict a memory store,
-// which no other replica shares.
-func (o *Options) validateBackend() (errs []error) {
-	switch o.Etcd.Backend {
-	case backendEtcd, "":
-		return nil
-	case backendMemory:
-	default:
-		return []error{fmt.Errorf("--storage-backend invalid, allowed values: %s, %s. If not specified, it will default to '%s'", backendEtcd, backendMemory, backendEtcd)}
-	}
-	for _, f := range []struct {
-		name  string
-		given bool
-	}{
-		{"--etcd-servers", len(o.Etcd.Servers) > 0},
-		{"--etcd-servers-overrides", len(o.Etcd.Overrides) > 0},
-		{"--embedded-etcd-listen-client-url", o.Etcd.Embedded.ListenClientURL != ""},
-		{"--nats-servers", len(o.Fanout.Servers) > 0},
-	} {
-		if f.given {
-			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, backendMemory))
-		}
-	}
-	return errs
 }

@@ -59,7 +59,7 @@ func (p *parts) jwtTokens() (authenticator.Token, error) {
 // anonymousFixed returns why the configuration file must not configure anonymous requests; empty if
 // it may.
 func (p *parts) anonymousFixed() string {
-	if p.options.Authentication.anonymousGiven() {
+	if p.options.Authentication.AnonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
 	}
 	return authnconfig.AnonymousGate(p.options.Features)

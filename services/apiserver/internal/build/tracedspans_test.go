@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/encryption/kmstest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -77,8 +78,8 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
-	a := start(t, func(o *Options) {
-		o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+	a := start(t, func(o *config.Options) {
+		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const nodes, node, accept = "/api/v1/nodes", "/api/v1/nodes/fake", "application/vnd.kubernetes.protobuf, */*"
@@ -179,7 +180,7 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
 	collector, plugin := tracingtest.Start(t), kmstest.New(t)
-	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *Options) {
+	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const secrets, writing, reading = "/api/v1/namespaces/default/secrets", "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
@@ -198,7 +199,7 @@ func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 	skipInShortMode(t)
 	collector := tracingtest.Start(t)
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 		o.Authentication.TokenFile = tracingtest.File(t, "watcher,watcher,1,system:monitoring\nother,other,2,others\n")
 	})

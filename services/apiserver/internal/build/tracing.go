@@ -7,6 +7,7 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -17,19 +18,19 @@ import (
 // buildTracing creates the trace provider. Without a configuration there is none, and requests have
 // no overhead.
 func (p *parts) buildTracing(ctx context.Context) error {
-	config, err := p.options.Tracing.Read()
-	if config == nil || err != nil {
+	file, err := p.options.Tracing.Read()
+	if file == nil || err != nil {
 		return err
 	}
 	if !p.options.Features.Enabled(features.APIServerTracing) {
 		return errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
 	}
-	host, err := p.options.hostname()
+	host, err := p.options.Hostname()
 	if err != nil {
 		return err
 	}
 	if p.traces, err = tracing.New(ctx, tracing.Config{
-		Configuration: config, Service: Name, Instance: bootstrap.Identity(host), Dial: p.egress.To(egress.ControlPlane), Logger: p.log, Metrics: p.metrics,
+		Configuration: file, Service: config.Name, Instance: bootstrap.Identity(host), Dial: p.egress.To(egress.ControlPlane), Logger: p.log, Metrics: p.metrics,
 	}); err != nil {
 		return err
 	}

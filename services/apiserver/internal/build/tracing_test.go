@@ -18,6 +18,7 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -43,8 +44,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 	t.Parallel()
 	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
 	replica := func() *api {
-		return start(t, func(o *Options) {
-			o.Etcd.Backend, o.Etcd.Servers = backendEtcd, []string{etcd.Endpoint()}
+		return start(t, func(o *config.Options) {
+			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 			o.Fanout.Servers = []string{bus.ClientURL()}
 			o.Tracing.ConfigFile = collector.Config(t)
 		})

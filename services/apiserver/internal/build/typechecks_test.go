@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // checked returns the type-checking result in the status of a policy: the observed generation, and
@@ -65,7 +67,7 @@ func TestPolicyTypeChecks(t *testing.T) {
 	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers, "manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("its fields are managed by %s", managers)
 	}
-	restarted := start(t, func(o *Options) { o.Etcd = a.parts.options.Etcd })
+	restarted := start(t, func(o *config.Options) { o.Etcd = a.parts.options.Etcd })
 	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.waitForStatus("last", "1") // checked after the others
 	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {
@@ -76,7 +78,7 @@ func TestPolicyTypeChecks(t *testing.T) {
 // TestPolicyTypeChecksCanBeDisabled checks the flag.
 func TestPolicyTypeChecksCanBeDisabled(t *testing.T) {
 	t.Parallel()
-	a := start(t, func(o *Options) { o.Admission.TypeChecks = false })
+	a := start(t, func(o *config.Options) { o.Admission.TypeChecks = false })
 	p := a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat == 1"}]`))
 	a.want(201, "POST", definitionsPath, definitionOf("gadgets", "Gadget", ""))
 	if now := a.want(200, "GET", policiesPath+"/p", ""); now.version() != p.version() {

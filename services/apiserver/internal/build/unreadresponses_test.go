@@ -8,14 +8,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // say opens a connection, sends text, and leaves it open.
 func (a *api) say(text string) {
 	a.t.Helper()
-	config := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	config.NextProtos = []string{"http/1.1"}
-	conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), config)
+	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	tlsConfig.NextProtos = []string{"http/1.1"}
+	conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), tlsConfig)
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func TestMissingBodiesHoldNoSeats(t *testing.T) {
 func TestUnreadResponsesHoldNoSeats(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *Options) { o.Serving.StallTimeout = time.Hour })
+	a := start(t, func(o *config.Options) { o.Serving.StallTimeout = time.Hour })
 	for i := range 12 {
 		a.want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"large-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000)))
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -72,7 +73,7 @@ var readForms = []string{
 }
 
 func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
-	a := start(t, func(o *Options) {
+	a := start(t, func(o *config.Options) {
 		if err := o.Features.Set("CBORServingAndStorage=true,WatchList=true"); err != nil {
 			t.Fatal(err)
 		}

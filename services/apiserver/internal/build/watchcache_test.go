@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/config"
 )
 
 // sample returns the value of a metric line.
@@ -50,7 +52,7 @@ func TestConsistentReadsAreCounted(t *testing.T) {
 func TestWatchOfSlowReaderEnds(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *Options) { o.Memory.History = 1 << 20 })
+	a := start(t, func(o *config.Options) { o.Memory.History = 1 << 20 })
 	const path, n = "/api/v1/namespaces/default/configmaps", 16
 	value := strings.Repeat("x", 1000<<10)
 	for i := range n {

@@ -13,16 +13,12 @@ import (
 func (p *parts) zpages(mux *server.Mux) {
 	const name = "kube-apiserver"
 	if p.options.Features.Enabled("ComponentFlagz") {
-		var values [][2]string
-		if p.options.flags != nil {
-			values = p.options.flags.Values()
-		}
-		mux.Flagz = server.Flagz(name, values)
+		mux.Flagz = server.Flagz(name, p.options.FlagValues())
 	}
 	if p.options.Features.Enabled("ComponentStatusz") {
 		mux.Statusz = server.Statusz(name, time.Now(), server.Versions{
 			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
-			Emulation: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.emulation().Minor),
+			Emulation: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.Emulation().Minor),
 		})
 	}
 }

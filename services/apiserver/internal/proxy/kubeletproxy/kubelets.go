@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/libs/serving/tlsfiles"
@@ -54,18 +53,6 @@ func NewOptions() Options {
 			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
 		},
 	}
-}
-
-// AddFlags adds the flags.
-func (o *Options) AddFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
-	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
-	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
-	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
-	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
-	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
-	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
-	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
 }
 
 // Validate returns the errors of the options.

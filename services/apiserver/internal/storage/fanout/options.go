@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
-
-	"github.com/spf13/pflag"
 )
 
 // Options configures how the replicas of a suite reach each other.
@@ -26,16 +24,6 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() Options { return Options{ClusterID: "default"} }
-
-// AddFlags binds the options to flags.
-func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Addresses of the NATS servers (nats://host:port or tls://host:port, comma separated) that carry changes between replicas. If empty, an embedded server inside the process is used, which suits a single replica.")
-	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "File with the certificate authorities that verify the NATS servers.")
-	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "File with the client certificate for the NATS servers.")
-	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "File with the private key of --nats-cert-file.")
-	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "NATS credentials file of the replicas' user.")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name that all replicas of this cluster share, and no other cluster on the same NATS servers has.")
-}
 
 var clusterID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/spf13/pflag"
 )
 
 // writeCertificates writes a CA and a certificate for clients and for servers on the loopback
@@ -98,16 +97,11 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 	return "tls://" + srv.Addr().String()
 }
 
-func TestTLSAndFlags(t *testing.T) {
+func TestTLS(t *testing.T) {
 	ca, cert, key := writeCertificates(t)
 	url := secureServer(t, ca, cert, key)
 	o := NewOptions()
-	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o.AddFlags(fs)
-	args := []string{"--nats-servers", url + "," + url, "--nats-ca-file", ca, "--nats-cert-file", cert, "--nats-key-file", key, "--cluster-id", "blue"}
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	o.Servers, o.CAFile, o.CertFile, o.KeyFile, o.ClusterID = []string{url, url}, ca, cert, key, "blue"
 	store := newFakeStore()
 	elector := newFakeElector(store)
 	connect := func(id string, o Options) *process {

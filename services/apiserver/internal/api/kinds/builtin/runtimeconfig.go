@@ -35,7 +35,7 @@ var levels = map[string]*regexp.Regexp{
 	"api/alpha": regexp.MustCompile(`^v\d+alpha\d+$`),
 }
 
-// String implements pflag.Value.
+// String returns the keys and values in the form that Set accepts.
 func (c *RuntimeConfig) String() string {
 	var pairs []string
 	for _, k := range slices.Sorted(maps.Keys(*c)) {
@@ -44,7 +44,7 @@ func (c *RuntimeConfig) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Set implements pflag.Value. It adds to the existing keys.
+// Set parses keys and values, separated by commas, and adds them to the existing keys.
 func (c *RuntimeConfig) Set(text string) error {
 	if *c == nil {
 		*c = RuntimeConfig{}
@@ -59,7 +59,7 @@ func (c *RuntimeConfig) Set(text string) error {
 	return nil
 }
 
-// Type implements pflag.Value.
+// Type returns the name of the type in the help of flags.
 func (c *RuntimeConfig) Type() string { return "mapStringString" }
 
 // on returns the value of a key.

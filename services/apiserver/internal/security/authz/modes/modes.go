@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
@@ -52,7 +52,7 @@ func (c *chain) retire() {
 // build returns the configured authorizers, after those that every server has: for the
 // group system:masters, for the suite's own services, and for probes while the policy is
 // not loaded.
-func (b *Builder) build(c *config.Configuration) (*chain, error) {
+func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
 	if decidesByRoles(c) {
 		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
@@ -73,39 +73,41 @@ func (b *Builder) build(c *config.Configuration) (*chain, error) {
 }
 
 // decidesByRoles reports whether an authorizer reads roles, here or as a webhook.
-func decidesByRoles(c *config.Configuration) bool {
-	return slices.ContainsFunc(c.Authorizers, func(a config.Authorizer) bool { return a.Type == config.RBAC || a.Type == config.Webhook })
+func decidesByRoles(c *authzconfig.Configuration) bool {
+	return slices.ContainsFunc(c.Authorizers, func(a authzconfig.Authorizer) bool {
+		return a.Type == authzconfig.RBAC || a.Type == authzconfig.Webhook
+	})
 }
 
-func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
+func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
 	switch a.Type {
-	case config.AlwaysAllow:
+	case authzconfig.AlwaysAllow:
 		return authorizer.AlwaysAllow{}, nil
-	case config.AlwaysDeny:
+	case authzconfig.AlwaysDeny:
 		return authorizer.AlwaysDeny{}, nil
-	case config.ABAC:
+	case authzconfig.ABAC:
 		return abac.Load(a.PolicyFile, b.Logger)
-	case config.RBAC:
+	case authzconfig.RBAC:
 		return b.Policy.Engine, nil
-	case config.Node:
+	case authzconfig.Node:
 		if !b.Nodes {
-			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", config.Node)
+			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", authzconfig.Node)
 		}
 		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
-	case config.Webhook:
+	case authzconfig.Webhook:
 		return b.webhook(a)
 	}
 	return nil, fmt.Errorf("type %q is not known", a.Type)
 }
 
-func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
+func (b *Builder) webhook(a *authzconfig.Authorizer) (*webhook.Authorizer, error) {
 	w := a.Webhook
 	c := webhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
 		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Aside: request.Aside,
 	}
-	if w.FailurePolicy == config.PolicyDeny {
+	if w.FailurePolicy == authzconfig.PolicyDeny {
 		c.FailureDecision = authorizer.Deny
 	}
 	if len(w.MatchConditions) > 0 {

@@ -23,7 +23,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
@@ -67,7 +67,7 @@ func TestOrderDecides(t *testing.T) {
 		{"AlwaysDeny,ABAC", "bob", "", authorizer.NoOpinion, "Everything is forbidden.\nNo policy matched."},
 		{"Node,RBAC", "bob", "", authorizer.NoOpinion, ""},
 	} {
-		r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
+		r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: strings.Split(c.modes, ","), PolicyFile: policies}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestSelectorFeatureGates(t *testing.T) {
 		b.FeatureEnabled = func(g features.Gate) bool {
 			return g == features.AuthorizeNodeWithSelectors && !c.readAll || g == features.AuthorizeWithSelectors && !c.noSelectors
 		}
-		r, err := modes.New(b, config.FromFlags(config.Flags{Modes: []string{"Node"}}))
+		r, err := modes.New(b, authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node"}}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestSelectorFeatureGates(t *testing.T) {
 }
 
 func TestRulesOfAllAuthorizers(t *testing.T) {
-	r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
+	r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"Node", "AlwaysAllow"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +187,8 @@ func TestReload(t *testing.T) {
 	}
 	put(webhookFile(first))
 	b := builder(t, false)
-	parse := func() *config.Configuration {
-		c, err := config.Parse([]byte(webhookFile(first)), b.Conditions)
+	parse := func() *authzconfig.Configuration {
+		c, err := authzconfig.Parse([]byte(webhookFile(first)), b.Conditions)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/security/authz"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -82,7 +82,7 @@ func TestPolicyChangeInvalidatesWebhookCache(t *testing.T) {
 	file := service(t, func(string) bool { calls.Add(1); return true })
 	b, s := builder(t, false), source{make(chan storage.Batch)}
 	b.Policy = following(t, s)
-	parsed, err := config.Parse([]byte(webhookFile(file)), b.Conditions)
+	parsed, err := authzconfig.Parse([]byte(webhookFile(file)), b.Conditions)
 	if err != nil {
 		t.Fatal(err)
 	}

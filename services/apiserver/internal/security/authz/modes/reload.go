@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/features"
 	"binnacle/libs/filewatch"
 	"binnacle/libs/rbac"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 )
 
 // Reloadable decides by the current configuration.
@@ -27,7 +27,7 @@ type Reloadable struct {
 }
 
 // New creates the authorizers of a configuration. Their caches follow the policy.
-func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
+func New(b *Builder, c *authzconfig.Configuration) (*Reloadable, error) {
 	r := &Reloadable{builder: b}
 	first, err := b.build(c)
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *Reloadable) policyChanged(c rbac.Change) {
 }
 
 // replace activates another configuration.
-func (r *Reloadable) replace(c *config.Configuration) error {
+func (r *Reloadable) replace(c *authzconfig.Configuration) error {
 	next, err := r.builder.build(c)
 	if err != nil {
 		return err
@@ -114,8 +114,8 @@ func (m *ReloadMetrics) note(status string) {
 func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *ReloadMetrics, log *slog.Logger) error {
 	return filewatch.Follow(ctx, log, file, known, func(_ context.Context, data []byte, err error) {
 		if err == nil {
-			var c *config.Configuration
-			if c, err = config.Parse(data, r.builder.Conditions); err == nil {
+			var c *authzconfig.Configuration
+			if c, err = authzconfig.Parse(data, r.builder.Conditions); err == nil {
 				err = r.replace(c)
 			}
 		}

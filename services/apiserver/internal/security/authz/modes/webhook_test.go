@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"binnacle/libs/authorizer"
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 	"binnacle/services/apiserver/internal/security/authz/modes"
 )
 
@@ -48,7 +48,7 @@ func TestWebhookSettings(t *testing.T) {
 		"match condition is true":   {file: webhookFile(kubeconfig) + "    matchConditions: [{expression: request.user == 'alice'}]\n", user: "alice", want: authorizer.Allow},
 	} {
 		t.Run(name, func(t *testing.T) {
-			parsed, err := config.Parse([]byte(c.file), anyCondition{})
+			parsed, err := authzconfig.Parse([]byte(c.file), anyCondition{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		"invalid condition":             webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
 		"node authorizer without nodes": webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
 	} {
-		parsed, err := config.Parse([]byte(file), anyCondition{})
+		parsed, err := authzconfig.Parse([]byte(file), anyCondition{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestInvalidConfigurations(t *testing.T) {
 			t.Errorf("%s: no error", what)
 		}
 	}
-	if r, err := modes.New(builder(t, true), config.FromFlags(config.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
+	if r, err := modes.New(builder(t, true), authzconfig.FromFlags(authzconfig.Flags{Modes: []string{"ABAC"}, PolicyFile: "/no/such/file"})); err == nil {
 		r.Close()
 		t.Error("got a policy, want none")
 	}

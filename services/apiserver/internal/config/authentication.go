@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/features"
@@ -41,11 +40,11 @@ type AuthenticationOptions struct {
 	// ServiceAccountSigningEndpoint is the socket of an external signer.
 	ServiceAccountSigningEndpoint string
 
-	proxyCAs *tlsfiles.Bundle
+	ProxyCAs *tlsfiles.Bundle
 	flags    *pflag.FlagSet
-	// everythingAllowed reports whether the authorizer allows everything. anonymousReset reports
+	// EverythingAllowed reports whether the authorizer allows everything. AnonymousReset reports
 	// whether Anonymous was disabled for that reason.
-	everythingAllowed, anonymousReset bool
+	EverythingAllowed, AnonymousReset bool
 }
 
 // TokenWebhookOptions configure the service that reviews bearer tokens.
@@ -99,8 +98,8 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 
 const anonymousFlag = "anonymous-auth"
 
-// anonymousGiven reports whether the flag --anonymous-auth was set, to any value.
-func (o *AuthenticationOptions) anonymousGiven() bool {
+// AnonymousGiven reports whether the flag --anonymous-auth was set, to any value.
+func (o *AuthenticationOptions) AnonymousGiven() bool {
 	return o.flags != nil && o.flags.Changed(anonymousFlag)
 }
 
@@ -113,18 +112,18 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 	if o.Proxy.CAFile == "" {
 		return nil, nil
 	}
-	if o.proxyCAs, err = tlsfiles.LoadBundle(o.Proxy.CAFile); err != nil {
+	if o.ProxyCAs, err = tlsfiles.LoadBundle(o.Proxy.CAFile); err != nil {
 		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
-	return []*tlsfiles.Bundle{o.proxyCAs}, nil
+	return []*tlsfiles.Bundle{o.ProxyCAs}, nil
 }
 
 // restrictAnonymous disables anonymous requests if the authorizer allows everything. Otherwise
 // every client with network access would have full control of the cluster.
 func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
-	o.everythingAllowed = z.allowsEverything()
-	if o.everythingAllowed && o.Anonymous {
-		o.Anonymous, o.anonymousReset = false, true
+	o.EverythingAllowed = z.allowsEverything()
+	if o.EverythingAllowed && o.Anonymous {
+		o.Anonymous, o.AnonymousReset = false, true
 	}
 }
 
@@ -205,21 +204,4 @@ func (o *ProxyOptions) validate() (errs []error) {
 		}
 	}
 	return errs
-}
-
-// proxyConfig returns the configuration of authenticating proxies that is published for extension
-// servers.
-func (o *AuthenticationOptions) proxyConfig() map[string]string {
-	if o.proxyCAs == nil {
-		return nil
-	}
-	list := func(v []string) string { return jsonList(sets.List(sets.New(v...))) }
-	return map[string]string{
-		"requestheader-client-ca-file":       string(o.proxyCAs.PEM()),
-		"requestheader-allowed-names":        list(o.Proxy.Names),
-		"requestheader-username-headers":     jsonList(o.Proxy.Headers.Username),
-		"requestheader-uid-headers":          jsonList(o.Proxy.Headers.UID),
-		"requestheader-group-headers":        jsonList(o.Proxy.Headers.Group),
-		"requestheader-extra-headers-prefix": jsonList(o.Proxy.Headers.ExtraPrefix),
-	}
 }

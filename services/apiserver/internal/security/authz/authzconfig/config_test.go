@@ -1,4 +1,4 @@
-package config_test
+package authzconfig_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"binnacle/services/apiserver/internal/security/authz/config"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
 )
 
 // conditions rejects the expression "bad".
@@ -58,27 +58,27 @@ func TestValidFiles(t *testing.T) {
 	full := webhook(file, "authorizedTTL: 1m0s", "unauthorizedTTL: 7s", "failurePolicy: Deny", "subjectAccessReviewVersion: v1beta1", "matchConditions: [{expression: a}, {expression: b}]") +
 		"- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n"
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
-		c, err := config.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
+		c, err := authzconfig.Parse([]byte(strings.Replace(full, "k8s.io/v1", "k8s.io/"+version, 1)), conditions{})
 		if err != nil {
 			t.Fatalf("%s: %v", version, err)
 		}
 		w := c.Authorizers[0].Webhook
-		if len(c.Authorizers) != 3 || !c.Has(config.Node) || c.Has(config.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
-			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != config.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
+		if len(c.Authorizers) != 3 || !c.Has(authzconfig.Node) || c.Has(authzconfig.ABAC) || w.AuthorizedTTL.Duration != time.Minute || w.UnauthorizedTTL.Duration != 7*time.Second ||
+			w.Timeout.Duration != 3*time.Second || w.FailurePolicy != authzconfig.PolicyDeny || w.SubjectAccessReviewVersion != "v1beta1" || len(w.MatchConditions) != 2 || *w.ConnectionInfo.KubeConfigFile != file {
 			t.Errorf("%s: got %+v, %+v", version, c, w)
 		}
 	}
 	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
-	if c, err := config.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
+	if c, err := authzconfig.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
 		t.Errorf("two webhooks: got %+v, %v", c, err)
 	}
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		plain := strings.Replace(webhook(file, "-matchConditionSubjectAccessReviewVersion"), "k8s.io/v1", "k8s.io/"+version, 1)
-		if _, err := config.Parse([]byte(plain), conditions{}); err != nil {
+		if _, err := authzconfig.Parse([]byte(plain), conditions{}); err != nil {
 			t.Errorf("%s, without conditions and their version: got %v", version, err)
 		}
 	}
-	c, err := config.Parse([]byte(webhook(file)), conditions{})
+	c, err := authzconfig.Parse([]byte(webhook(file)), conditions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,31 +140,34 @@ func TestInvalidFiles(t *testing.T) {
 		{webhook(file, "matchConditions: [{expression: a}, {expression: a}]"), at + `matchConditions[1].expression: Duplicate value: "a"`},
 		{webhook(file, "matchConditions: [{expression: bad}]"), at + `matchConditions[0].expression: Invalid value: "bad": compilation failed: bad`},
 	} {
-		if _, err := config.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := authzconfig.Parse([]byte(c.content), conditions{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngot  %v\nwant %s", c.content, err, c.want)
 		}
 	}
 }
 
 func TestFlags(t *testing.T) {
-	good := config.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
+	good := authzconfig.Flags{Modes: []string{"Node", "RBAC"}, WebhookVersion: "v1beta1"}
 	for _, c := range []struct {
-		change func(*config.Flags)
+		change func(*authzconfig.Flags)
 		want   string // part of the error; empty when valid
 	}{
-		{func(*config.Flags) {}, ""},
-		{func(f *config.Flags) { f.Modes = config.Modes(); f.PolicyFile, f.WebhookConfigFile = "p", "w" }, ""},
-		{func(f *config.Flags) { f.Modes = nil }, "must name at least one mode"},
-		{func(f *config.Flags) { f.Modes = []string{"RBAC", "Magic"} }, `"Magic" is not one of`},
-		{func(f *config.Flags) { f.Modes = []string{"RBAC", "RBAC"} }, `"RBAC" is given twice`},
-		{func(f *config.Flags) { f.Modes = []string{"ABAC"} }, "ABAC and --authorization-policy-file go together"},
-		{func(f *config.Flags) { f.PolicyFile = "p" }, "ABAC and --authorization-policy-file go together"},
-		{func(f *config.Flags) { f.Modes = []string{"Webhook"} }, "Webhook and --authorization-webhook-config-file go together"},
-		{func(f *config.Flags) { f.WebhookConfigFile = "w" }, "Webhook and --authorization-webhook-config-file go together"},
-		{func(f *config.Flags) { f.WebhookVersion = "v3" }, `"v3" is neither v1 nor v1beta1`},
-		{func(f *config.Flags) { f.WebhookVersion = "v1" }, ""},
-		{func(f *config.Flags) { f.AuthorizedTTL = -1 }, "must not be negative"},
-		{func(f *config.Flags) { f.UnauthorizedTTL = -1 }, "must not be negative"},
+		{func(*authzconfig.Flags) {}, ""},
+		{func(f *authzconfig.Flags) {
+			f.Modes = authzconfig.Modes()
+			f.PolicyFile, f.WebhookConfigFile = "p", "w"
+		}, ""},
+		{func(f *authzconfig.Flags) { f.Modes = nil }, "must name at least one mode"},
+		{func(f *authzconfig.Flags) { f.Modes = []string{"RBAC", "Magic"} }, `"Magic" is not one of`},
+		{func(f *authzconfig.Flags) { f.Modes = []string{"RBAC", "RBAC"} }, `"RBAC" is given twice`},
+		{func(f *authzconfig.Flags) { f.Modes = []string{"ABAC"} }, "ABAC and --authorization-policy-file go together"},
+		{func(f *authzconfig.Flags) { f.PolicyFile = "p" }, "ABAC and --authorization-policy-file go together"},
+		{func(f *authzconfig.Flags) { f.Modes = []string{"Webhook"} }, "Webhook and --authorization-webhook-config-file go together"},
+		{func(f *authzconfig.Flags) { f.WebhookConfigFile = "w" }, "Webhook and --authorization-webhook-config-file go together"},
+		{func(f *authzconfig.Flags) { f.WebhookVersion = "v3" }, `"v3" is neither v1 nor v1beta1`},
+		{func(f *authzconfig.Flags) { f.WebhookVersion = "v1" }, ""},
+		{func(f *authzconfig.Flags) { f.AuthorizedTTL = -1 }, "must not be negative"},
+		{func(f *authzconfig.Flags) { f.UnauthorizedTTL = -1 }, "must not be negative"},
 	} {
 		f := good
 		c.change(&f)
@@ -173,11 +176,11 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%+v: got %v, want %s", f, err, c.want)
 		}
 	}
-	f := config.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}
-	c := config.FromFlags(f)
+	f := authzconfig.Flags{Modes: []string{"ABAC", "Webhook", "RBAC"}, PolicyFile: "p", WebhookConfigFile: "w", WebhookVersion: "v1", AuthorizedTTL: time.Hour, UnauthorizedTTL: time.Minute}
+	c := authzconfig.FromFlags(f)
 	w := c.Authorizers[1].Webhook
-	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != config.RBAC || w == nil ||
-		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != config.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != config.MaxTimeout {
+	if len(c.Authorizers) != 3 || c.Authorizers[0].PolicyFile != "p" || c.Authorizers[2].Type != authzconfig.RBAC || w == nil ||
+		*w.ConnectionInfo.KubeConfigFile != "w" || w.FailurePolicy != authzconfig.PolicyNoOpinion || w.AuthorizedTTL.Duration != time.Hour || w.Timeout.Duration != authzconfig.MaxTimeout {
 		t.Errorf("from flags: got %+v", c)
 	}
 }
@@ -187,12 +190,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(webhook(file, "matchConditions: [{expression: a}]")))
 	f.Add([]byte(head + "authorizers: [{type: RBAC, name: rbac}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := config.Parse(data, conditions{})
+		c, err := authzconfig.Parse(data, conditions{})
 		if err != nil {
 			return
 		}
 		for _, a := range c.Authorizers {
-			if a.Name == "" || (a.Type == config.Webhook) != (a.Webhook != nil) || a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
+			if a.Name == "" || (a.Type == authzconfig.Webhook) != (a.Webhook != nil) || a.Webhook != nil && a.Webhook.Timeout.Duration <= 0 {
 				t.Errorf("accepted %q", data)
 			}
 		}

@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"errors"
@@ -70,8 +70,8 @@ func (o *EmulationOptions) validate() (errs []error) {
 	return errs
 }
 
-// emulation returns which APIs are served.
-func (o *CompatibilityOptions) emulation() builtin.Emulation {
+// Emulation returns which APIs are served.
+func (o *CompatibilityOptions) Emulation() builtin.Emulation {
 	e := builtin.Emulation{Minor: version.MinorNumber, Forward: o.Emulated.Forward, Named: o.Emulated.Named}
 	if o.Emulated.version != nil {
 		e.Minor = int(o.Emulated.version.Minor())

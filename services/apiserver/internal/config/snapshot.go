@@ -1,15 +1,11 @@
-package build
+package config
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
 	"binnacle/libs/options"
-	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/snapshot"
 )
 
@@ -19,9 +15,9 @@ const SnapshotName = "snapshot"
 
 // SnapshotCommand returns the command. Without a subcommand it saves.
 func SnapshotCommand() options.Command {
-	save := &saveOptions{Timeout: 10 * time.Minute}
-	restore := &restoreOptions{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}
-	status := &statusOptions{}
+	save := &saveOptions{snapshot.SaveCommand{Timeout: 10 * time.Minute}}
+	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
+	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
 		Name: SnapshotName, Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run,
 		Commands: []options.Command{
@@ -33,12 +29,7 @@ func SnapshotCommand() options.Command {
 }
 
 // saveOptions are the flags of "snapshot save".
-type saveOptions struct {
-	Endpoint                  string
-	CAFile, CertFile, KeyFile string
-	To                        string
-	Timeout                   time.Duration
-}
+type saveOptions struct{ snapshot.SaveCommand }
 
 // AddFlags implements options.Options.
 func (o *saveOptions) AddFlags(s *options.Sections) {
@@ -65,28 +56,8 @@ func (o *saveOptions) Validate() (errs []error) {
 	return errs
 }
 
-// Run saves the snapshot.
-func (o *saveOptions) Run(ctx context.Context, log *slog.Logger) error {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
-	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{o.Endpoint}, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: log})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	begin := time.Now()
-	size, err := snapshot.Save(ctx, snapshot.SaveOptions{Endpoint: o.Endpoint, Client: client, Path: o.To, Progress: func(copied, size int64) {
-		log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
-	}})
-	if err != nil {
-		return err
-	}
-	log.Info("saved a snapshot", "file", o.To, "bytes", size, "duration", time.Since(begin).String())
-	return nil
-}
-
 // restoreOptions are the flags of "snapshot restore".
-type restoreOptions struct{ snapshot.RestoreOptions }
+type restoreOptions struct{ snapshot.RestoreCommand }
 
 // AddFlags implements options.Options.
 func (o *restoreOptions) AddFlags(s *options.Sections) {
@@ -115,17 +86,8 @@ func (o *restoreOptions) Validate() (errs []error) {
 	return errs
 }
 
-// Run restores the snapshot.
-func (o *restoreOptions) Run(_ context.Context, log *slog.Logger) error {
-	if err := snapshot.Restore(o.RestoreOptions); err != nil {
-		return err
-	}
-	log.Info("restored a snapshot", "file", o.From, "dataDir", o.DataDir)
-	return nil
-}
-
 // statusOptions are the flags of "snapshot status".
-type statusOptions struct{ From string }
+type statusOptions struct{ snapshot.StatusCommand }
 
 // AddFlags implements options.Options.
 func (o *statusOptions) AddFlags(s *options.Sections) {
@@ -141,14 +103,4 @@ func (o *statusOptions) Validate() []error {
 		return []error{errors.New("--from is required")}
 	}
 	return nil
-}
-
-// Run prints the state of the snapshot.
-func (o *statusOptions) Run(context.Context, *slog.Logger) error {
-	i, err := snapshot.Status(o.From)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(os.Stdout, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n", i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
-	return err
 }

@@ -1,16 +1,14 @@
-package build
+package config
 
 import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"binnacle/libs/features"
@@ -34,8 +32,8 @@ const Short = "The Kubernetes API server of binnacle."
 
 // Values of --endpoint-reconciler-type.
 const (
-	reconcileLease = "lease"
-	reconcileNone  = "none"
+	ReconcileLease = "lease"
+	ReconcileNone  = "none"
 )
 
 // Options configure the server.
@@ -88,32 +86,17 @@ type Options struct {
 	DeleteCollectionWorkers int
 	Compatibility           CompatibilityOptions
 
-	serviceRanges []*net.IPNet
-	// host is the name of this machine; empty means the hostname of the operating system. Tests
+	ServiceRanges []*net.IPNet
+	// Host is the name of this machine; empty means the hostname of the operating system. Tests
 	// give replicas on one machine different names.
-	host string
-	// auditLatencyThreshold is the duration from which the latency of a request is recorded in its
+	Host string
+	// AuditLatencyThreshold is the duration from which the latency of a request is recorded in its
 	// audit event; 0 means half a second.
-	auditLatencyThreshold time.Duration
-	// wrapSource, if set, wraps the change stream that feeds the cache.
-	wrapSource func(watchcache.Source) watchcache.Source
+	AuditLatencyThreshold time.Duration
+	// WrapSource, if set, wraps the change stream that feeds the cache.
+	WrapSource func(watchcache.Source) watchcache.Source
 
 	flags *options.Sections // set by AddFlags; /flagz shows them
-}
-
-// EtcdOptions configure the storage of objects.
-type EtcdOptions struct {
-	Backend                   string // backendEtcd or backendMemory
-	Servers                   []string
-	Overrides                 []string // values of the flag
-	CAFile, CertFile, KeyFile string
-	Prefix                    string
-	CompactionInterval        time.Duration
-	LeaseReuseSeconds         int
-	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks.
-	HealthTimeout, ReadyTimeout time.Duration
-	DataDir                     string
-	Embedded                    EmbeddedEtcdOptions // without Servers
 }
 
 // NewOptions returns the defaults.
@@ -122,7 +105,7 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Backend: backendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+			Backend: BackendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -133,7 +116,7 @@ func NewOptions() *Options {
 		// Below the ephemeral ports of common systems.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
 		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
-		GarbageCollector: true, DeleteCollectionWorkers: 1, EndpointReconciler: reconcileLease,
+		GarbageCollector: true, DeleteCollectionWorkers: 1, EndpointReconciler: ReconcileLease,
 	}
 }
 
@@ -161,7 +144,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
 	o.Encryption.addFlags(s)
-	o.Fanout.AddFlags(s.Set("fan-out"))
+	addFanoutFlags(s.Set("fan-out"), &o.Fanout)
 	o.Memory.addFlags(s)
 	o.Audit.addFlags(s)
 	o.Authentication.addFlags(s)
@@ -170,7 +153,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Metrics.AddFlags(s.Set("metrics"))
 	o.Tracing.AddFlags(s.Set("traces"))
 	m := s.Set("misc")
-	o.Upstream.AddFlags(m)
+	addKubeletFlags(m, &o.Upstream)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
@@ -180,27 +163,18 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	m.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/ to clients with permission to read that path.")
-	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", reconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
+	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 	o.Peers.addFlags(m)
 	o.Compatibility.addFlags(s)
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
-func (o *EtcdOptions) addFlags(s *options.Sections) {
-	f := s.Set("etcd")
-	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
-	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
-	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
-	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
-	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
-	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
-	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
-	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
-	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
-	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
-	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
-	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
-	o.Embedded.addFlags(s)
+// FlagValues returns the names and values of all flags; nil before AddFlags.
+func (o *Options) FlagValues() [][2]string {
+	if o.flags == nil {
+		return nil
+	}
+	return o.flags.Values()
 }
 
 // Complete implements options.Options.
@@ -208,13 +182,13 @@ func (o *Options) Complete() error {
 	if err := o.Compatibility.Emulated.complete(); err != nil {
 		return err
 	}
-	o.Features.Emulate(o.Compatibility.emulation().Minor)
+	o.Features.Emulate(o.Compatibility.Emulation().Minor)
 	for _, r := range strings.Split(o.ServiceClusterIPRange, ",") {
 		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
 		if err != nil {
 			return fmt.Errorf("--service-cluster-ip-range: %w", err)
 		}
-		o.serviceRanges = append(o.serviceRanges, n)
+		o.ServiceRanges = append(o.ServiceRanges, n)
 	}
 	if o.AdvertiseAddress == nil {
 		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
@@ -228,56 +202,8 @@ func (o *Options) Complete() error {
 	o.Serving.ExtraClientCAs = append(o.Serving.ExtraClientCAs, hinted...)
 	o.Serving.AdvertiseAddress = o.AdvertiseAddress
 	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.serviceRanges[0]))
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.ServiceRanges[0]))
 	return o.Serving.Complete()
-}
-
-// hostname returns the name of this machine.
-func (o *Options) hostname() (string, error) {
-	if o.host != "" {
-		return o.host, nil
-	}
-	return os.Hostname()
-}
-
-// primaryFamily returns the IP family of the first service range.
-func (o *Options) primaryFamily() corev1.IPFamily {
-	if len(o.serviceRanges) > 0 && o.serviceRanges[0].IP.To4() == nil {
-		return corev1.IPv6Protocol
-	}
-	return corev1.IPv4Protocol
-}
-
-// serviceAddress returns the first address of a range, which is the cluster IP of the kubernetes
-// service.
-func serviceAddress(n *net.IPNet) string {
-	ip := slices.Clone(n.IP)
-	ip[len(ip)-1]++
-	return ip.String()
-}
-
-// advertised returns the address at which members of the cluster reach the server: the bind address
-// if it is reachable, otherwise an address of this host.
-func advertised(bind net.IP) net.IP {
-	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
-		return bind
-	}
-	// No packet is sent; the kernel only selects the interface.
-	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
-		defer c.Close()
-		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
-			return a.IP
-		}
-	}
-	addresses, err := net.InterfaceAddrs()
-	if err == nil {
-		for _, a := range addresses {
-			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-				return n.IP
-			}
-		}
-	}
-	return net.IPv4(127, 0, 0, 1) // no other host can connect
 }
 
 // Validate implements options.Options.
@@ -288,7 +214,7 @@ func (o *Options) Validate() []error {
 		errs = append(errs, err)
 	}
 	errs = append(errs, o.validateBackend()...)
-	if o.Etcd.Backend != backendMemory && len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
+	if o.Etcd.Backend != BackendMemory && len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
 		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
 	}
 	errs = append(errs, o.Etcd.validateOverrides()...)
@@ -313,16 +239,16 @@ func (o *Options) Validate() []error {
 	if o.Etcd.HealthTimeout <= 0 || o.Etcd.ReadyTimeout <= 0 {
 		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be positive")
 	}
-	if !slices.Contains([]string{reconcileLease, reconcileNone, "master-count"}, o.EndpointReconciler) {
+	if !slices.Contains([]string{ReconcileLease, ReconcileNone, "master-count"}, o.EndpointReconciler) {
 		bad("--endpoint-reconciler-type must be lease, none or master-count, got %q", o.EndpointReconciler)
 	}
 	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
 		bad("--goaway-chance %v is not within 0 and 0.02", o.GoawayChance)
 	}
-	if len(o.serviceRanges) > 2 || len(o.serviceRanges) == 2 && (o.serviceRanges[0].IP.To4() == nil) == (o.serviceRanges[1].IP.To4() == nil) {
+	if len(o.ServiceRanges) > 2 || len(o.ServiceRanges) == 2 && (o.ServiceRanges[0].IP.To4() == nil) == (o.ServiceRanges[1].IP.To4() == nil) {
 		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
 	}
-	for _, r := range o.serviceRanges {
+	for _, r := range o.ServiceRanges {
 		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
 			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
 		}

@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/admission/plugins"
 	"binnacle/services/apiserver/internal/admission/plugins/defaulttolerationseconds"
 	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
 )
@@ -29,7 +30,7 @@ type AdmissionOptions struct {
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d := s.Set("admission")
-	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(defaultOffPlugins(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
+	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
 	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that is not ready, unless they say so themselves (taint not-ready:NoExecute).")
 	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that cannot be reached, unless they say so themselves (taint unreachable:NoExecute).")
 	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the admission plugins that are on, in whatever order; use --enable-admission-plugins and --disable-admission-plugins.")
@@ -47,7 +48,7 @@ func (o *AdmissionOptions) validate() (errs []error) {
 		names []string
 	}{{"admission-control", o.Only}, {"enable-admission-plugins", o.Enable}, {"disable-admission-plugins", o.Disable}} {
 		for _, p := range list.names {
-			if !slices.Contains(pluginNames(), p) {
+			if !slices.Contains(plugins.Names(), p) {
 				errs = append(errs, fmt.Errorf("%s plugin %q is unknown", list.flag, p))
 			}
 		}
@@ -64,12 +65,12 @@ func (o *AdmissionOptions) validate() (errs []error) {
 	return errs
 }
 
-// enabled reports whether a plugin is enabled.
-func (o *AdmissionOptions) enabled(name string) bool {
+// Enabled reports whether a plugin is enabled.
+func (o *AdmissionOptions) Enabled(name string) bool {
 	if len(o.Only) > 0 {
 		return slices.Contains(o.Only, name)
 	}
-	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(defaultOffPlugins(), name) {
+	if name == noderestriction.Name && !o.mayAuthorizeNodes || slices.Contains(plugins.OffByDefault(), name) {
 		return slices.Contains(o.Enable, name)
 	}
 	return !slices.Contains(o.Disable, name)

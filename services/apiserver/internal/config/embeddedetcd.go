@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
-// minQuota is the smallest valid quota of the embedded etcd, in bytes.
-const minQuota = 16 << 20
+// MinQuota is the smallest valid quota of the embedded etcd, in bytes.
+const MinQuota = 16 << 20
 
 // EmbeddedEtcdOptions configure the embedded etcd.
 type EmbeddedEtcdOptions struct {
@@ -41,8 +41,8 @@ func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 		}
 		return errs
 	}
-	if o.QuotaBytes < minQuota {
-		bad("--quota-backend-bytes %d is less than %d", o.QuotaBytes, minQuota)
+	if o.QuotaBytes < MinQuota {
+		bad("--quota-backend-bytes %d is less than %d", o.QuotaBytes, MinQuota)
 	}
 	certificates := o.CertFile != "" || o.KeyFile != "" || o.TrustedCAFile != ""
 	if o.ListenClientURL == "" {

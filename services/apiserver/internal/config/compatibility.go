@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"fmt"
@@ -111,8 +111,8 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 	return append(errs, o.Emulated.validate()...)
 }
 
-// warn logs the flags that were set and have no effect.
-func (o *CompatibilityOptions) warn(log *slog.Logger) {
+// Warn logs the flags that were set and have no effect.
+func (o *CompatibilityOptions) Warn(log *slog.Logger) {
 	reasons := map[string]string{}
 	for _, i := range noEffectFlags() {
 		reasons[i.name] = i.reason

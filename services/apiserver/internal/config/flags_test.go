@@ -1,4 +1,4 @@
-package build
+package config
 
 import (
 	"bytes"
@@ -6,13 +6,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +19,7 @@ import (
 	"testing"
 
 	"binnacle/libs/options"
+	"binnacle/libs/serving/tlsfiles"
 )
 
 // asProgram runs the command line up to the start of the server.
@@ -29,10 +28,32 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	o := NewOptions()
 	code = options.Main(t.Context(), Name, Short, o, func(_ context.Context, log *slog.Logger) error {
-		o.Compatibility.warn(log)
+		o.Compatibility.Warn(log)
 		return nil
 	}, args, &out, &errs)
 	return code, out.String(), errs.String()
+}
+
+// certificate returns the certificate of a test server.
+func certificate(t *testing.T) []byte {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	return tlsfiles.EncodeCertificate(s.Certificate().Raw)
+}
+
+// privateKey returns a new key that can sign service account tokens.
+func privateKey(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
 // unsupportedFlags lists flags of kube-apiserver that this server does not have, by prefix, with reasons.
@@ -94,17 +115,8 @@ func TestFlagsOfKubernetes(t *testing.T) {
 // are accepted.
 func TestCommandLinesOfInstallers(t *testing.T) {
 	t.Parallel()
-	ca, _ := clientPair(t)
+	ca, key := certificate(t), privateKey(t)
 	dir := t.TempDir()
-	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(pair)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 	file := func(name string) string {
 		path, content := filepath.Join(dir, name), ca
 		if strings.HasPrefix(name, "sa") {
@@ -213,54 +225,5 @@ func TestUnsupportedFlagsAreRejected(t *testing.T) {
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %s", arg, code, errs)
 		}
-	}
-}
-
-// TestUncommonFlags checks the effect of flags that are rarely set.
-func TestUncommonFlags(t *testing.T) {
-	t.Parallel()
-	socket := filepath.Join(t.TempDir(), "debug")
-	a := start(t, func(o *Options) {
-		o.Authorization.Modes = []string{"RBAC"}
-		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
-		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = reconcileNone, false, 4
-	})
-	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.parts.boundPort())) {
-		t.Errorf("%s", r.body)
-	}
-	a.want(200, "GET", "/logs/", "")
-	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	defer anonymous.CloseIdleConnections()
-	if r, err := anonymous.Get(a.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
-		t.Errorf("%v %v", r, err)
-	} else {
-		r.Body.Close()
-	}
-	a.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
-
-	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	defer local.CloseIdleConnections()
-	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/api/v1/secrets": 404, "/metrics": 404} {
-		r, err := local.Get("http://debug" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Body.Close()
-		if r.StatusCode != want {
-			t.Errorf("%s: %d, want %d", path, r.StatusCode, want)
-		}
-	}
-	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v %v", info, err)
-	}
-
-	for i := range 20 {
-		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
-	}
-	a.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
-	if r := a.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
-		t.Errorf("a garbage collector is waited for: %s", r.body)
 	}
 }

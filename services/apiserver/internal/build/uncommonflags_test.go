@@ -1,0 +1,64 @@
+package build
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/config"
+)
+
+// TestUncommonFlags checks the effect of flags that are rarely set.
+func TestUncommonFlags(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "debug")
+	a := start(t, func(o *config.Options) {
+		o.Authorization.Modes = []string{"RBAC"}
+		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
+		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = config.ReconcileNone, false, 4
+	})
+	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.parts.boundPort())) {
+		t.Errorf("%s", r.body)
+	}
+	a.want(200, "GET", "/logs/", "")
+	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer anonymous.CloseIdleConnections()
+	if r, err := anonymous.Get(a.url + "/logs/"); err != nil || r.StatusCode != http.StatusForbidden {
+		t.Errorf("%v %v", r, err)
+	} else {
+		r.Body.Close()
+	}
+	a.want(404, "GET", "/api/v1/namespaces/default/endpoints/kubernetes", "")
+
+	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	defer local.CloseIdleConnections()
+	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/api/v1/secrets": 404, "/metrics": 404} {
+		r, err := local.Get("http://debug" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, r.StatusCode, want)
+		}
+	}
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+
+	for i := range 20 {
+		a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i), "k", "v"))
+	}
+	a.want(200, "DELETE", configMaps, `{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Foreground"}`)
+	if r := a.get(configMaps); strings.Contains(string(r.body), `"name":"c`) {
+		t.Errorf("a garbage collector is waited for: %s", r.body)
+	}
+}

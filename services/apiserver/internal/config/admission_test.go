@@ -1,0 +1,30 @@
+package config
+
+import (
+	"slices"
+	"testing"
+
+	"binnacle/services/apiserver/internal/admission/plugins"
+)
+
+func TestEnabledAdmissionPlugins(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		o       AdmissionOptions
+		on, off []string
+	}{
+		"the default":        {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
+		"with nodes":         {o: AdmissionOptions{mayAuthorizeNodes: true}, on: []string{"NodeRestriction"}},
+		"with one more":      {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
+		"with one less":      {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
+		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, plugin := range plugins.Names() {
+				if on := c.o.Enabled(plugin); on && slices.Contains(c.off, plugin) || !on && slices.Contains(c.on, plugin) {
+					t.Errorf("%s on: %t", plugin, on)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
+)
+
+// AuthorizationOptions configure the authorizers.
+type AuthorizationOptions struct {
+	authzconfig.Flags
+	// ConfigFile replaces the flags.
+	ConfigFile string
+
+	flagsGiven func() []string
+}
+
+func newAuthorizationOptions() AuthorizationOptions {
+	return AuthorizationOptions{Flags: authzconfig.Flags{
+		Modes: []string{authzconfig.AlwaysAllow}, WebhookVersion: "v1beta1",
+		AuthorizedTTL: authzconfig.DefaultAuthorizedTTL, UnauthorizedTTL: authzconfig.DefaultUnauthorizedTTL,
+	}}
+}
+
+func (o *AuthorizationOptions) addFlags(s *options.Sections) {
+	f := s.Set("authorization")
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(authzconfig.Modes(), ", ")+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "File with one JSON object per line, the policies of --authorization-mode=ABAC.")
+	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service that --authorization-mode=Webhook asks.")
+	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "Version of SubjectAccessReview to send: v1 or v1beta1.")
+	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL, "How long what the webhook allows is kept.")
+	f.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL, "How long what the webhook does not allow is kept.")
+	f.StringVar(&o.ConfigFile, "authorization-config", "", "File with an AuthorizationConfiguration, followed while the server runs. It takes the place of --authorization-mode and the --authorization-webhook flags.")
+	o.flagsGiven = func() (given []string) {
+		for _, name := range []string{
+			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
+			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
+		} {
+			if f.Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		return given
+	}
+}
+
+func (o *AuthorizationOptions) validate() []error {
+	if o.ConfigFile == "" {
+		return o.Flags.Validate()
+	}
+	if o.flagsGiven != nil {
+		if given := o.flagsGiven(); len(given) > 0 {
+			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(given, ", "))}
+		}
+	}
+	return nil
+}
+
+// allowsEverything reports whether the authorizer AlwaysAllow is enabled, which only the flag can
+// do.
+func (o *AuthorizationOptions) allowsEverything() bool {
+	return o.ConfigFile == "" && slices.Contains(o.Modes, authzconfig.AlwaysAllow)
+}
+
+// mayAuthorizeNodes reports whether an authorizer may recognize nodes, in process or in a webhook.
+// A configuration file may enable one at any time.
+func (o *AuthorizationOptions) mayAuthorizeNodes() bool {
+	return o.ConfigFile != "" || slices.Contains(o.Modes, authzconfig.Node) || slices.Contains(o.Modes, authzconfig.Webhook)
+}

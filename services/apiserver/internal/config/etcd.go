@@ -1,0 +1,92 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/storage/encryption"
+)
+
+// Values of --storage-backend. Empty means etcd, too.
+const (
+	BackendEtcd   = "etcd3"
+	BackendMemory = "memory"
+)
+
+// EtcdOptions configure the storage of objects.
+type EtcdOptions struct {
+	Backend                   string // BackendEtcd or BackendMemory
+	Servers                   []string
+	Overrides                 []string // values of the flag
+	CAFile, CertFile, KeyFile string
+	Prefix                    string
+	CompactionInterval        time.Duration
+	LeaseReuseSeconds         int
+	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks.
+	HealthTimeout, ReadyTimeout time.Duration
+	DataDir                     string
+	Embedded                    EmbeddedEtcdOptions // without Servers
+}
+
+func (o *EtcdOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
+	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
+	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
+	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
+	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+	o.Embedded.addFlags(s)
+}
+
+// validateBackend validates --storage-backend and rejects options that contradict a memory store,
+// which no other replica shares.
+func (o *Options) validateBackend() (errs []error) {
+	switch o.Etcd.Backend {
+	case BackendEtcd, "":
+		return nil
+	case BackendMemory:
+	default:
+		return []error{fmt.Errorf("--storage-backend invalid, allowed values: %s, %s. If not specified, it will default to '%s'", BackendEtcd, BackendMemory, BackendEtcd)}
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{
+		{"--etcd-servers", len(o.Etcd.Servers) > 0},
+		{"--etcd-servers-overrides", len(o.Etcd.Overrides) > 0},
+		{"--embedded-etcd-listen-client-url", o.Etcd.Embedded.ListenClientURL != ""},
+		{"--nats-servers", len(o.Fanout.Servers) > 0},
+	} {
+		if f.given {
+			errs = append(errs, fmt.Errorf("%s cannot be used with --storage-backend=%s", f.name, BackendMemory))
+		}
+	}
+	return errs
+}
+
+// EncryptionOptions select the resources that are stored encrypted.
+type EncryptionOptions struct {
+	ConfigFile string
+	Reload     bool
+}
+
+func (o *EncryptionOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
+}
+
+func (o *EncryptionOptions) validate() []error {
+	if o.Reload && o.ConfigFile == "" {
+		return []error{encryption.ErrWithoutFile}
+	}
+	return nil
+}

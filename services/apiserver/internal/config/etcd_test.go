@@ -1,0 +1,82 @@
+package config
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestEmbeddedEtcdOptions(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change   func(*EmbeddedEtcdOptions)
+		external bool
+		want     string // "" means valid
+	}{
+		"defaults":     {func(*EmbeddedEtcdOptions) {}, false, ""},
+		"another etcd": {func(*EmbeddedEtcdOptions) {}, true, ""},
+		"a socket":     {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" }, false, ""},
+		"loopback with TLS": {func(o *EmbeddedEtcdOptions) {
+			o.ListenClientURL = "https://127.0.0.1:2379"
+			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
+		}, false, ""},
+		"a small quota":     {func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 1 << 20 }, false, "--quota-backend-bytes 1048576 is less than 16777216"},
+		"no quota":          {func(o *EmbeddedEtcdOptions) { o.QuotaBytes = 0 }, false, "--quota-backend-bytes 0 is less"},
+		"no TLS":            {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "http://127.0.0.1:2379" }, false, "is neither unix:///PATH nor https"},
+		"a relative socket": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://etcd.sock" }, false, "is neither unix:///PATH nor https"},
+		"no certificates":   {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "https://127.0.0.1:2379" }, false, "needs --embedded-etcd-cert-file"},
+		"for others": {func(o *EmbeddedEtcdOptions) {
+			o.ListenClientURL = "https://192.0.2.1:2379"
+			o.CertFile, o.KeyFile, o.TrustedCAFile = "c", "k", "ca"
+		}, false, "is not a loopback address"},
+		"certificates of a socket":   {func(o *EmbeddedEtcdOptions) { o.ListenClientURL, o.CertFile = "unix:///run/etcd.sock", "c" }, false, "a socket asks for no certificates"},
+		"certificates of nothing":    {func(o *EmbeddedEtcdOptions) { o.KeyFile = "k" }, false, "need --embedded-etcd-listen-client-url"},
+		"a listener of another etcd": {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix:///run/etcd.sock" }, true, "--etcd-servers names another"},
+		"no URL":                     {func(o *EmbeddedEtcdOptions) { o.ListenClientURL = "unix://%zz" }, false, "--embedded-etcd-listen-client-url: parse"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newEmbeddedEtcdOptions()
+			c.change(&o)
+			err := errors.Join(o.validate(c.external)...)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestParseEtcdOverrides(t *testing.T) {
+	t.Parallel()
+	const form = "--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated"
+	for _, c := range []struct{ name, value, want string }{
+		{name: "events", value: "/events#http://a:2379;http://b:2379"},
+		{name: "of a group", value: "apps/deployments#https://a:2379"},
+		{name: "a whole group", value: "batch/*#https://a:2379"},
+		{name: "no servers", value: "/events", want: form},
+		{name: "no group", value: "events#http://a:2379", want: form},
+		{name: "three parts", value: "a/b/c#http://a:2379", want: form},
+		{name: "servers twice", value: "/events#http://a:2379#http://b:2379", want: form},
+		{name: "no URL", value: "/events#a:2379", want: `"a:2379" is not a URL`},
+		{name: "an empty server", value: "/events#http://a:2379;", want: `"" is not a URL`},
+		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "stay with --etcd-servers"},
+		{name: "users", value: "/serviceaccounts#http://a:2379", want: "stay with --etcd-servers"},
+		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "stay with --etcd-servers"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := errors.Join((&EtcdOptions{Overrides: []string{c.value}}).validateOverrides()...)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestEtcdPrefixWithoutNameIsInvalid(t *testing.T) {
+	for _, prefix := range []string{"", "/", "//"} {
+		o := NewOptions()
+		o.Etcd.Prefix = prefix
+		if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), "--etcd-prefix") {
+			t.Errorf("%q: error %v", prefix, err)
+		}
+	}
+}

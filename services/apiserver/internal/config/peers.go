@@ -1,0 +1,52 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/libs/features"
+)
+
+// PeerOptions configure requests to other API servers.
+type PeerOptions struct {
+	CAFile, AdvertiseIP, AdvertisePort string
+}
+
+func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
+	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
+	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies other API servers, which are asked for resources that this one does not serve. If empty, none is asked. Followed when it changes."+gate)
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. If empty, --advertise-address."+gate)
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. If empty, the one that is served at."+gate)
+}
+
+func (o *Options) validatePeers() (errs []error) {
+	const gate = features.UnknownVersionInteroperabilityProxy
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	p := &o.Peers
+	if !o.Features.Enabled(gate) {
+		for _, f := range []struct{ name, value string }{{"peer-ca-file", p.CAFile}, {"peer-advertise-ip", p.AdvertiseIP}, {"peer-advertise-port", p.AdvertisePort}} {
+			if f.value != "" {
+				bad("--%s requires %s feature to be turned on", f.name, gate)
+			}
+		}
+		return errs
+	}
+	if p.CAFile != "" && (o.ProxyClient.CertFile == "" || o.ProxyClient.KeyFile == "") {
+		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
+	}
+	if p.AdvertiseIP != "" {
+		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
+			bad("--peer-advertise-ip %q is no address that a server can be reached at", p.AdvertiseIP)
+		}
+	}
+	if p.AdvertisePort != "" {
+		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
+			bad("--peer-advertise-port %q is no port", p.AdvertisePort)
+		}
+	}
+	return errs
+}

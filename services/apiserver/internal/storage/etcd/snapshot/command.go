@@ -1,0 +1,67 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage/etcd"
+)
+
+// SaveCommand saves the content of a running etcd to a file.
+type SaveCommand struct {
+	Endpoint                  string
+	CAFile, CertFile, KeyFile string
+	To                        string
+	Timeout                   time.Duration
+}
+
+// Run saves the snapshot.
+func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{c.Endpoint}, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	begin := time.Now()
+	size, err := Save(ctx, SaveOptions{Endpoint: c.Endpoint, Client: client, Path: c.To, Progress: func(copied, size int64) {
+		log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
+	}})
+	if err != nil {
+		return err
+	}
+	log.Info("saved a snapshot", "file", c.To, "bytes", size, "duration", time.Since(begin).String())
+	return nil
+}
+
+// RestoreCommand creates the data folder of an etcd member from a snapshot.
+type RestoreCommand struct{ RestoreOptions }
+
+// Run restores the snapshot.
+func (c *RestoreCommand) Run(_ context.Context, log *slog.Logger) error {
+	if err := Restore(c.RestoreOptions); err != nil {
+		return err
+	}
+	log.Info("restored a snapshot", "file", c.From, "dataDir", c.DataDir)
+	return nil
+}
+
+// StatusCommand verifies a snapshot and prints its state.
+type StatusCommand struct {
+	From   string
+	Output io.Writer
+}
+
+// Run prints the state of the snapshot.
+func (c *StatusCommand) Run(context.Context, *slog.Logger) error {
+	i, err := Status(c.From)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.Output, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n", i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
+	return err
+}
