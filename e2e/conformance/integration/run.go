@@ -2,15 +2,18 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -56,31 +59,68 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.run="+r.run, "-test.timeout="+r.timeout.String())
-	cmd.Dir = filepath.Join(r.modules[module], filepath.FromSlash(path))
+	defer fmt.Println("  log:", log.Name())
+	dir := filepath.Join(r.modules[module], filepath.FromSlash(path))
+	listed, err := r.command(ctx, binary, dir, "-test.list="+cmp.Or(r.run, ".")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("list tests: %w", err)
+	}
+	results := map[string]outcome{}
+	// A panic ends the process. Another one runs the tests that follow.
+	for {
+		more, err := r.process(ctx, binary, dir, results, log)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(results, more)
+		if len(more) == 0 || len(results) >= strings.Count(string(listed), "\nTest")+1 {
+			return results, nil
+		}
+	}
+}
+
+// command returns a command that runs a test binary, which starts etcd.
+func (r *runner) command(ctx context.Context, binary, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return cmd
+}
+
+// process runs the tests of a binary except those in done, and returns their outcomes.
+func (r *runner) process(ctx context.Context, binary, dir string, done map[string]outcome, log *os.File) (map[string]outcome, error) {
+	args := []string{"-test.v", "-test.run=" + r.run, "-test.timeout=" + r.timeout.String()}
+	if len(done) > 0 {
+		args = append(args, "-test.skip=^("+strings.Join(slices.Sorted(maps.Keys(done)), "|")+")$")
+	}
+	cmd := r.command(ctx, binary, dir, args...)
 	// Servers of a process that exits early are in its process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = end
-	out, err := cmd.StdoutPipe()
+	out, in, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = in, log
+	if err := errors.Join(cmd.Start(), in.Close()); err != nil {
 		return nil, err
 	}
+	waited := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		_ = end() // the group is empty after a normal exit; others keep the pipe open
+		waited <- err
+	}()
 	results, err := outcomes(io.TeeReader(out, log), os.Stdout)
-	waited := cmd.Wait()
-	_ = end() // the group is empty after a normal exit
-	if exit := (*exec.ExitError)(nil); err == nil && waited != nil && !errors.As(waited, &exit) {
-		err = waited
+	exit := (*exec.ExitError)(nil)
+	if ended := <-waited; err == nil && ended != nil && !errors.As(ended, &exit) {
+		err = ended
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	fmt.Println("  log:", log.Name())
 	return results, err
 }
 

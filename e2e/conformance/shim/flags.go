@@ -29,15 +29,15 @@ func flagsOf(o *options.ServerRunOptions) []string {
 	return out
 }
 
-// without returns the flags in lists except those that given contains as well. Feature gates stay,
-// because the server merges them.
+// without returns the flags in lists except those that given contains as well. Flags whose values
+// the server merges stay.
 func without(given []string, lists ...[]string) (out []string) {
 	named := map[string]bool{}
 	for _, flag := range given {
 		named[flagName(flag)] = true
 	}
 	for _, flag := range slices.Concat(lists...) {
-		if name := flagName(flag); name == "feature-gates" || !named[name] {
+		if name := flagName(flag); name == "feature-gates" || name == "runtime-config" || !named[name] {
 			out = append(out, flag)
 		}
 	}

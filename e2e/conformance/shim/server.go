@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -57,14 +58,17 @@ type Config struct {
 
 // Server is a running API server.
 type Server struct {
-	// Client has the privileges of the API server itself.
+	// Client has the privileges of the API server itself, unless the authenticator of the test
+	// knows it.
 	Client *rest.Config
 	Port   int
 
-	log  string
-	cmd  *exec.Cmd
-	done chan struct{}
-	once sync.Once
+	own          *rest.Config
+	stopWebhooks func() // may be nil
+	log          string
+	cmd          *exec.Cmd
+	done         chan struct{}
+	once         sync.Once
 }
 
 // Start starts a server and waits until it is healthy. The caller calls Stop.
@@ -119,11 +123,16 @@ func prepare(c Config) ([]string, *Server, error) {
 		Host: "https://127.0.0.1:" + strconv.Itoa(port), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{ServerName: loopbackName, CAData: certPEM},
 	}
-	hooks, err := hookFlags(c.Modify)
+	h, err := runHook(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	args := append(without(c.Flags, flagsOf(c.Options), gateFlags()), hooks...)
+	s.own, s.stopWebhooks = s.Client, h.stop
+	if h.tokenless {
+		s.Client = rest.CopyConfig(s.own)
+		s.Client.BearerToken = uuid.NewString()
+	}
+	args := append(without(slices.Concat(c.Flags, h.flags), flagsOf(c.Options), gateFlags()), h.flags...)
 	args = append(args, c.Flags...)
 	return append(args, "--secure-port="+strconv.Itoa(port), "--token-auth-file="+tokens,
 		fmt.Sprintf("--tls-sni-cert-key=%s,%s:%s", filepath.Join(c.Dir, loopbackCert), filepath.Join(c.Dir, loopbackKey), loopbackName)), s, nil
@@ -157,7 +166,7 @@ func writeTokens(c Config, token string) (string, error) {
 func (s *Server) wait(ctx context.Context, skipHealth bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	client, err := kubernetes.NewForConfig(s.Client)
+	client, err := kubernetes.NewForConfig(s.own)
 	if err != nil {
 		return err
 	}
@@ -189,6 +198,9 @@ func (s *Server) Stop() {
 		late := time.AfterFunc(stopTimeout, func() { _ = s.cmd.Process.Kill() })
 		defer late.Stop()
 		<-s.done
+		if s.stopWebhooks != nil {
+			s.stopWebhooks()
+		}
 	})
 }
 

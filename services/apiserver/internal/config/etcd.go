@@ -8,6 +8,9 @@ import (
 	"binnacle/services/apiserver/internal/storage/encryption"
 )
 
+// defaultHealthTimeout bounds the response time of etcd in health checks.
+const defaultHealthTimeout = 2 * time.Second
+
 // Values of --storage-backend. Empty means etcd, too.
 const (
 	BackendEtcd   = "etcd3"
@@ -23,7 +26,8 @@ type EtcdOptions struct {
 	Prefix                    string
 	CompactionInterval        time.Duration
 	LeaseReuseSeconds         int
-	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks.
+	// HealthTimeout and ReadyTimeout bound the response time of etcd in health checks. The flags
+	// accept 0 for the default.
 	HealthTimeout, ReadyTimeout time.Duration
 	DataDir                     string
 	Embedded                    EmbeddedEtcdOptions // without Servers
@@ -44,6 +48,15 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
 	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
 	o.Embedded.addFlags(s)
+}
+
+// complete replaces a timeout of 0.
+func (o *EtcdOptions) complete() {
+	for _, timeout := range []*time.Duration{&o.HealthTimeout, &o.ReadyTimeout} {
+		if *timeout == 0 {
+			*timeout = defaultHealthTimeout
+		}
+	}
 }
 
 // validateBackend validates --storage-backend and rejects options that contradict a memory store,

@@ -205,21 +205,22 @@ func TestUnsupportedFlagsAreRejected(t *testing.T) {
 		return path
 	}
 	for arg, want := range map[string]string{
-		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3, memory. If not specified, it will default to 'etcd3'",
-		"--storage-backend=memory --etcd-servers=http://127.0.0.1": "--etcd-servers cannot be used with --storage-backend=memory",
-		"--storage-backend=memory --nats-servers=nats://127.0.0.1": "--nats-servers cannot be used with --storage-backend=memory",
-		"--storage-media-type=application/json":                    "",
-		"--storage-media-type=application/yaml":                    `--storage-media-type "application/yaml" invalid`,
-		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
-		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
-		"--delete-collection-workers=0":                            "must be positive",
-		"--endpoint-reconciler-type=some":                          "must be lease, none or master-count",
-		"--apiserver-count=0":                                      "--apiserver-count should be a positive number, but value '0' provided",
-		"--feature-gates=AuthorizeWithSelectors=false":             "AuthorizeNodeWithSelectors feature requires AuthorizeWithSelectors feature to be enabled",
-		"--etcd-healthcheck-timeout=0s":                            "must be positive",
-		"--egress-selector-config-file=/no/such":                   "egress-selector-config-file /no/such does not exist",
-		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",
-		"--egress-selector-config-file=" + selector("Direct"):      "",
+		"--storage-backend=etcd2":                                    "--storage-backend invalid, allowed values: etcd3, memory. If not specified, it will default to 'etcd3'",
+		"--storage-backend=memory --etcd-servers=http://127.0.0.1":   "--etcd-servers cannot be used with --storage-backend=memory",
+		"--storage-backend=memory --nats-servers=nats://127.0.0.1":   "--nats-servers cannot be used with --storage-backend=memory",
+		"--storage-media-type=application/json":                      "",
+		"--storage-media-type=application/yaml":                      `--storage-media-type "application/yaml" invalid`,
+		"--etcd-servers-overrides=/events#http://127.0.0.1":          "",
+		"--etcd-servers-overrides=events":                            "must be of format: group/resource#servers",
+		"--delete-collection-workers=0":                              "",
+		"--endpoint-reconciler-type=some":                            "must be lease, none or master-count",
+		"--apiserver-count=0":                                        "--apiserver-count should be a positive number, but value '0' provided",
+		"--feature-gates=AuthorizeWithSelectors=false":               "AuthorizeNodeWithSelectors feature requires AuthorizeWithSelectors feature to be enabled",
+		"--etcd-healthcheck-timeout=0s --etcd-readycheck-timeout=0s": "",
+		"--etcd-healthcheck-timeout=-1s":                             "must not be negative",
+		"--egress-selector-config-file=/no/such":                     "egress-selector-config-file /no/such does not exist",
+		"--egress-selector-config-file=" + selector("HTTPConnect"):   "transport must be set for HTTPConnect",
+		"--egress-selector-config-file=" + selector("Direct"):        "",
 	} {
 		code, _, errs := asProgram(t, strings.Fields(arg)...)
 		if (code == 0) != (want == "") || !strings.Contains(errs, want) {

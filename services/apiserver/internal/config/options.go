@@ -105,7 +105,7 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Backend: BackendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+			Backend: BackendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: defaultHealthTimeout, ReadyTimeout: defaultHealthTimeout, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -183,6 +183,7 @@ func (o *Options) Complete() error {
 		return err
 	}
 	o.Features.Emulate(o.Compatibility.Emulation().Minor)
+	o.Etcd.complete()
 	for _, r := range strings.Split(o.ServiceClusterIPRange, ",") {
 		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
 		if err != nil {
@@ -233,11 +234,8 @@ func (o *Options) Validate() []error {
 	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}
-	if o.DeleteCollectionWorkers < 1 {
-		bad("--delete-collection-workers must be positive, got %d", o.DeleteCollectionWorkers)
-	}
-	if o.Etcd.HealthTimeout <= 0 || o.Etcd.ReadyTimeout <= 0 {
-		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be positive")
+	if o.Etcd.HealthTimeout < 0 || o.Etcd.ReadyTimeout < 0 {
+		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must not be negative")
 	}
 	if !slices.Contains([]string{ReconcileLease, ReconcileNone, "master-count"}, o.EndpointReconciler) {
 		bad("--endpoint-reconciler-type must be lease, none or master-count, got %q", o.EndpointReconciler)
