@@ -13,6 +13,7 @@ import (
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // Bounds of a document that a client sends, in addition to its length. Each list and object costs
@@ -48,56 +49,19 @@ func CheckJSON(b []byte) error {
 
 // countJSON is CheckJSON that also returns the approximate number of values.
 func countJSON(b []byte) (values int, err error) {
-	depth, containers := 0, 0
-	values = 1
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			end := stringEnd(b, i+1)
-			if end-i > MaxKey && isKey(b, end+1) {
-				return values, errKey
-			}
-			i = end
-		case '{', '[':
-			if depth++; depth > MaxDepth {
-				return values, errDeep
-			}
-			if containers++; containers > MaxContainers {
-				return values, errContainers
-			}
-		case '}', ']':
-			depth--
-		case ',': // precedes each value but the first
-			if values++; values > MaxValues {
-				return values, errValues
-			}
-		}
+	size := jsontext.Measure(b)
+	values = size.Commas + 1
+	switch {
+	case size.Depth > MaxDepth:
+		return values, errDeep
+	case size.Containers > MaxContainers:
+		return values, errContainers
+	case values > MaxValues:
+		return values, errValues
+	case size.Key > MaxKey:
+		return values, errKey
 	}
 	return values, nil
-}
-
-// stringEnd returns the index of the quote that ends a string whose content starts at i.
-func stringEnd(b []byte, i int) int {
-	for i < len(b) {
-		n := bytes.IndexByte(b[i:], '"')
-		if n < 0 {
-			return len(b)
-		}
-		escapes := 0
-		for i+n-escapes > i && b[i+n-escapes-1] == '\\' {
-			escapes++
-		}
-		if i += n; escapes%2 == 0 {
-			return i
-		}
-		i++
-	}
-	return len(b)
-}
-
-func isKey(b []byte, after int) bool {
-	rest := bytes.TrimLeft(b[min(after, len(b)):], " \t\r\n")
-	return len(rest) > 0 && rest[0] == ':'
 }
 
 // CheckYAML rejects a YAML document that exceeds the bounds, before any alias is expanded.

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
@@ -167,7 +168,7 @@ func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
 			f = append(f, ',')
 		}
 		first = false
-		f = append(tape.AppendString(f, name), ':')
+		f = append(jsontext.AppendString(f, name), ':')
 		if name == "metadata" && d.Kind(key+1) == tape.Object {
 			f = appendMetadata(f, d, key+1, it.Revision)
 			continue
@@ -205,7 +206,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(tape.AppendString(dst, name), ':')
+		dst = append(jsontext.AppendString(dst, name), ':')
 		dst = append(dst, d.Text(key+1)...)
 	}
 	if revision != 0 {

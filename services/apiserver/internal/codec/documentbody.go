@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -110,12 +110,12 @@ func (k *Coder) named(body []byte) bool {
 	if err != nil {
 		return false
 	}
-	version, _ := pathreader.Text(parts[0])
-	kind, _ := pathreader.Text(parts[1])
+	version, _ := jsontext.Text(parts[0])
+	kind, _ := jsontext.Text(parts[1])
 	return version == k.apiVersion && kind == k.Decl.Kind
 }
 
-var typePaths = pathreader.Compile(pathreader.Fields("apiVersion"), pathreader.Fields("kind"))
+var typePaths = jsontext.Compile(jsontext.Fields("apiVersion"), jsontext.Fields("kind"))
 
 // decoded completes out with a shaped body.
 func (k *Coder) decoded(out Decoded, s registry.Shaped) (Decoded, error) {

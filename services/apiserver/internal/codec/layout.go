@@ -7,6 +7,9 @@ import (
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+	"binnacle/services/apiserver/internal/json/tape"
 )
 
 // maxLayout is the maximum ratio of indentation to JSON, beyond the first MiB.
@@ -14,23 +17,7 @@ const maxLayout = 8
 
 // unfit reports whether indenting the JSON would produce mostly indentation, because it is deeply
 // nested.
-func unfit(b []byte) bool {
-	depth, indented := 0, 0
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			i = stringEnd(b, i+1)
-		case '{', '[':
-			depth++
-			indented += 2 * depth
-		case ',':
-			indented += 2 * depth
-		case '}', ']':
-			depth--
-		}
-	}
-	return indented > 1<<20+maxLayout*len(b)
-}
+func unfit(b []byte) bool { return jsontext.Measure(b).Indent > 1<<20+maxLayout*len(b) }
 
 // Indent indents JSON. It returns JSON that is unfit unchanged.
 func Indent(b []byte) ([]byte, error) {
@@ -57,9 +44,22 @@ func JSONToYAML(b []byte) ([]byte, error) {
 	}
 	out, err := yaml.JSONToYAML(b)
 	if err != nil { // a document within a stored object may contain text that YAML cannot express
-		return yaml.JSONToYAML(unicodeJSON(b))
+		if text, ok := canonical(b); ok {
+			return yaml.JSONToYAML(escapeForYAML(text))
+		}
 	}
-	return out, nil
+	return out, err
+}
+
+// canonical returns JSON with valid Unicode text and without escapes of surrogates. It replaces
+// invalid text by U+FFFD, as JSON decoders do.
+func canonical(b []byte) ([]byte, bool) {
+	d, err := tape.Parse(b)
+	if err != nil {
+		return nil, false
+	}
+	defer d.Release()
+	return d.AppendCanonical(nil, tape.Root), true
 }
 
 // escapeForYAML escapes DEL, C1 control characters, the line breaks of YAML, the byte order mark

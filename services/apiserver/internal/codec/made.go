@@ -3,6 +3,7 @@ package codec
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 const (
@@ -171,122 +174,52 @@ func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
 // leaf rule rejects.
 func measureJSON(b []byte, s *shape) error {
 	m := madeJSON{text: b}
-	m.value(0, s)
-	if m.size > MaxMade {
-		return errMade
+	if _, err := m.value(jsontext.Space(b, 0), s); !errors.Is(err, jsontext.ErrMalformed) {
+		return err
 	}
-	return m.err
+	return nil // the decoder reports it
 }
 
 // madeJSON sums the sizes of the decoded lists of a JSON document.
 type madeJSON struct {
 	text []byte
 	size int
-	err  error // of a leaf rule
 }
 
-// value adds the value at i and returns the index of its end. It returns a negative number if there
-// is no value, if the document is too large, or if a leaf rule rejects it.
-func (m *madeJSON) value(i int, s *shape) int {
-	if s != nil && s.leaf != nil {
-		begin := m.space(i)
-		end := m.value(begin, nil)
-		if end > begin {
-			if m.err = s.leaf(m.text[begin:end]); m.err != nil {
-				return -1
-			}
+// value adds the value at i and returns the index of its end. The error is that of a leaf rule,
+// errMade or jsontext.ErrMalformed.
+func (m *madeJSON) value(i int, s *shape) (end int, err error) {
+	switch {
+	case s == nil || i == len(m.text):
+		return jsontext.Skip(m.text, i)
+	case s.leaf != nil:
+		if end, err = jsontext.Skip(m.text, i); err == nil {
+			err = s.leaf(m.text[i:end])
 		}
-		return end
-	}
-	switch i = m.space(i); m.at(i) {
-	case '{':
-		return m.members(i+1, '}', func(i int) int {
-			if m.at(i) != '"' {
-				return -1
+		return end, err
+	case m.text[i] == '{':
+		return jsontext.MembersAt(m.text, i, func(name []byte, at int) (int, bool, error) {
+			field := jsontext.Name(name)
+			end, err := m.value(at, s.field(field))
+			if err != nil {
+				err = under(field, err)
 			}
-			end := stringEnd(m.text, i+1)
-			colon := m.space(end + 1)
-			if m.at(colon) != ':' {
-				return -1
-			}
-			name := text(m.text[i : end+1])
-			next := m.value(colon+1, s.field(name))
-			if m.err != nil {
-				m.err = under(name, m.err)
-			}
-			return next
+			return end, true, err
 		})
-	case '[':
+	case m.text[i] == '[':
 		elem, size := s.element()
-		at := -1
-		return m.members(i+1, ']', func(i int) int {
+		return jsontext.ElementsAt(m.text, i, func(n, at int) (int, bool, error) {
 			if m.size += size; m.size > MaxMade {
-				return -1
+				return 0, false, errMade
 			}
-			at++
-			next := m.value(i, elem)
-			if m.err != nil {
-				m.err = under(fmt.Sprintf("[%d]", at), m.err)
+			end, err := m.value(at, elem)
+			if err != nil {
+				err = under(fmt.Sprintf("[%d]", n), err)
 			}
-			return next
+			return end, true, err
 		})
-	case '"':
-		return stringEnd(m.text, i+1) + 1
 	}
-	begin := i
-	for i < len(m.text) && !strings.ContainsRune(",]} \t\r\n", rune(m.text[i])) {
-		i++
-	}
-	if i == begin {
-		return -1
-	}
-	return i
-}
-
-// members calls one for each member up to the end character.
-func (m *madeJSON) members(i int, end byte, one func(i int) int) int {
-	if i = m.space(i); m.at(i) == end {
-		return i + 1
-	}
-	for {
-		if i = one(m.space(i)); i < 0 {
-			return i
-		}
-		switch i = m.space(i); m.at(i) {
-		case end:
-			return i + 1
-		case ',':
-			i++
-		default:
-			return -1
-		}
-	}
-}
-
-func (m *madeJSON) at(i int) byte {
-	if i >= len(m.text) {
-		return 0
-	}
-	return m.text[i]
-}
-
-func (m *madeJSON) space(i int) int {
-	for i < len(m.text) && (m.text[i] == ' ' || m.text[i] == '\t' || m.text[i] == '\r' || m.text[i] == '\n') {
-		i++
-	}
-	return i
-}
-
-// text returns the string that a JSON string literal denotes.
-func text(quoted []byte) string {
-	for _, c := range quoted {
-		if c == '\\' {
-			var s string
-			_ = json.Unmarshal(quoted, &s) // the decoder reports an invalid string
-			return s
-		}
-	}
-	return string(quoted[1 : len(quoted)-1])
+	return jsontext.Skip(m.text, i)
 }
 
 // checkYAML is CheckYAML for an object of a type. It converts the document to JSON to measure

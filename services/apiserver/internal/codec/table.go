@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -114,7 +114,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 		switch v := cell.(type) {
 		case registry.Age:
 			body = append(body, '"')
-			body = appendText(body, v.Before)
+			body = jsontext.AppendContent(body, v.Before)
 			holes = binary.AppendUvarint(holes, uint64(len(body)))
 			sec := int64(0)
 			if !v.Since.IsZero() {
@@ -122,9 +122,9 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 			}
 			holes = binary.AppendVarint(holes, sec)
 			n++
-			body = append(appendText(body, v.After), '"')
+			body = append(jsontext.AppendContent(body, v.After), '"')
 		case string:
-			body = append(appendText(append(body, '"'), v), '"')
+			body = jsontext.AppendString(body, v)
 		default:
 			text, err := json.Marshal(v)
 			if err != nil {
@@ -184,25 +184,6 @@ func (k *Coder) wholeInTable(it Item) (registry.Object, error) {
 		return k.decodeAsStored(it.Stored)
 	}
 	return k.DecodeItem(context.Background(), it)
-}
-
-// appendText appends the content of a JSON string, without its quotes.
-func appendText(dst []byte, s string) []byte {
-	if isPlain(s) {
-		return append(dst, s...)
-	}
-	b, _ := json.Marshal(s) // a string
-	return append(dst, b[1:len(b)-1]...)
-}
-
-// isPlain reports whether a JSON string contains the text without escapes.
-func isPlain(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
 }
 
 var errRow = errors.New("malformed table row")

@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // A value that one encoding can express and another cannot would be stored and then fail
@@ -171,67 +169,10 @@ func checkRaw(b []byte) error {
 
 // checkSurrogates rejects JSON that escapes one half of a surrogate pair.
 func checkSurrogates(b []byte) error {
-	for i := 0; ; {
-		n := bytes.IndexByte(b[i:], '\\')
-		if n < 0 {
-			return nil
-		}
-		if i += n; i+1 >= len(b) {
-			return nil
-		}
-		unit, ok := surrogate(b[i:])
-		switch {
-		case !ok:
-			i += 2 // the character after a backslash starts no escape
-			continue
-		case unit < lowSurrogates:
-			if low, ok := surrogate(b[min(i+6, len(b)):]); ok && low >= lowSurrogates {
-				i += 12
-				continue
-			}
-		}
-		return invalidValue("unpaired surrogate %s", b[i:i+6])
+	if escape := jsontext.LoneSurrogate(b); escape != nil {
+		return invalidValue("unpaired surrogate %s", escape)
 	}
-}
-
-// unicodeJSON returns JSON without escapes of surrogates and with valid Unicode text. It replaces
-// invalid text by U+FFFD, as JSON decoders do.
-func unicodeJSON(b []byte) []byte {
-	out := make([]byte, 0, len(b))
-	for len(b) > 0 {
-		i := bytes.IndexByte(b, '\\')
-		if i < 0 || i+1 == len(b) {
-			break
-		}
-		out, b = append(out, b[:i]...), b[i:]
-		unit, ok := surrogate(b)
-		if !ok {
-			out, b = append(out, b[:2]...), b[2:]
-			continue
-		}
-		b = b[6:]
-		r := unicode.ReplacementChar
-		if low, ok := surrogate(b); ok && unit < lowSurrogates && low >= lowSurrogates {
-			r, b = utf16.DecodeRune(rune(unit), rune(low)), b[6:]
-		}
-		out = utf8.AppendRune(out, r)
-	}
-	return bytes.ToValidUTF8(append(out, b...), []byte("\ufffd"))
-}
-
-const (
-	surrogates    = 0xd800
-	lowSurrogates = 0xdc00
-	noSurrogates  = 0xe000
-)
-
-// surrogate returns the surrogate half that the escape at the start of b denotes.
-func surrogate(b []byte) (unit uint64, ok bool) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0, false
-	}
-	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-	return unit, err == nil && unit >= surrogates && unit < noSurrogates
+	return nil
 }
 
 // textField describes the text in a field of a message.
@@ -312,8 +253,8 @@ func leafRule(t reflect.Type) func(value []byte) error {
 }
 
 func unquote(value []byte) string {
-	if len(value) > 1 && value[0] == '"' {
-		return text(value)
+	if text, ok := jsontext.Text(value); ok {
+		return text
 	}
 	return string(value)
 }

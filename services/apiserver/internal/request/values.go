@@ -1,6 +1,10 @@
 package request
 
-import "bytes"
+import (
+	"bytes"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
 
 // PerValue is the cost of one value of a document in bytes of text: about the time to decode, check
 // and store or reject it.
@@ -33,21 +37,8 @@ func WeightOfJSON(doc []byte) int {
 
 // valuesOutsideStrings is Values without the contents of strings.
 func valuesOutsideStrings(body []byte) int {
-	commas, opens, inString := 0, 0, false
-	for i := 0; i < len(body); i++ {
-		switch c := body[i]; {
-		case c == '"':
-			inString = !inString
-		case inString && c == '\\':
-			i++
-		case inString:
-		case c == ',':
-			commas++
-		case c == '[' || c == '{':
-			opens++
-		}
-	}
-	return max(commas, opens)
+	size := jsontext.Measure(body)
+	return max(size.Commas, size.Containers)
 }
 
 // CostlyKind is the factor by which the cost of objects that are compiled is multiplied: schemas,

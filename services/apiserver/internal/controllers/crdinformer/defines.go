@@ -9,19 +9,19 @@ import (
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
 // storePaths are the parts of a stored definition that determine the location of its objects and
 // the fields that select them.
-var storePaths = pathreader.Compile(
-	pathreader.Fields("spec", "group"), pathreader.Fields("spec", "names", "plural"), pathreader.Fields("status", "conditions"),
-	pathreader.Fields("spec", "selectableFields"), pathreader.Fields("spec", "versions"),
+var storePaths = jsontext.Compile(
+	jsontext.Fields("spec", "group"), jsontext.Fields("spec", "names", "plural"), jsontext.Fields("status", "conditions"),
+	jsontext.Fields("spec", "selectableFields"), jsontext.Fields("spec", "versions"),
 )
 
-var versionFields = pathreader.Compile(pathreader.Fields("selectableFields"))
+var versionFields = jsontext.Compile(jsontext.Fields("selectableFields"))
 
 // Defines returns a function that reads the watch cache resource for the objects of all versions
 // from a stored definition. It returns false before the definition is established, and for a
@@ -34,8 +34,8 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 		if err != nil {
 			return watchcache.Resource{}, false
 		}
-		group, ok := pathreader.Text(parts[0])
-		plural, named := pathreader.Text(parts[1])
+		group, ok := jsontext.Text(parts[0])
+		plural, named := jsontext.Text(parts[1])
 		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
 			return watchcache.Resource{}, false
 		}
@@ -102,7 +102,7 @@ func damaged(c *codec.Codec, group, plural string, value []byte, found error) er
 	return found
 }
 
-var conditionFields = pathreader.Compile(pathreader.Fields("type"), pathreader.Fields("status"))
+var conditionFields = jsontext.Compile(jsontext.Fields("type"), jsontext.Fields("status"))
 
 // established reports whether the conditions of a definition contain Established. It runs for every
 // change of a definition.
@@ -111,13 +111,13 @@ func established(conditions []byte) (is bool) {
 		return false
 	}
 	var parts [][]byte
-	err := pathreader.Elements(conditions, func(_ int, condition []byte) bool {
+	err := jsontext.Elements(conditions, func(_ int, condition []byte) bool {
 		var err error
 		if parts, err = conditionFields.Find(condition, parts); err != nil {
 			return false
 		}
-		name, _ := pathreader.Text(parts[0])
-		value, _ := pathreader.Text(parts[1])
+		name, _ := jsontext.Text(parts[0])
+		value, _ := jsontext.Text(parts[1])
 		is = name == string(apiextensionsv1.Established) && value == string(apiextensionsv1.ConditionTrue)
 		return !is
 	})
@@ -146,7 +146,7 @@ func selectable(common, versions []byte) ([]string, error) {
 	err := add(common)
 	if versions != nil && err == nil {
 		var parts [][]byte
-		outer := pathreader.Elements(versions, func(_ int, version []byte) bool {
+		outer := jsontext.Elements(versions, func(_ int, version []byte) bool {
 			if parts, err = versionFields.Find(version, parts); err == nil {
 				err = add(parts[0])
 			}

@@ -16,7 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/crd/kind"
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -157,7 +157,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 }
 
-var conditionsPath = pathreader.Compile(pathreader.Fields("status", "conditions"))
+var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // put applies the new state of a definition.
 func (f *Follower) put(e *watchcache.Entry) {

@@ -6,7 +6,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // term is the period in which a definition describes its resource in the same way.
@@ -33,7 +33,7 @@ func (f *Follower) term(key string, e *watchcache.Entry, versions int) *term {
 }
 
 // meaning selects the parts of a definition that affect how its objects are served.
-var meaning = pathreader.Compile(pathreader.Fields("spec"), pathreader.Fields("status", "acceptedNames"))
+var meaning = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
 
 // says reports whether two entries are the same definition and describe its resource in the same
 // way.

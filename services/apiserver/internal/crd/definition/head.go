@@ -5,22 +5,22 @@ import (
 	"fmt"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/registry/apis/apiextensions/v1beta1"
 )
 
 // Paths of the parts of a stored definition that Head reads.
 var (
-	headPaths = pathreader.Compile(
-		pathreader.Fields("metadata", "name"), pathreader.Fields("metadata", "uid"), pathreader.Fields("metadata", "annotations"),
-		pathreader.Fields("metadata", "finalizers"), pathreader.Fields("metadata", "deletionTimestamp"), pathreader.Fields("metadata", "generation"),
-		pathreader.Fields("metadata", "creationTimestamp"),
-		pathreader.Fields("spec", "group"), pathreader.Fields("spec", "version"), pathreader.Fields("spec", "scope"), pathreader.Fields("spec", "names"),
-		pathreader.Fields("spec", "conversion"), pathreader.Fields("spec", "preserveUnknownFields"), pathreader.Fields("spec", "versions"), pathreader.Fields("status"),
+	headPaths = jsontext.Compile(
+		jsontext.Fields("metadata", "name"), jsontext.Fields("metadata", "uid"), jsontext.Fields("metadata", "annotations"),
+		jsontext.Fields("metadata", "finalizers"), jsontext.Fields("metadata", "deletionTimestamp"), jsontext.Fields("metadata", "generation"),
+		jsontext.Fields("metadata", "creationTimestamp"),
+		jsontext.Fields("spec", "group"), jsontext.Fields("spec", "version"), jsontext.Fields("spec", "scope"), jsontext.Fields("spec", "names"),
+		jsontext.Fields("spec", "conversion"), jsontext.Fields("spec", "preserveUnknownFields"), jsontext.Fields("spec", "versions"), jsontext.Fields("status"),
 	)
-	versionPaths = pathreader.Compile(
-		pathreader.Fields("name"), pathreader.Fields("served"), pathreader.Fields("storage"), pathreader.Fields("deprecated"), pathreader.Fields("deprecationWarning"),
+	versionPaths = jsontext.Compile(
+		jsontext.Fields("name"), jsontext.Fields("served"), jsontext.Fields("storage"), jsontext.Fields("deprecated"), jsontext.Fields("deprecationWarning"),
 	)
 )
 
@@ -72,7 +72,7 @@ func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, e
 		return nil, nil
 	}
 	var parts [][]byte
-	outer := pathreader.Elements(list, func(_ int, value []byte) bool {
+	outer := jsontext.Elements(list, func(_ int, value []byte) bool {
 		if parts, err = versionPaths.Find(value, parts); err != nil {
 			return false
 		}

@@ -11,7 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -136,7 +136,7 @@ func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 // mark returns an object marked for deletion. It returns nil if the object has no finalizers, and
 // an empty slice if it is already marked.
 func mark(doc []byte, now time.Time) ([]byte, error) {
-	raw, err := pathreader.Find(doc, "metadata")
+	raw, err := jsontext.Find(doc, "metadata")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func mark(doc []byte, now time.Time) ([]byte, error) {
 		fields["generation"] = strconv.FormatInt(held.Generation+1, 10)
 	}
 	for name, value := range fields {
-		if doc, err = pathreader.Put(doc, []byte(value), "metadata", name); err != nil {
+		if doc, err = jsontext.Put(doc, []byte(value), "metadata", name); err != nil {
 			return nil, err
 		}
 	}

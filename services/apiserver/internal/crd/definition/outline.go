@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -52,10 +52,10 @@ func (l *Outliner) Unowned(stored []byte) []byte {
 	return c.Text
 }
 
-// skip is pathreader.Skip for a schema.
+// skip is jsontext.Skip for a schema.
 func (l *Outliner) skip(doc []byte, at int) (end int, err error) {
 	if l == nil {
-		return pathreader.Skip(doc, at)
+		return jsontext.Skip(doc, at)
 	}
 	for i := range l.lately {
 		// A text that starts with a complete object has that object at its start.
@@ -63,7 +63,7 @@ func (l *Outliner) skip(doc []byte, at int) (end int, err error) {
 			return at + len(*seen), nil
 		}
 	}
-	if end, err = pathreader.Skip(doc, at); err == nil {
+	if end, err = jsontext.Skip(doc, at); err == nil {
 		seen := doc[at:end]
 		l.lately[l.next.Add(1)%uint32(len(l.lately))].Store(&seen)
 	}
@@ -111,7 +111,7 @@ func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
 	}
 	c.Text = append(c.Text, '{')
 	first := true
-	end, err = pathreader.MembersAt(c.doc, at, func(name []byte, at int) (int, bool, error) {
+	end, err = jsontext.MembersAt(c.doc, at, func(name []byte, at int) (int, bool, error) {
 		begin := len(c.Text)
 		if !first {
 			c.Text = append(c.Text, ',')
@@ -133,7 +133,7 @@ func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
 
 // copied appends a value unchanged.
 func (c *cutter) copied(_ []byte, at int) (end int, keep bool, err error) {
-	if end, err = pathreader.Skip(c.doc, at); err == nil {
+	if end, err = jsontext.Skip(c.doc, at); err == nil {
 		c.Text = append(c.Text, c.doc[at:end]...)
 	}
 	return end, true, err
@@ -156,7 +156,7 @@ func (c *cutter) root(name []byte, at int) (end int, keep bool, err error) {
 
 func (c *cutter) metadata(name []byte, at int) (end int, keep bool, err error) {
 	if string(name) == "managedFields" {
-		end, err = pathreader.Skip(c.doc, at)
+		end, err = jsontext.Skip(c.doc, at)
 		return end, false, err
 	}
 	return c.copied(name, at)
@@ -179,7 +179,7 @@ func (c *cutter) spec(name []byte, at int) (end int, keep bool, err error) {
 
 func (c *cutter) list(at int) (end int, err error) {
 	c.Text = append(c.Text, '[')
-	end, err = pathreader.ElementsAt(c.doc, at, func(i, at int) (int, bool, error) {
+	end, err = jsontext.ElementsAt(c.doc, at, func(i, at int) (int, bool, error) {
 		if i > 0 {
 			c.Text = append(c.Text, ',')
 		}
@@ -283,7 +283,7 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 		}
 		v := &v1.CustomResourceValidation{}
 		known := true
-		err := pathreader.Members(text, func(name, value []byte) bool {
+		err := jsontext.Members(text, func(name, value []byte) bool {
 			if known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil; known {
 				v.OpenAPIV3Schema, known = v1.ReadPlainSchema(value)
 			}
@@ -299,7 +299,7 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 
 // Whole returns the JSON of a definition in v1 with its schemas. served is the JSON without them.
 func (o *Outline) Whole(served []byte) ([]byte, bool) {
-	list, err := pathreader.Find(served, "spec", "versions")
+	list, err := jsontext.Find(served, "spec", "versions")
 	if err != nil {
 		return nil, false
 	}
@@ -310,7 +310,7 @@ func (o *Outline) Whole(served []byte) ([]byte, bool) {
 	at := cap(served) - cap(list) // list is a slice of served
 	out = append(append(out, served[:at]...), '[')
 	n := 0
-	err = pathreader.Elements(list, func(i int, version []byte) bool {
+	err = jsontext.Elements(list, func(i int, version []byte) bool {
 		if n++; i >= len(o.versions) {
 			return false
 		}
@@ -340,7 +340,7 @@ func appendVersion(dst, version, schema []byte) []byte {
 		return append(dst, version...)
 	}
 	at := len(version) - 1
-	_ = pathreader.Members(version, func(name, value []byte) bool {
+	_ = jsontext.Members(version, func(name, value []byte) bool {
 		switch string(name) {
 		case "subresources", "additionalPrinterColumns", "selectableFields": // these follow the schema
 			at = cap(version) - cap(name) - 1

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
@@ -18,7 +18,7 @@ type table struct {
 	columns []registry.Column
 	// paths are the paths of simple columns. at[i] is the number of column i's path. It is negative
 	// if the column needs the whole object.
-	paths *pathreader.Set
+	paths *jsontext.Set
 	at    []int
 	// show converts the value found at a simple column's path to a cell.
 	show []func(found any) any
@@ -38,8 +38,8 @@ func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *tab
 func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	t := &table{}
-	var paths []pathreader.Path
-	add := func(c registry.Column, path pathreader.Path, show func(any) any) {
+	var paths []jsontext.Path
+	add := func(c registry.Column, path jsontext.Path, show func(any) any) {
 		at := -1
 		if path != nil {
 			at = len(paths)
@@ -50,7 +50,7 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	add(registry.Column{
 		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
 		Cell: func(o registry.Object) any { return o.GetName() },
-	}, pathreader.Fields("metadata", "name"), func(found any) any {
+	}, jsontext.Fields("metadata", "name"), func(found any) any {
 		name, _ := found.(string)
 		return name
 	})
@@ -68,7 +68,7 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cell(c.Type, c.JSONPath),
 		}, simplePath(c.JSONPath), func(found any) any { return shown(c.Type, found) })
 	}
-	t.paths = pathreader.Compile(paths...)
+	t.paths = jsontext.Compile(paths...)
 	return t
 }
 
@@ -118,7 +118,7 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 
 // simplePath returns a path of only fields and single elements to a value that is equal in the
 // document and in the object. It returns nil for any other path.
-func simplePath(path string) pathreader.Path {
+func simplePath(path string) jsontext.Path {
 	parsed, ok := parsePath(path)
 	if !ok || len(parsed.Nodes) != 1 {
 		return nil
@@ -127,17 +127,17 @@ func simplePath(path string) pathreader.Path {
 	if !ok {
 		return nil
 	}
-	var out pathreader.Path
+	var out jsontext.Path
 	for _, n := range list.Nodes {
 		switch n := n.(type) {
 		case *jsonpath.FieldNode:
-			out = append(out, pathreader.Step{Name: n.Value})
+			out = append(out, jsontext.Step{Name: n.Value})
 		case *jsonpath.ArrayNode:
 			first, end, step := n.Params[0], n.Params[1], n.Params[2]
 			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
 				return nil
 			}
-			out = append(out, pathreader.Step{Index: first.Value, Element: true})
+			out = append(out, jsontext.Step{Index: first.Value, Element: true})
 		default:
 			return nil
 		}

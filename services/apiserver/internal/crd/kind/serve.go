@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"binnacle/services/apiserver/internal/crd/schema"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/objectmeta"
 	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
@@ -243,10 +244,10 @@ func renamed(raw []byte, apiVersion string) ([]byte, error) {
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return nil, err
 		}
-		all["apiVersion"] = tape.AppendString(nil, apiVersion)
+		all["apiVersion"] = jsontext.AppendString(nil, apiVersion)
 		return json.Marshal(all)
 	}
 	start, end := d.Span(v)
 	out := make([]byte, 0, len(raw)+len(apiVersion))
-	return append(tape.AppendString(append(out, raw[:start]...), apiVersion), raw[end:]...), nil
+	return append(jsontext.AppendString(append(out, raw[:start]...), apiVersion), raw[end:]...), nil
 }

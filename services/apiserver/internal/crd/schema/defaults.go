@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/status"
@@ -82,7 +83,7 @@ func (s *surrounding) object(value []byte) []byte {
 		case name == "":
 			value = slices.Concat([]byte{'['}, value, []byte{']'})
 		case i > 0:
-			value = slices.Concat([]byte{'{'}, tape.AppendString(nil, name), []byte{':'}, value, []byte{'}'})
+			value = slices.Concat([]byte{'{'}, jsontext.AppendString(nil, name), []byte{':'}, value, []byte{'}'})
 		default:
 			value = typed1(name, value)
 		}
@@ -92,7 +93,7 @@ func (s *surrounding) object(value []byte) []byte {
 
 // typed1 returns a resource with its type and one more member.
 func typed1(name string, value []byte) []byte {
-	out := append(append(tape.AppendString([]byte{'{'}, name), ':'), value...)
+	out := append(append(jsontext.AppendString([]byte{'{'}, name), ':'), value...)
 	if name != "apiVersion" {
 		out = append(out, `,"apiVersion":"validation/v1"`...)
 	}

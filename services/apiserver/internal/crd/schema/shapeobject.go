@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -151,7 +152,7 @@ func (s *shaper) fill(n *node, seen *marks, last, brace, kept int) {
 			comma = []byte{','}
 		}
 		kept++
-		s.replace(at, at, comma, tape.AppendString(nil, n.props[i].name), []byte{':'}, fallback)
+		s.replace(at, at, comma, jsontext.AppendString(nil, n.props[i].name), []byte{':'}, fallback)
 		last = at
 	}
 }

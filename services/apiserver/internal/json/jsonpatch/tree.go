@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -55,7 +56,7 @@ func (t *tree) read(raw []byte) *node {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
-	s := &text{raw: raw, depth: depthOf(raw)}
+	s := &text{raw: raw, depth: jsontext.Measure(raw).Depth}
 	t.texts = append(t.texts, s)
 	return &node{text: s}
 }
@@ -64,29 +65,6 @@ func (t *tree) release() {
 	for _, s := range t.texts {
 		s.doc.Release()
 	}
-}
-
-// depthOf returns the nesting depth of a text.
-func depthOf(raw []byte) (most int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch b := raw[i]; {
-		case quoted:
-			if b == '\\' {
-				i++
-			} else if b == '"' {
-				quoted = false
-			}
-		case b == '"':
-			quoted = true
-		case b == '[' || b == '{':
-			depth++
-			most = max(most, depth)
-		case b == ']' || b == '}':
-			depth--
-		}
-	}
-	return most
 }
 
 // written returns the text of a node that is not opened.
@@ -367,7 +345,7 @@ func (b *branch) append(dst []byte) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(tape.AppendString(dst, key), ':')
+		dst = append(jsontext.AppendString(dst, key), ':')
 		dst = b.members[key].append(dst)
 	}
 	return append(dst, '}')

@@ -3,7 +3,7 @@ package objectmeta
 import (
 	"time"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -21,7 +21,7 @@ func Repair(d *tape.Doc) (*tape.Doc, error) {
 		return nil, err
 	}
 	if found, err := generationPath.Find(clean, nil); err == nil && found[0] == nil {
-		if clean, err = pathreader.Put(clean, []byte("1"), "generation"); err != nil {
+		if clean, err = jsontext.Put(clean, []byte("1"), "generation"); err != nil {
 			d.Release()
 			return nil, err
 		}
@@ -34,7 +34,7 @@ func Repair(d *tape.Doc) (*tape.Doc, error) {
 	return tape.Parse(all)
 }
 
-var generationPath = pathreader.Compile(pathreader.Fields("generation"))
+var generationPath = jsontext.Compile(jsontext.Fields("generation"))
 
 // metaFields, ownerFields and managerFields hold the type checks for the fields of metadata, of
 // owner references and of managed fields entries.

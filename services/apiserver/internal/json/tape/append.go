@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // AppendValue appends the JSON of a decoded value as encoding/json writes it, with sorted keys. It
@@ -13,7 +15,7 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 	case nil:
 		return append(dst, "null"...), nil
 	case string:
-		return AppendString(dst, v), nil
+		return jsontext.AppendString(dst, v), nil
 	case bool:
 		return strconv.AppendBool(dst, v), nil
 	case int64:
@@ -90,7 +92,7 @@ func appendMap(dst []byte, m map[string]any) ([]byte, error) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(AppendString(dst, key), ':')
+		dst = append(jsontext.AppendString(dst, key), ':')
 		var err error
 		if dst, err = AppendValue(dst, m[key]); err != nil {
 			return dst, err

@@ -1,6 +1,10 @@
 package tape
 
-import "strconv"
+import (
+	"strconv"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
 
 // Cleaned returns the document with only the last of repeated keys, and with U+FFFD in place of
 // invalid UTF-8.
@@ -12,7 +16,7 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 	switch d.Kind(r) {
 	case String, Key:
 		if d.entries[r].flags()&malformed != 0 {
-			return AppendString(out, d.String(r))
+			return jsontext.AppendString(out, d.String(r))
 		}
 	case Array:
 		out = append(out, '[')

@@ -1,9 +1,11 @@
 package tape
 
 import (
-	"fmt"
+	"bytes"
 	"strconv"
 	"unicode/utf8"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // maxCount is the largest count that fits next to kind and flags.
@@ -21,7 +23,8 @@ type parser struct {
 }
 
 // Parse reads a document. raw must not change while the document is in use.
-// The error is a *SyntaxError or ErrTooLarge.
+// The error is that of encoding/json for invalid JSON, or ErrTooLarge, or the one that IsOutOfRange
+// recognizes.
 func Parse(raw []byte) (*Doc, error) {
 	if len(raw) > MaxBytes {
 		return nil, ErrTooLarge
@@ -37,41 +40,12 @@ func Parse(raw []byte) (*Doc, error) {
 	d.raw, d.entries, d.unclean, d.keys = raw, p.entries, p.unclean, p.seen
 	if err != nil {
 		d.Release()
+		if err == errInvalid { // never wrapped
+			err = syntaxError(raw)
+		}
 		return nil, err
 	}
 	return d, nil
-}
-
-func (p *parser) fail(format string, args ...any) error {
-	return &SyntaxError{Problem: fmt.Sprintf(format, args...), Offset: p.at}
-}
-
-func (p *parser) unexpected(where string) error {
-	if p.at >= len(p.raw) {
-		return p.fail("unexpected end of JSON input")
-	}
-	return p.fail("invalid character %s %s", quoteByte(p.raw[p.at]), where)
-}
-
-// unexpectedWithin returns the error for a character within a literal. Like in Go's decoder, the
-// end of the text counts as a space.
-func (p *parser) unexpectedWithin(where string) error {
-	c := byte(' ')
-	if p.at < len(p.raw) {
-		c = p.raw[p.at]
-	}
-	return p.fail("invalid character %s %s", quoteByte(c), where)
-}
-
-func quoteByte(c byte) string {
-	switch c {
-	case '\'':
-		return `'\''`
-	case '"':
-		return `'"'`
-	}
-	s := strconv.Quote(string(rune(c)))
-	return "'" + s[1:len(s)-1] + "'"
 }
 
 func (p *parser) space() {
@@ -112,9 +86,9 @@ func (p *parser) document() error {
 // opened.
 func (p *parser) value() (opened bool, err error) {
 	if p.at >= len(p.raw) {
-		return false, p.unexpected("")
+		return false, errInvalid
 	}
-	switch c := p.raw[p.at]; c {
+	switch p.raw[p.at] {
 	case '{':
 		return p.object()
 	case '[':
@@ -127,12 +101,8 @@ func (p *parser) value() (opened bool, err error) {
 		return false, p.word("false", False)
 	case 'n':
 		return false, p.word("null", Null)
-	default:
-		if c == '-' || c >= '0' && c <= '9' {
-			return false, p.number()
-		}
-		return false, p.unexpected("looking for beginning of value")
 	}
+	return false, p.number()
 }
 
 func (p *parser) push(kind Kind, start, end int, flags uint8) {
@@ -143,7 +113,7 @@ func (p *parser) push(kind Kind, start, end int, flags uint8) {
 
 func (p *parser) enter(kind Kind) error {
 	if len(p.open) >= MaxDepth {
-		return p.fail("exceeded max depth")
+		return errInvalid
 	}
 	p.open = append(p.open, Ref(len(p.entries)))
 	p.push(kind, p.at, 0, 0)
@@ -160,7 +130,7 @@ func (p *parser) object() (bool, error) {
 		p.leave()
 		return false, nil
 	}
-	return true, p.key("looking for beginning of object key string")
+	return true, p.key()
 }
 
 func (p *parser) array() (bool, error) {
@@ -175,16 +145,16 @@ func (p *parser) array() (bool, error) {
 }
 
 // key reads a key and its colon.
-func (p *parser) key(where string) error {
+func (p *parser) key() error {
 	if p.at >= len(p.raw) || p.raw[p.at] != '"' {
-		return p.unexpected(where)
+		return errInvalid
 	}
 	if err := p.text(Key); err != nil {
 		return err
 	}
 	p.space()
 	if p.at >= len(p.raw) || p.raw[p.at] != ':' {
-		return p.unexpected("after object key")
+		return errInvalid
 	}
 	p.at++
 	return nil
@@ -209,7 +179,7 @@ func (p *parser) closeAll() (done bool, err error) {
 		p.space()
 		if len(p.open) == 0 {
 			if p.at < len(p.raw) {
-				return false, p.unexpected("after top-level value")
+				return false, errInvalid
 			}
 			return true, nil
 		}
@@ -219,7 +189,7 @@ func (p *parser) closeAll() (done bool, err error) {
 		}
 		e.count += 1 << 8
 		if p.at >= len(p.raw) {
-			return false, p.unexpected("")
+			return false, errInvalid
 		}
 		object := e.kind() == Object
 		switch c := p.raw[p.at]; {
@@ -227,25 +197,20 @@ func (p *parser) closeAll() (done bool, err error) {
 			p.at++
 			p.space()
 			if object {
-				return false, p.key("looking for beginning of object key string")
+				return false, p.key()
 			}
 			return false, nil
 		case c == '}' && object, c == ']' && !object:
 			p.leave()
-		case object:
-			return false, p.unexpected("after object key:value pair")
 		default:
-			return false, p.unexpected("after array element")
+			return false, errInvalid
 		}
 	}
 }
 
 func (p *parser) word(w string, kind Kind) error {
-	for i := range len(w) {
-		if p.at+i >= len(p.raw) || p.raw[p.at+i] != w[i] {
-			p.at += i
-			return p.unexpectedWithin(fmt.Sprintf("in literal %s (expecting %s)", w, quoteByte(w[i])))
-		}
+	if !bytes.HasPrefix(p.raw[p.at:], []byte(w)) {
+		return errInvalid
 	}
 	p.push(kind, p.at, p.at+len(w), 0)
 	p.at += len(w)
@@ -254,140 +219,39 @@ func (p *parser) word(w string, kind Kind) error {
 
 func (p *parser) number() error {
 	start := p.at
-	if p.raw[p.at] == '-' {
-		p.at++
+	end, integer := jsontext.Number(p.raw, start)
+	if end < 0 {
+		return errInvalid
 	}
-	if !p.digits() {
-		return p.unexpectedWithin("in numeric literal")
-	}
-	if p.raw[start] == '0' && p.at > start+1 || p.raw[start] == '-' && p.raw[start+1] == '0' && p.at > start+2 {
-		p.at = start + 1
-		if p.raw[start] == '-' {
-			p.at++
-		}
-		return p.afterNumber()
-	}
-	fraction := false
-	if p.at < len(p.raw) && p.raw[p.at] == '.' {
-		p.at++
-		fraction = true
-		if !p.digits() {
-			return p.unexpectedWithin("after decimal point in numeric literal")
+	if text := p.raw[start:end]; (!integer || len(text) > 300) && p.outOfRange == nil {
+		if _, err := strconv.ParseFloat(string(text), 64); err != nil {
+			p.outOfRange = &rangeError{string(text)} // syntax errors in the rest take precedence
 		}
 	}
-	if p.at < len(p.raw) && p.raw[p.at]|0x20 == 'e' {
-		p.at++
-		fraction = true
-		if p.at < len(p.raw) && (p.raw[p.at] == '+' || p.raw[p.at] == '-') {
-			p.at++
-		}
-		if !p.digits() {
-			return p.unexpectedWithin("in exponent of numeric literal")
-		}
-	}
-	if fraction || p.at-start > 300 {
-		if _, err := strconv.ParseFloat(string(p.raw[start:p.at]), 64); err != nil {
-			p.tooFar(start)
-		}
-	}
-	p.push(Number, start, p.at, 0)
+	p.push(Number, start, end, 0)
+	p.at = end
 	return nil
-}
-
-// tooFar records the first number that does not fit into a float64. Syntax errors in the rest of
-// the text take precedence.
-func (p *parser) tooFar(start int) {
-	if p.outOfRange == nil {
-		p.outOfRange = &SyntaxError{
-			Problem: fmt.Sprintf("json: cannot unmarshal number %s into Go value of type float64", p.raw[start:p.at]), Offset: p.at, outOfRange: true,
-		}
-	}
-}
-
-// afterNumber returns the error for a character that cannot follow a number.
-func (p *parser) afterNumber() error {
-	switch {
-	case len(p.open) == 0:
-		return p.unexpected("after top-level value")
-	case p.entries[p.open[len(p.open)-1]].kind() == Object:
-		return p.unexpected("after object key:value pair")
-	}
-	return p.unexpected("after array element")
-}
-
-func (p *parser) digits() bool {
-	start := p.at
-	for p.at < len(p.raw) && p.raw[p.at] >= '0' && p.raw[p.at] <= '9' {
-		p.at++
-	}
-	return p.at > start
 }
 
 // text reads a string or key.
 func (p *parser) text(kind Kind) error {
-	p.at++
-	start := p.at
+	start := p.at + 1
+	end, has := jsontext.String(p.raw, start)
+	if end < 0 {
+		return errInvalid
+	}
 	var flags uint8
-	for {
-		for p.at < len(p.raw) && plain[p.raw[p.at]] {
-			p.at++
-		}
-		if p.at >= len(p.raw) {
-			return p.unexpected("")
-		}
-		switch c := p.raw[p.at]; {
-		case c == '"':
-			if flags&wide != 0 && !utf8.Valid(p.raw[start:p.at]) {
-				flags |= malformed
-				p.unclean = true
-			}
-			p.push(kind, start, p.at, flags)
-			p.at++
-			return nil
-		case c == '\\':
-			flags |= escaped
-			if err := p.escape(); err != nil {
-				return err
-			}
-		case c < 0x20:
-			return p.unexpected("in string literal")
-		default:
-			flags |= wide
-			p.at++
+	if has&jsontext.Escapes != 0 {
+		flags |= escaped
+	}
+	if has&jsontext.Wide != 0 {
+		flags |= wide
+		if !utf8.Valid(p.raw[start : end-1]) {
+			flags |= malformed
+			p.unclean = true
 		}
 	}
-}
-
-// plain holds the bytes of strings that need no special handling.
-var plain = func() (t [256]bool) {
-	for c := 0x20; c < 0x80; c++ {
-		t[c] = c != '"' && c != '\\'
-	}
-	return t
-}()
-
-func (p *parser) escape() error {
-	p.at++
-	if p.at >= len(p.raw) {
-		return p.unexpectedWithin("in string escape code")
-	}
-	switch p.raw[p.at] {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		p.at++
-		return nil
-	case 'u':
-		p.at++
-		for range 4 {
-			if p.at >= len(p.raw) || !hex(p.raw[p.at]) {
-				return p.unexpectedWithin("in \\u hexadecimal character escape")
-			}
-			p.at++
-		}
-		return nil
-	}
-	return p.unexpected("in string escape code")
-}
-
-func hex(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+	p.push(kind, start, end-1, flags)
+	p.at = end
+	return nil
 }

@@ -197,14 +197,14 @@ func TestBounds(t *testing.T) {
 	if _, err := tape.Parse(deep(tape.MaxDepth)); err != nil {
 		t.Error(err)
 	}
-	if _, err := tape.Parse(deep(tape.MaxDepth + 1)); err == nil || err.Error() != "exceeded max depth" {
+	if _, err := tape.Parse(deep(tape.MaxDepth + 1)); err == nil || !strings.Contains(err.Error(), "exceeded max depth") {
 		t.Errorf("too deep: got %v", err)
 	}
 	if _, err := tape.Parse(make([]byte, tape.MaxBytes+1)); !errors.Is(err, tape.ErrTooLarge) {
 		t.Errorf("too long: got %v", err)
 	}
-	var syntax *tape.SyntaxError
-	if _, err := tape.Parse([]byte(`{"a":x}`)); !errors.As(err, &syntax) || syntax.Offset != 5 {
-		t.Errorf("got %v, want a syntax error at offset 5", err)
+	var syntax *json.SyntaxError
+	if _, err := tape.Parse([]byte(`{"a":x}`)); !errors.As(err, &syntax) || syntax.Offset != 6 {
+		t.Errorf("got %v, want a syntax error after 6 bytes", err)
 	}
 }

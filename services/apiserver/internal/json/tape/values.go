@@ -2,7 +2,6 @@ package tape
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // String returns the value of a string or key. It shares the document's memory if the text has no
@@ -212,7 +213,7 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 		}
 		return appendFloat(out, d.Float(r))
 	case String:
-		return AppendString(out, d.String(r))
+		return jsontext.AppendString(out, d.String(r))
 	case Array:
 		out = append(out, '[')
 		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
@@ -235,7 +236,7 @@ func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
 			if i > 0 {
 				out = append(out, ',')
 			}
-			out = AppendString(out, d.String(k))
+			out = jsontext.AppendString(out, d.String(k))
 			out = append(out, ':')
 			out = d.AppendCanonical(out, k+1)
 		}
@@ -260,20 +261,4 @@ func appendFloat(out []byte, f float64) []byte {
 		out = out[:n-1]
 	}
 	return out
-}
-
-// AppendString appends a string in quotes.
-func AppendString(out []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; !plain[c] || c == '<' || c == '>' || c == '&' {
-			b, err := json.Marshal(s)
-			if err != nil { // cannot happen: every string can be encoded
-				return append(out, `""`...)
-			}
-			return append(out, b...)
-		}
-	}
-	out = append(out, '"')
-	out = append(out, s...)
-	return append(out, '"')
 }

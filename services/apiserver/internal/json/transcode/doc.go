@@ -17,6 +17,5 @@
 //
 // The files: program.go compiles types, rules.go compiles the conditions of defaults, run.go walks
 // messages, scan.go splits them into fields, lists.go writes lists and maps, memo.go caches pieces,
-// values.go writes times, quantities and other types with their own JSON form, text.go writes
-// strings and embedded JSON.
+// values.go writes times, quantities, embedded JSON and other types with their own JSON form.
 package transcode

@@ -1,6 +1,10 @@
 package transcode
 
-import "bytes"
+import (
+	"bytes"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
 
 // list appends a list. b starts with the tag of the first element. Other fields may occur between
 // the elements.
@@ -23,7 +27,7 @@ func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
 		}
 		switch f.elem {
 		case text:
-			dst = appendString(dst, v)
+			dst = jsontext.AppendBytes(dst, v)
 		case boolean, number64:
 			dst = appendNumber(dst, f.elem, n)
 		case number32:
@@ -64,10 +68,10 @@ func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
 			dst = append(dst, ',')
 		}
 		first, last = false, key
-		dst = append(appendString(dst, key), ':')
+		dst = append(jsontext.AppendBytes(dst, key), ':')
 		switch f.elem {
 		case text:
-			dst = appendString(dst, v)
+			dst = jsontext.AppendBytes(dst, v)
 		case binaryText:
 			dst = appendBinary(dst, v)
 		case nested:

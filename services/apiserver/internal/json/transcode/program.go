@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // Program writes the JSON of the messages of one Go type. It is immutable except for its pool of
@@ -217,7 +219,7 @@ func (c *compiler) field(sf reflect.StructField) (*field, error) {
 		}
 		return f, err
 	}
-	f.name = append(appendString([]byte{','}, []byte(name)), ':')
+	f.name = append(jsontext.AppendBytes([]byte{','}, []byte(name)), ':')
 	f.pointer = sf.Type.Kind() == reflect.Pointer
 	omitEmpty := strings.Contains(","+options+",", ",omitempty,")
 	f.always = f.pointer || !omitEmpty

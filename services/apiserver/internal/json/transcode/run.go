@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"math/bits"
 	"strconv"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // maxDepth is the maximum nesting depth of messages.
@@ -217,7 +219,7 @@ func (r *runner) field(f *field, dst, v []byte, own bool, depth int) ([]byte, bo
 		if f.kind == binaryText {
 			return appendBinary(dst, v), true
 		}
-		return appendString(dst, v), true
+		return jsontext.AppendBytes(dst, v), true
 	case boolean, number32, number64:
 		n, _ := varint(v, 0)
 		if f.kind == number32 {

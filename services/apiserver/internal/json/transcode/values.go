@@ -3,6 +3,8 @@ package transcode
 import (
 	"strconv"
 	"time"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // appendSpecial appends a value of a type with its own JSON form. The message has the field.
@@ -156,7 +158,7 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	case ok && typ == 0:
 		return strconv.AppendInt(dst, int64(int32(val)), 10), true
 	case ok && typ == 1:
-		return appendString(dst, str), true
+		return jsontext.AppendBytes(dst, str), true
 	}
 	return dst, false
 }
@@ -177,7 +179,7 @@ func appendWrapped(dst, b []byte) ([]byte, bool) {
 			dst = append(dst, ',')
 		}
 		i = next + int(n)
-		dst = appendString(dst, b[next:i])
+		dst = jsontext.AppendBytes(dst, b[next:i])
 	}
 	return append(dst, ']'), true
 }
@@ -226,4 +228,13 @@ func canonical(s []byte) bool {
 		most, base = 3, 1024
 	}
 	return i <= most && n%base != 0
+}
+
+// appendEmbedded appends a JSON object that encoding/json would leave unchanged. It returns false
+// for any other text.
+func appendEmbedded(dst, b []byte) ([]byte, bool) {
+	if len(b) == 0 || b[0] != '{' || !jsontext.Compact(b) {
+		return dst, false
+	}
+	return append(dst, b...), true
 }

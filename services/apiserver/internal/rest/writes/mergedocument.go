@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
@@ -89,7 +90,7 @@ func appendName(dst []byte, name string, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')
 	}
-	return append(tape.AppendString(dst, name), ':')
+	return append(jsontext.AppendString(dst, name), ':')
 }
 
 // membersOf returns the members of an object by name. For a duplicate name it returns the last one.

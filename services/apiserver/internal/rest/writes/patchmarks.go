@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -50,11 +50,11 @@ func (l *live) unconverted(r *Request) bool {
 		return false
 	}
 	version := ""
-	_ = pathreader.Members(l.kv.Value, func(name, value []byte) bool {
+	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
 		if string(name) != "apiVersion" {
 			return true
 		}
-		version, _ = pathreader.Text(value)
+		version, _ = jsontext.Text(value)
 		return false
 	})
 	return version == r.Kind.GroupVersion().String()

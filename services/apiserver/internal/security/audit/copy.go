@@ -1,16 +1,18 @@
 package audit
 
-import "slices"
+import (
+	"slices"
+
+	"binnacle/services/apiserver/internal/json/jsontext"
+)
 
 // Copy collects a response object that is written in parts. It drops the object if the limits are exceeded.
 // A nil Copy ignores all calls.
 type Copy struct {
-	record    *Record
-	compactor compactor
-	part      []byte   // the last part, compacted
-	parts     [][]byte // all but the last are full
-	size      int64    // of all parts
-	done      bool
+	record *Record
+	parts  [][]byte // all but the last are full
+	size   int64    // the maximum size of the object in the form of encoding/json
+	done   bool
 }
 
 // maxPart is the maximum size in bytes of a part that is allocated ahead.
@@ -31,14 +33,13 @@ func (c *Copy) Write(p []byte) {
 		return
 	}
 	r := c.record
-	c.part = c.compactor.append(c.part[:0], p)
-	more := int64(len(c.part))
+	more := int64(len(p) + escapeGrowth(p))
 	if c.size+more > r.auditor.MaxObject || !r.auditor.budget.tryAcquire(r.principal, more) {
 		r.auditor.budget.release(r.principal, c.size)
-		c.part, c.parts, c.done = nil, nil, true
+		c.parts, c.done = nil, true
 		return
 	}
-	for b := c.part; len(b) > 0; {
+	for b := p; len(b) > 0; {
 		last := len(c.parts) - 1
 		if last < 0 || len(c.parts[last]) == cap(c.parts[last]) {
 			c.parts = append(c.parts, make([]byte, 0, max(len(b), min(int(c.size), maxPart))))
@@ -70,13 +71,11 @@ func (c *Copy) Close() {
 // finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
 func (r *Record) finishCopy(c *Copy) {
 	Limited(r.auditor.Limiter, int(c.size), func() {
-		var text []byte
-		if len(c.parts) == 1 {
-			text = c.parts[0]
-		} else {
-			text = slices.Concat(c.parts...)
+		text := slices.Concat(c.parts...)
+		c.parts = nil
+		if !jsontext.Compact(text) {
+			text = compact(text)
 		}
-		c.part, c.parts = nil, nil
 		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -135,13 +135,13 @@ func (e *Event) append(b []byte) []byte {
 	b = append(b, `"level":"`...)
 	b = append(b, e.Level.String()...)
 	b = append(b, `","auditID":`...)
-	b = appendString(b, e.ID)
+	b = jsontext.AppendString(b, e.ID)
 	b = append(b, `,"stage":"`...)
 	b = append(b, e.Stage.String()...)
 	b = append(b, `","requestURI":`...)
-	b = appendString(b, e.URI)
+	b = jsontext.AppendString(b, e.URI)
 	b = append(b, `,"verb":`...)
-	b = appendString(b, e.Verb)
+	b = jsontext.AppendString(b, e.Verb)
 	b = append(b, `,"user":`...)
 	b = appendUser(b, e.User)
 	if e.Impersonated != nil {
@@ -178,9 +178,9 @@ func (e *Event) append(b []byte) []byte {
 		slices.SortFunc(words, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
 		for i := range words {
 			b = append(b, begin)
-			b = appendString(b, words[i].Key)
+			b = jsontext.AppendString(b, words[i].Key)
 			b = append(b, ':')
-			b = appendString(b, words[i].Value)
+			b = jsontext.AppendString(b, words[i].Value)
 			begin = ','
 		}
 		b = append(b, '}')
@@ -215,7 +215,7 @@ func appendUser(b []byte, u *request.User) []byte {
 			slices.Sort(keys)
 			for _, k := range keys {
 				b = append(b, begin)
-				b = appendString(b, k)
+				b = jsontext.AppendString(b, k)
 				if values := u.Extra[k]; len(values) == 0 {
 					b = append(b, `:[]`...)
 				} else {
@@ -267,7 +267,7 @@ func appendField(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
-	return appendString(append(b, name...), value)
+	return jsontext.AppendString(append(b, name...), value)
 }
 
 func appendStrings(b []byte, name string, values []string) []byte {
@@ -277,7 +277,7 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	b = append(b, name...)
 	begin := byte('[')
 	for _, v := range values {
-		b = appendString(append(b, begin), v)
+		b = jsontext.AppendString(append(b, begin), v)
 		begin = ','
 	}
 	return append(b, ']')
@@ -302,42 +302,4 @@ func appendTime(b []byte, t time.Time) []byte {
 	put(23, micro/100)
 	put(25, micro)
 	return append(b, text[:]...)
-}
-
-// appendString appends a JSON string in the form of encoding/json, with escaped markup characters.
-func appendString(b []byte, s string) []byte {
-	if !isPlain(s) {
-		text, err := json.Marshal(s)
-		if err != nil { // cannot happen
-			return append(b, `""`...)
-		}
-		return append(b, text...)
-	}
-	b = append(b, '"')
-	b = append(b, s...)
-	return append(b, '"')
-}
-
-// isPlain reports whether a string needs no escapes. It checks eight bytes at a time.
-func isPlain(s string) bool {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	// has sets the top bit of each byte of w that equals c. It may also set the top bit of a higher byte after
-	// a match, which does not change the result.
-	has := func(w uint64, c byte) uint64 {
-		w ^= ones * uint64(c)
-		return (w - ones) &^ w
-	}
-	for ; len(s) >= 8; s = s[8:] {
-		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		special := w | (w-ones*' ')&^w | has(w, '"') | has(w, '\\') | has(w, '<') | has(w, '>') | has(w, '&')
-		if special&tops != 0 {
-			return false
-		}
-	}
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			return false
-		}
-	}
-	return true
 }

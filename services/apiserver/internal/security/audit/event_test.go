@@ -50,23 +50,6 @@ func TestEventMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
-// Strings are encoded as in encoding/json, with escapes at any position.
-func TestAppendStringMatchesEncodingJSON(t *testing.T) {
-	for n := range 20 {
-		for at := range n {
-			for c := range 256 {
-				for _, beside := range []string{"a", "\x7f", "!", "=", "]"} {
-					s := strings.Repeat(beside, at) + string([]byte{byte(c)}) + strings.Repeat(beside, n-at-1)
-					want, _ := json.Marshal(s)
-					if got := appendString(nil, s); string(got) != string(want) {
-						t.Fatalf("%q is %s, want %s", s, got, want)
-					}
-				}
-			}
-		}
-	}
-}
-
 // Timestamps equal those of package time.
 func TestTimestampFormat(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -262,7 +263,7 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 		fits := size <= r.auditor.MaxObject && r.auditor.budget.tryAcquire(r.principal, size)
 		var stored []byte
 		if fits {
-			stored = compact(text, size)
+			stored = compact(text)
 		}
 		p := r.lock()
 		if p == nil || p.final {
@@ -283,13 +284,16 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 	})
 }
 
-// compact returns a text in the form of encoding/json. size is the maximum size of the result. It returns
-// nil for invalid JSON.
-func compact(text []byte, size int64) []byte {
-	if len(text) == 0 || !json.Valid(text) {
+// compact returns a copy of a text in the form of encoding/json, or nil for invalid JSON.
+func compact(text []byte) []byte {
+	if jsontext.Compact(text) {
+		return bytes.Clone(text)
+	}
+	out, err := json.Marshal(json.RawMessage(text))
+	if err != nil || len(text) == 0 {
 		return nil
 	}
-	return new(compactor).append(make([]byte, 0, size), text)
+	return out
 }
 
 // markup holds the characters that encoding/json escapes.

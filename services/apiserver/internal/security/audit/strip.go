@@ -1,117 +1,80 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
+	"binnacle/services/apiserver/internal/json/tape"
 )
 
 // withoutManagedFields removes managedFields from the metadata of an object, of the items of a list and of
 // the objects in a table. It returns nil for invalid JSON, because that might still contain managedFields.
 func withoutManagedFields(text []byte) []byte {
-	d := json.NewDecoder(bytes.NewReader(text))
-	s := stripper{text: text, dec: d}
-	if err := s.object([]string{}); err != nil {
-		return nil
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil // trailing data was not examined
-	}
-	s.out = append(s.out, text[s.copied:]...)
-	return s.out
-}
-
-// stripper copies a JSON text without managedFields.
-type stripper struct {
-	text   []byte
-	dec    *json.Decoder
-	out    []byte
-	copied int // number of bytes of text that are copied or skipped
-}
-
-// nested returns the path of a field and whether metadata may be below it.
-func nested(path []string, key string) (next []string, ok bool) {
-	at := ""
-	if len(path) > 0 {
-		at = path[len(path)-1]
-	}
-	switch {
-	case at == "" && (key == "metadata" || key == "items" || key == "rows"),
-		at == "items" && key == "metadata", at == "rows" && key == "object", at == "object" && key == "metadata":
-		return append(path, key), true
-	}
-	return nil, false
-}
-
-// object examines a value that may be an object or a list of objects.
-func (s *stripper) object(path []string) error {
-	token, err := s.dec.Token()
+	d, err := tape.Parse(text)
 	if err != nil {
-		return err
-	}
-	switch token {
-	case json.Delim('['):
-		for s.dec.More() {
-			if err := s.object(path); err != nil {
-				return err
-			}
-		}
-	case json.Delim('{'):
-		if err := s.fields(path); err != nil {
-			return err
-		}
-	default:
 		return nil
 	}
-	_, err = s.dec.Token()
-	return err
+	defer d.Release()
+	s := stripper{Doc: d, out: make([]byte, 0, len(text))}
+	s.value(tape.Root, "")
+	return append(s.out, text[s.copied:]...)
 }
 
-func (s *stripper) fields(path []string) error {
-	metadata := len(path) > 0 && path[len(path)-1] == "metadata"
-	for first := true; s.dec.More(); {
-		before := int(s.dec.InputOffset())
-		token, err := s.dec.Token()
-		if err != nil {
-			return err
+// stripper copies a document without managedFields.
+type stripper struct {
+	*tape.Doc
+	out    []byte
+	copied int // number of bytes of the text that are copied or skipped
+}
+
+// value examines the value of a field that may be an object or a list of objects. The name of the document's
+// own field is empty.
+func (s *stripper) value(v tape.Ref, name string) {
+	switch s.Kind(v) {
+	case tape.Array:
+		for i, end := s.First(v), s.Next(v); i < end; i = s.Next(i) {
+			s.value(i, name)
 		}
-		key, _ := token.(string)
-		if metadata && key == "managedFields" {
-			if err := s.skip(before, first); err != nil {
-				return err
+	case tape.Object:
+		if name == "metadata" {
+			s.metadata(v)
+			return
+		}
+		for k, end := s.First(v), s.Next(v); k < end; k = s.Next(k + 1) {
+			if inner := s.String(k); nested(name, inner) {
+				s.value(k+1, inner)
 			}
+		}
+	}
+}
+
+// nested reports whether a field of an object that is the value of the field outer is metadata or contains it.
+func nested(outer, name string) bool {
+	switch outer {
+	case "":
+		return name == "metadata" || name == "items" || name == "rows"
+	case "items", "object":
+		return name == "metadata"
+	case "rows":
+		return name == "object"
+	}
+	return false
+}
+
+// metadata omits managedFields with one comma: the preceding one, or for a first field the following one.
+func (s *stripper) metadata(m tape.Ref) {
+	kept := 0 // the end of the last member if one is kept
+	for k, end := s.First(m), s.Next(m); k < end; k = s.Next(k + 1) {
+		from, _ := s.Span(k)
+		_, to := s.Span(k + 1)
+		if s.String(k) != "managedFields" {
+			kept = to
 			continue
 		}
-		first = false
-		if next, ok := nested(path, key); ok {
-			err = s.object(next)
-		} else {
-			err = s.dec.Decode(new(json.RawMessage))
+		switch next := s.Next(k + 1); {
+		case kept > 0:
+			from, kept = kept, to
+		case next < end:
+			to, _ = s.Span(next)
 		}
-		if err != nil {
-			return err
-		}
+		s.out = append(s.out, s.Raw()[s.copied:from]...)
+		s.copied = to
 	}
-	return nil
-}
-
-// skip omits a field that begins after offset before, with its comma: the preceding one, or for a first field
-// the following one.
-func (s *stripper) skip(before int, first bool) error {
-	if err := s.dec.Decode(new(json.RawMessage)); err != nil {
-		return err
-	}
-	after := int(s.dec.InputOffset())
-	if first {
-		if i := after + len(s.text[after:]) - len(bytes.TrimLeft(s.text[after:], " \t\r\n")); i < len(s.text) && s.text[i] == ',' {
-			after = i + 1
-		}
-		if i := bytes.IndexByte(s.text[before:], '"'); i >= 0 {
-			before += i
-		}
-	}
-	s.out = append(s.out, s.text[s.copied:before]...)
-	s.copied = after
-	return nil
 }

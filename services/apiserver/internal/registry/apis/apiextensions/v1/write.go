@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // AppendJSON appends the JSON of the schema as encoding/json writes it, except that it appends
@@ -92,20 +92,20 @@ func (w *schemaWriter) separate() {
 
 func (w *schemaWriter) name(name string) {
 	w.separate()
-	w.dst = append(tape.AppendString(w.dst, name), ':')
+	w.dst = append(jsontext.AppendString(w.dst, name), ':')
 }
 
 func (w *schemaWriter) text(name, value string) {
 	if value != "" {
 		w.name(name)
-		w.dst = tape.AppendString(w.dst, value)
+		w.dst = jsontext.AppendString(w.dst, value)
 	}
 }
 
 func (w *schemaWriter) optionalText(name string, value *string) {
 	if value != nil {
 		w.name(name)
-		w.dst = tape.AppendString(w.dst, *value)
+		w.dst = jsontext.AppendString(w.dst, *value)
 	}
 }
 
@@ -178,7 +178,7 @@ func (w *schemaWriter) elements(n int, write func(i int)) {
 }
 
 func (w *schemaWriter) texts(name string, list []string) {
-	writeList(w, name, list, func(s *string) { w.dst = tape.AppendString(w.dst, *s) })
+	writeList(w, name, list, func(s *string) { w.dst = jsontext.AppendString(w.dst, *s) })
 }
 
 func (w *schemaWriter) schema(s *JSONSchemaProps) {
@@ -229,7 +229,7 @@ func (w *schemaWriter) dependencies(named JSONSchemaDependencies) {
 	for _, key := range slices.Sorted(maps.Keys(named)) {
 		w.name(key)
 		if d := named[key]; len(d.Property) > 0 {
-			w.elements(len(d.Property), func(i int) { w.dst = tape.AppendString(w.dst, d.Property[i]) })
+			w.elements(len(d.Property), func(i int) { w.dst = jsontext.AppendString(w.dst, d.Property[i]) })
 		} else {
 			w.schema(d.Schema)
 		}
@@ -240,7 +240,7 @@ func (w *schemaWriter) dependencies(named JSONSchemaDependencies) {
 func (w *schemaWriter) rule(r *ValidationRule) {
 	w.open('{')
 	w.name("rule")
-	w.dst = tape.AppendString(w.dst, r.Rule)
+	w.dst = jsontext.AppendString(w.dst, r.Rule)
 	w.text("message", r.Message)
 	w.text("messageExpression", r.MessageExpression)
 	w.optionalText("reason", (*string)(r.Reason))

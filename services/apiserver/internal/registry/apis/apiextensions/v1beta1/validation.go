@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"sync"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -30,8 +30,8 @@ func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (c *CustomResourceValidation) UnmarshalJSON(data []byte) error {
-	text, err := pathreader.Find(data, "openAPIV3Schema")
-	if err != nil || text == nil || pathreader.IsNull(text) {
+	text, err := jsontext.Find(data, "openAPIV3Schema")
+	if err != nil || text == nil || jsontext.IsNull(text) {
 		return err
 	}
 	c.OpenAPIV3Schema, err = v1.ReadSchema(text)

@@ -1,4 +1,4 @@
-package pathreader
+package jsontext
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package pathreader
+package jsontext
 
 import (
 	"encoding/json"
@@ -32,7 +32,7 @@ func put(doc, value []byte, path, done []string) ([]byte, error) {
 		switch {
 		case sameName(n, name):
 			has = v // the last of repeated fields counts
-		case next == nil && has == nil && plain(n) > path[0]:
+		case next == nil && has == nil && Name(n) > path[0]:
 			next = n
 		}
 		return true

@@ -1,4 +1,4 @@
-package pathreader_test
+package jsontext_test
 
 import (
 	"encoding/json"
@@ -8,16 +8,16 @@ import (
 
 	"pgregory.net/rapid"
 
-	"binnacle/services/apiserver/internal/json/pathreader"
+	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 func TestFind(t *testing.T) {
 	const doc = ` {"a": {"b": [10, {"c":"x"}, null], "q\"uo\u0074e": true}, "s": "} \" ]", "e": {}, "l": [], "n": -1.5e3 ,"twice":{"x":1}, "twice":{"y":2}} `
-	set := pathreader.Compile(
-		pathreader.Fields("a", "b"), pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}, {Name: "c"}},
-		pathreader.Fields("a", `q"uote`), pathreader.Fields("s"), pathreader.Fields("n"), pathreader.Fields("missing", "x"),
-		pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 2}}, pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
-		pathreader.Fields("twice", "x"), pathreader.Fields("twice", "y"), pathreader.Fields("a", "b", "c"), pathreader.Fields("s", "x"), pathreader.Path{},
+	set := jsontext.Compile(
+		jsontext.Fields("a", "b"), jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}, {Name: "c"}},
+		jsontext.Fields("a", `q"uote`), jsontext.Fields("s"), jsontext.Fields("n"), jsontext.Fields("missing", "x"),
+		jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 2}}, jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
+		jsontext.Fields("twice", "x"), jsontext.Fields("twice", "y"), jsontext.Fields("a", "b", "c"), jsontext.Fields("s", "x"), jsontext.Path{},
 	)
 	got, err := set.Find([]byte(doc), nil)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestMalformedDocumentIsRejected(t *testing.T) {
-	set := pathreader.Compile(pathreader.Fields("a", "b"), pathreader.Path{{Name: "l"}, {Element: true, Index: 3}})
+	set := jsontext.Compile(jsontext.Fields("a", "b"), jsontext.Path{{Name: "l"}, {Element: true, Index: 3}})
 	for _, doc := range []string{`{`, `{"a"`, `{"a":`, `{"a":{"b":1}`, `{"a":{"b":"1}}`, `{"a" 1}`, `{a:1}`, `{"x":1 "a":2}`, `{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`} {
 		if _, err := set.Find([]byte(doc), nil); err == nil {
 			t.Errorf("%s: got no error", doc)
@@ -74,15 +74,15 @@ func TestFindMatchesDecoding(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		paths := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pathreader.Path {
-			return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pathreader.Step {
+		paths := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) jsontext.Path {
+			return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) jsontext.Step {
 				if rapid.Bool().Draw(t, "element") {
-					return pathreader.Step{Element: true, Index: rapid.IntRange(0, 3).Draw(t, "index")}
+					return jsontext.Step{Element: true, Index: rapid.IntRange(0, 3).Draw(t, "index")}
 				}
-				return pathreader.Step{Name: name.Draw(t, "name")}
+				return jsontext.Step{Name: name.Draw(t, "name")}
 			}), 1, 4).Draw(t, "path")
 		}), 1, 6).Draw(t, "paths")
-		got, err := pathreader.Compile(paths...).Find(raw, nil)
+		got, err := jsontext.Compile(paths...).Find(raw, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestFindMatchesDecoding(t *testing.T) {
 	})
 }
 
-func walk(v any, p pathreader.Path) (any, bool) {
+func walk(v any, p jsontext.Path) (any, bool) {
 	for _, s := range p {
 		switch at := v.(type) {
 		case map[string]any:
@@ -132,7 +132,7 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":[1,2]}}`))
 	f.Add([]byte(`{"a":"\\\""}`))
 	f.Add([]byte(`[`))
-	set := pathreader.Compile(pathreader.Fields("a", "b"), pathreader.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}})
+	set := jsontext.Compile(jsontext.Fields("a", "b"), jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}})
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		got, err := set.Find(doc, nil)
 		if !json.Valid(doc) {
@@ -167,9 +167,9 @@ func TestPut(t *testing.T) {
 		{`{"\u0061":1}`, []string{"a"}, `{"\u0061":5}`},
 		{`{"a":null}`, []string{"a", "b"}, "value cannot be set because .a is not a map[string]interface{}"},
 		{`{"a":{"b":"x"}}`, []string{"a", "b", "c"}, "value cannot be set because .a.b is not a map[string]interface{}"},
-		{`{"a":`, []string{"a"}, pathreader.ErrMalformed.Error()},
+		{`{"a":`, []string{"a"}, jsontext.ErrMalformed.Error()},
 	} {
-		got, err := pathreader.Put([]byte(test.doc), []byte("5"), test.path...)
+		got, err := jsontext.Put([]byte(test.doc), []byte("5"), test.path...)
 		if err != nil {
 			got = []byte(err.Error())
 		}
@@ -188,7 +188,7 @@ func TestPutChangesOnlyThePath(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := rapid.SliceOfN(name, 1, 3).Draw(t, "path")
-		got, err := pathreader.Put(raw, []byte(`"new"`), path...)
+		got, err := jsontext.Put(raw, []byte(`"new"`), path...)
 		at, ok := doc, true
 		for _, p := range path[:len(path)-1] {
 			if at[p] == nil {

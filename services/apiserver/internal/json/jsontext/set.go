@@ -1,4 +1,4 @@
-package pathreader
+package jsontext
 
 import (
 	"bytes"
@@ -172,7 +172,7 @@ func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
 	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
 		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {
 			if bytes.IndexByte(name, '\\') >= 0 {
-				name = []byte(plain(name))
+				name = []byte(Name(name))
 			}
 			if c := n.field(name); c != nil {
 				end, err := c.find(doc, at, found)
@@ -215,11 +215,14 @@ func sameName(text, name []byte) bool {
 	if bytes.IndexByte(text, '\\') < 0 {
 		return bytes.Equal(text, name)
 	}
-	return plain(text) == string(name)
+	return Name(text) == string(name)
 }
 
-// plain returns the name for the text between its quotes.
-func plain(text []byte) string {
+// Name returns the name of a member for the text between its quotes.
+func Name(text []byte) string {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return string(text)
+	}
 	quoted := make([]byte, 0, len(text)+2)
 	s, _ := Text(append(append(append(quoted, '"'), text...), '"'))
 	return s

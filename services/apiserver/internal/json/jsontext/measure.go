@@ -1,0 +1,38 @@
+package jsontext
+
+// Size describes the structure of a JSON text.
+type Size struct {
+	Depth      int // levels of nested lists and objects
+	Containers int // lists and objects
+	Commas     int // outside strings: one precedes each value but the first of a list or object
+	Key        int // bytes of the longest key as it is written
+	Indent     int // bytes of indentation by two spaces per level
+}
+
+// Measure returns the size of a document. It reads the document once and does not validate it.
+func Measure(doc []byte) (s Size) {
+	depth, text := 0, 0 // text is the length of the last string
+	for i := 0; i < len(doc); i++ {
+		switch doc[i] {
+		case '"':
+			end, err := skipString(doc, i)
+			if err != nil {
+				return s
+			}
+			text, i = end-i-2, end-1
+		case ':':
+			s.Key = max(s.Key, text)
+		case '{', '[':
+			depth++
+			s.Depth = max(s.Depth, depth)
+			s.Containers++
+			s.Indent += 2 * depth
+		case '}', ']':
+			depth--
+		case ',':
+			s.Commas++
+			s.Indent += 2 * depth
+		}
+	}
+	return s
+}

@@ -1,0 +1,141 @@
+package jsontext
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// AppendString appends a string in quotes, as encoding/json writes it.
+func AppendString(dst []byte, s string) []byte {
+	return AppendBytes(dst, unsafe.Slice(unsafe.StringData(s), len(s)))
+}
+
+// AppendBytes is AppendString for the bytes of a string.
+func AppendBytes(dst, s []byte) []byte {
+	if plainText(s) {
+		n := len(dst)
+		dst = slices.Grow(dst, len(s)+2)[:n+len(s)+2]
+		dst[n], dst[len(dst)-1] = '"', '"'
+		copy(dst[n+1:], s)
+		return dst
+	}
+	return append(appendEscaped(append(dst, '"'), s), '"')
+}
+
+// AppendContent is AppendString without the quotes.
+func AppendContent(dst []byte, s string) []byte {
+	b := unsafe.Slice(unsafe.StringData(s), len(s))
+	if plainText(b) {
+		return append(dst, b...)
+	}
+	return appendEscaped(dst, b)
+}
+
+// plainText reports whether a string has no byte that encoding/json escapes or inspects.
+func plainText(s []byte) bool {
+	if len(s) < 8 {
+		return plainEnd(s, 0) == len(s)
+	}
+	for i := 0; i+8 < len(s); i += 8 {
+		if special(binary.LittleEndian.Uint64(s[i:])) != 0 {
+			return false
+		}
+	}
+	return special(binary.LittleEndian.Uint64(s[len(s)-8:])) == 0
+}
+
+const hex = "0123456789abcdef"
+
+func appendEscaped(dst, s []byte) []byte {
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if classes[c] == plain {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			dst = append(dst, s[start:i]...)
+			dst = appendEscape(dst, c)
+			i++
+			start = i
+			continue
+		}
+		r, n := utf8.DecodeRune(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			dst = append(append(dst, s[start:i]...), `\ufffd`...)
+			start = i + n
+		case r == '\u2028' || r == '\u2029':
+			dst = append(append(dst, s[start:i]...), `\u202`...)
+			dst = append(dst, hex[r&0xf])
+			start = i + n
+		}
+		i += n
+	}
+	return append(dst, s[start:]...)
+}
+
+// appendEscape appends one ASCII byte, escaped.
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, '\\', 'b')
+	case '\f':
+		return append(dst, '\\', 'f')
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+}
+
+// LoneSurrogate returns the first escape of one half of a surrogate pair, or nil. Decoders replace
+// it by U+FFFD.
+func LoneSurrogate(doc []byte) []byte {
+	for i := 0; ; {
+		n := bytes.IndexByte(doc[i:], '\\')
+		if n < 0 {
+			return nil
+		}
+		if i += n; i+1 >= len(doc) {
+			return nil
+		}
+		unit, ok := surrogate(doc[i:])
+		switch {
+		case !ok:
+			i += 2 // the character after a backslash starts no escape
+			continue
+		case unit < lowSurrogates:
+			if low, ok := surrogate(doc[min(i+6, len(doc)):]); ok && low >= lowSurrogates {
+				i += 12
+				continue
+			}
+		}
+		return doc[i : i+6]
+	}
+}
+
+const (
+	surrogates    = 0xd800
+	lowSurrogates = 0xdc00
+	noSurrogates  = 0xe000
+)
+
+// surrogate returns the surrogate half that the escape at the start of b denotes.
+func surrogate(b []byte) (unit uint64, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return unit, err == nil && unit >= surrogates && unit < noSurrogates
+}
