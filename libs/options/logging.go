@@ -1,6 +1,7 @@
 package options
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,4 +45,32 @@ func (l *logging) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// libraryHandler logs the informational messages of libraries as debug messages. Services log the
+// same events themselves where users need them.
+type libraryHandler struct{ slog.Handler }
+
+func (h libraryHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return h.Handler.Enabled(ctx, libraryLevel(l))
+}
+
+func (h libraryHandler) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = libraryLevel(r.Level)
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h libraryHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return libraryHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h libraryHandler) WithGroup(name string) slog.Handler {
+	return libraryHandler{h.Handler.WithGroup(name)}
+}
+
+func libraryLevel(l slog.Level) slog.Level {
+	if l == slog.LevelInfo {
+		return slog.LevelDebug
+	}
+	return l
 }
