@@ -17,14 +17,14 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
-up: ## Build and run the whole suite on this machine; Ctrl-C stops it
-	@$(GO) build -o $(BIN)/local ./deploy/local
-	@exec $(BIN)/local --bin-dir=$(BIN) $(UP)
+up: ## Build and run the whole suite on this machine; Ctrl-C stops it; UP="--port=7443" for more
+	@$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+	@exec $(BIN)/binnacle up --dir=.local $(UP)
 
 .PHONY: ha
 ha: ## Run three API servers, two of everything else, etcd and NATS clusters; what dies is started again, kill -HUP restarts all one by one
-	@$(GO) build -o $(BIN)/local ./deploy/local
-	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN) $(UP)
+	@$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+	@exec $(BIN)/binnacle ha --dir=.local-ha $(UP)
 
 .PHONY: build
 build: ## Build every service into bin/

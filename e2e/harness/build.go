@@ -30,7 +30,6 @@ const (
 	Controllers     Program = "controllers"
 	Console         Program = "console"
 	Everything      Program = "binnacle" // all services in one binary
-	Supervisor      Program = "local"    // runs the whole suite on one machine
 	Certificates    Program = "certs"    // creates the certificates of a suite
 	Images          Program = "images"
 	Compose         Program = "compose"        // runs the suite in containers
@@ -89,8 +88,6 @@ func locate(p Program) (string, error) {
 	switch p {
 	case Everything:
 		source = "./cmd/binnacle"
-	case Supervisor:
-		source = "./deploy/local"
 	case Certificates:
 		source = "./deploy/certs/cmd/certs"
 	case Images, Compose, Balancer:

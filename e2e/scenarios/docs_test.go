@@ -72,7 +72,7 @@ func TestDocumentation(t *testing.T) {
 	flags := map[string]bool{}
 	for _, p := range []harness.Program{
 		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner, harness.Controllers, harness.Console,
-		harness.Certificates, harness.Images, harness.Supervisor, harness.EtcdServer,
+		harness.Certificates, harness.Images, harness.EtcdServer,
 	} {
 		for f := range flagsOf(t, p) {
 			flags["--"+f] = true
@@ -82,6 +82,9 @@ func TestDocumentation(t *testing.T) {
 		for f := range flagsOf(t, harness.APIServer, command...) {
 			flags["--"+f] = true
 		}
+	}
+	for f := range flagsOf(t, harness.Everything, "up") {
+		flags["--"+f] = true
 	}
 	for f := range flagsOf(t, harness.Certificates, "check") {
 		flags["--"+f] = true

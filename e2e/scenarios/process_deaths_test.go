@@ -32,9 +32,9 @@ var everyProcess = []string{
 // write must persist, and no event may be lost or duplicated.
 func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 	t.Parallel()
-	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()
-	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
-	supervisor.Start("--ha", "--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
+	dir := t.TempDir()
+	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
+	supervisor.Start("ha", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
 	said(t, supervisor, "all services are ready")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {
@@ -109,7 +109,7 @@ func TestSuiteRecoversFromEveryProcessDeath(t *testing.T) {
 func kill(t *testing.T, supervisor *harness.Process, name string) {
 	t.Helper()
 	log := supervisor.Log()
-	pids := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(log, -1)
+	pids := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(log, -1)
 	if len(pids) == 0 {
 		t.Fatalf("%s is not running", name)
 	}
@@ -117,7 +117,7 @@ func kill(t *testing.T, supervisor *harness.Process, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ready := name + " is ready on port"
+	ready := name + " is ready after"
 	before := strings.Count(log, ready)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatalf("%s: %v", name, err)

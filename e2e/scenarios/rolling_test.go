@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// haPorts is how many ports in a row the supervisor takes for --ha.
-	haPorts = 32
+	// haPorts is how many ports in a row `binnacle ha` takes.
+	haPorts = 35
 	// haPatience bounds each phase.
 	haPatience = time.Minute
 	writers    = 4
@@ -49,9 +49,9 @@ type change struct {
 // informers do.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
-	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()
-	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
-	supervisor.Start("--ha", "--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
+	dir := t.TempDir()
+	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
+	supervisor.Start("ha", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
 	said(t, supervisor, "all services are ready")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {

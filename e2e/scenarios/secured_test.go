@@ -18,10 +18,10 @@ import (
 // certificate, and searches logs and metrics for secrets.
 func TestSuiteIsSecured(t *testing.T) {
 	t.Parallel()
-	bin, dir := binDir(t), t.TempDir()
-	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	dir := t.TempDir()
+	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	port := harness.FreePorts(t, suiteSize)
-	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(port))
+	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(port))
 	said(t, supervisor, "all services are ready")
 	k := &requester{t: t, certs: filepath.Join(dir, "certs"), first: port}
 	const (

@@ -18,7 +18,7 @@ import (
 // suiteSize is how many services the supervisor starts, on ports in a row.
 const suiteSize = 7
 
-// binDir is a folder with the binaries that the supervisor runs.
+// binDir is a folder with the binaries of the services.
 func binDir(t *testing.T, more ...harness.Program) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,10 +33,10 @@ func binDir(t *testing.T, more ...harness.Program) string {
 // TestSuite runs all services together, as `make up` does, and ends them.
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	bin, dir := binDir(t), t.TempDir()
-	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	dir := t.TempDir()
+	supervisor := harness.NewProcess(t, "binnacle", harness.Binary(t, harness.Everything))
 	port := harness.FreePorts(t, suiteSize)
-	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(port))
+	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(port))
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	harness.Eventually(t, time.Minute, "the kubeconfig", func() error {
 		_, err := os.Stat(kubeconfig)
@@ -58,7 +58,7 @@ func TestSuite(t *testing.T) {
 		t.Errorf("SIGTERM: %v", err)
 	}
 	// What was written is there when the suite runs again.
-	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
+	supervisor.Start("up", "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
 	harness.Eventually(t, time.Minute, "the config map of before", func() error {
 		return harness.CLIOf(t, kubeconfig).Try(t, "", "get", "configmap", "c", "-n", "default").Err
 	})

@@ -32,6 +32,7 @@ type Probe struct {
 
 	mu      sync.Mutex // a leaf lock
 	failure error
+	waits   bool          // the log says that the API server is unreachable
 	reached chan struct{} // closed after the first success
 }
 
@@ -102,8 +103,8 @@ func (p *Probe) Run(ctx context.Context) error {
 // before.
 func (p *Probe) note(err error) (wasDown bool) {
 	p.mu.Lock()
-	before := p.failure
-	p.failure = err
+	before, waited := p.failure, p.waits
+	p.failure, p.waits = err, err != nil
 	if err == nil {
 		select {
 		case <-p.reached:
@@ -113,7 +114,7 @@ func (p *Probe) note(err error) (wasDown bool) {
 	}
 	p.mu.Unlock()
 	switch {
-	case err == nil && before != nil:
+	case err == nil && waited:
 		p.log.Info("API server reached", "url", p.url)
 	case err != nil && (before == nil || before.Error() != err.Error()):
 		p.log.Info("waiting for the API server", "url", p.url, "error", err)

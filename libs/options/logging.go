@@ -1,6 +1,7 @@
 package options
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,9 +40,69 @@ func Level(verbosity int) slog.Level {
 }
 
 func (l *logging) logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: Level(l.verbosity)}
+	level := &slog.LevelVar{}
+	level.Set(Level(l.verbosity))
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
 	if l.format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return slog.New(leveledHandler{slog.NewJSONHandler(w, o), level})
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.New(leveledHandler{slog.NewTextHandler(w, o), level})
+}
+
+// withUnit writes a duration with its unit. JSON has the bare number of nanoseconds otherwise.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
+
+// leveledHandler is a handler whose level can change.
+type leveledHandler struct {
+	slog.Handler
+	level *slog.LevelVar
+}
+
+func (h leveledHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return leveledHandler{h.Handler.WithAttrs(attrs), h.level}
+}
+
+func (h leveledHandler) WithGroup(name string) slog.Handler {
+	return leveledHandler{h.Handler.WithGroup(name), h.level}
+}
+
+// SetVerbosity changes the verbosity of a service's logger and of all loggers that share its
+// handler. It has no effect on other loggers.
+func SetVerbosity(log *slog.Logger, verbosity int) {
+	if h, ok := log.Handler().(leveledHandler); ok {
+		h.level.Set(Level(verbosity))
+	}
+}
+
+// libraryHandler logs the informational messages of libraries as debug messages. Services log the
+// same events themselves where users need them.
+type libraryHandler struct{ slog.Handler }
+
+func (h libraryHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return h.Handler.Enabled(ctx, libraryLevel(l))
+}
+
+func (h libraryHandler) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = libraryLevel(r.Level)
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h libraryHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return libraryHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h libraryHandler) WithGroup(name string) slog.Handler {
+	return libraryHandler{h.Handler.WithGroup(name)}
+}
+
+func libraryLevel(l slog.Level) slog.Level {
+	if l == slog.LevelInfo {
+		return slog.LevelDebug
+	}
+	return l
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -252,5 +253,23 @@ func TestSubcommands(t *testing.T) {
 	}
 	if _, _, out, _ := main("save", "--help"); !strings.Contains(out.String(), "Save it.\n\nUsage:\n  testd save [flags]\n") {
 		t.Errorf("help of the command: %s", out.String())
+	}
+}
+
+// TestVerbosityChanges checks that a running service can change its log level, and that durations in
+// JSON have a unit.
+func TestVerbosityChanges(t *testing.T) {
+	var errs bytes.Buffer
+	options.Main(t.Context(), "testd", "A test daemon.", &testOptions{}, func(_ context.Context, log *slog.Logger) error {
+		part := log.With("part", "x")
+		part.Debug("before")
+		options.SetVerbosity(log, 1)
+		part.Debug("during", "took", 1500*time.Millisecond)
+		options.SetVerbosity(part, 0)
+		log.Debug("after")
+		return nil
+	}, []string{"--logging-format=json"}, io.Discard, &errs)
+	if text := errs.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"during","part":"x","took":"1.5s"`) {
+		t.Errorf("got\n%s", text)
 	}
 }

@@ -79,7 +79,7 @@ func Run(c Command, args []string) {
 	}()
 	code := Main(ctx, c.Name, c.Short, c.Options, func(ctx context.Context, log *slog.Logger) error {
 		// client-go logs through klog, which is global to the process.
-		klog.SetSlogLogger(log)
+		klog.SetSlogLogger(slog.New(libraryHandler{log.Handler()}))
 		return c.Run(ctx, log)
 	}, args, os.Stdout, os.Stderr, c.Commands...)
 	os.Exit(code)

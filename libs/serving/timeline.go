@@ -37,7 +37,7 @@ func (e *Event) Happened() bool {
 func (e *Event) signal(begin time.Time) {
 	e.once.Do(func() {
 		close(e.ch)
-		e.log.Info("shutdown event", "name", e.name, "after", time.Since(begin).Round(time.Millisecond))
+		e.log.Debug("shutdown event", "name", e.name, "after", time.Since(begin).Round(time.Millisecond))
 	})
 }
 

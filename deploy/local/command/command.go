@@ -1,6 +1,5 @@
-// Package command is the command line of the supervisor that runs a whole suite on this machine. It
-// is used by `local`, which builds the services from a checkout, and by the binary that contains
-// all of them.
+// Package command is the command line of the supervisor that runs a whole suite on this machine,
+// for the binary that contains all services.
 package command
 
 import (
@@ -17,16 +16,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"binnacle/deploy/local/internal/suite"
+	"binnacle/libs/version"
 )
 
 // Program describes a supervisor.
 type Program struct {
 	Name, Short string
 	// Self is an executable that runs each service, etcd and nats-server, selected by its first
-	// argument. If empty, they are separate binaries, built from the checkout in the working
-	// folder.
+	// argument.
 	Self string
-	// Replicated runs several instances of everything. Without Self, a flag can also enable it.
+	// Replicated runs several instances of everything.
 	Replicated bool
 	// Dir is the default folder of data, certificates and kubeconfigs.
 	Dir string
@@ -43,11 +42,6 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
 	f.BoolVar(&c.NoControllers, "no-controllers", false, "leave out the controllers service, for example beside a kube-controller-manager")
 	c.HA, c.Self = p.Replicated, p.Self
-	if p.Self == "" {
-		f.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")
-		f.BoolVar(&c.NoBuild, "no-build", false, "run the binaries as they are in --bin-dir")
-		f.BoolVar(&c.HA, "ha", p.Replicated, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; instances that exit are restarted, and SIGHUP restarts them one at a time")
-	}
 	return f
 }
 
@@ -56,6 +50,7 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 	c := suite.Config{Out: out, Colour: suite.IsTerminal(out)}
 	f := p.flags(&c)
+	printVersion := f.Bool("version", false, "print the version and exit")
 	f.SetOutput(errs)
 	f.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, f.FlagUsages()) }
 	err := f.Parse(args)
@@ -69,6 +64,10 @@ func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 		fmt.Fprintf(errs, "%s: %v\nRun '%s --help' for usage.\n", p.Name, err, p.Name)
 		return 2
 	}
+	if *printVersion {
+		fmt.Fprintln(out, p.Name, "version", version.Suite())
+		return 0
+	}
 	if err := run(c); err != nil {
 		fmt.Fprintf(errs, "%s: %v\n", p.Name, err)
 		return 1
@@ -80,11 +79,6 @@ func run(c suite.Config) error {
 	var err error
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return err
-	}
-	if c.BinDir != "" {
-		if c.BinDir, err = filepath.Abs(c.BinDir); err != nil {
-			return err
-		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

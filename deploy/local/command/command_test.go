@@ -14,7 +14,7 @@ import (
 )
 
 // patient is the script of a service that starts, is never ready, and ends on SIGTERM.
-const patient = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+const patient = "#!/bin/sh\ntrap 'exit 0' TERM\necho running\nwhile :; do sleep 0.05; done\n"
 
 // TestClosedTerminalStopsTheSuite: SIGHUP stops all services.
 func TestClosedTerminalStopsTheSuite(t *testing.T) {
@@ -45,7 +45,7 @@ func TestClosedTerminalStopsTheSuite(t *testing.T) {
 		if err == io.EOF {
 			break
 		}
-		if !hung && strings.Contains(line, "started apiserver") {
+		if !hung && strings.HasPrefix(line, "apiserver") && strings.Contains(line, "running") {
 			hung = true
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				t.Fatal(err)

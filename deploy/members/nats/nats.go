@@ -8,16 +8,28 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 
+	"github.com/nats-io/nats-server/v2/logger"
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Run runs a server until ctx ends. It writes help, the version and the result of a configuration
+// Values of --log-level, which NATS' own program does not have.
+const (
+	levelInfo = "info"
+	levelWarn = "warn"
+)
+
+// Run runs a server until ctx ends. SIGHUP reloads its configuration and certificates. It writes help, the version and the result of a configuration
 // check to out. For help and version it returns flag.ErrHelp.
 func Run(ctx context.Context, args []string, out io.Writer) error {
 	set := flag.NewFlagSet("nats-server", flag.ContinueOnError)
 	set.SetOutput(out)
 	asked := false // help or version was requested, which is no error
+	level := set.String("log-level", levelInfo, "'info', or 'warn' to log warnings and errors only")
 	help := func() {
 		asked = true
 		set.PrintDefaults()
@@ -32,6 +44,9 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 	if asked {
 		return flag.ErrHelp
 	}
+	if *level != levelInfo && *level != levelWarn {
+		return fmt.Errorf("--log-level: got %q, want %q or %q", *level, levelInfo, levelWarn)
+	}
 	if opts.CheckConfig {
 		_, err := fmt.Fprintf(out, "configuration file %s is valid (%s)\n", opts.ConfigFile, opts.ConfigDigest())
 		return err
@@ -42,18 +57,45 @@ func Run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	s.ConfigureLogger()
+	if *level == levelWarn {
+		s.SetLoggerV2(quiet{logger.NewStdLogger(true, false, false, false, true)}, false, false, false)
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	s.Start()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		s.WaitForShutdown()
 	}()
-	select {
-	case <-ctx.Done():
-		s.Shutdown()
-		<-ended
-		return nil
-	case <-ended:
-		return errors.New("the server has stopped")
+	for {
+		select {
+		case <-hangups:
+			if err := s.Reload(); err != nil {
+				s.Errorf("Failed to reload the configuration: %v", err)
+			}
+		case <-ctx.Done():
+			s.Shutdown()
+			<-ended
+			return nil
+		case <-ended:
+			return errors.New("the server has stopped")
+		}
 	}
+}
+
+// quiet is a logger that omits informational messages.
+type quiet struct{ server.Logger }
+
+// Noticef implements server.Logger.
+func (quiet) Noticef(string, ...any) {}
+
+// Errorf implements server.Logger. It omits the first failure to reach another member, which often
+// starts at the same time.
+func (q quiet) Errorf(format string, args ...any) {
+	if strings.HasPrefix(format, "Error trying to connect to route") && len(args) > 0 && args[0] == 1 {
+		return
+	}
+	q.Logger.Errorf(format, args...)
 }

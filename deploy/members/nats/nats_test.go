@@ -33,6 +33,7 @@ func TestRun(t *testing.T) {
 		"the version":  {[]string{"--version"}, true, "", "nats-server 2."},
 		"valid file":   {[]string{"-t", "--config=" + good}, false, "", "is valid"},
 		"invalid file": {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
+		"unknown level": {[]string{"--log-level=loud"}, false, "--log-level", ""},
 		"unknown flag": {[]string{"--nothing"}, false, "nothing", ""},
 	} {
 		var out bytes.Buffer

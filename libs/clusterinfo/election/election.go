@@ -164,7 +164,11 @@ func (e *Election) sawLeader(identity string) {
 	e.mu.Lock()
 	e.leader = identity
 	e.mu.Unlock()
-	e.log.Info("leader", "identity", identity, "self", identity == e.identity)
+	if identity == e.identity {
+		e.log.Info("became leader", "lease", e.o.ResourceNamespace+"/"+e.o.ResourceName, "identity", identity)
+	} else {
+		e.log.Debug("leader", "lease", e.o.ResourceNamespace+"/"+e.o.ResourceName, "identity", identity)
+	}
 }
 
 // term tracks whether the work of one term has begun, or never will.

@@ -45,7 +45,16 @@ type Registry struct {
 
 	mu     sync.RWMutex // leaf
 	checks []check
-	failed map[Endpoint]string // the failing checks that were last logged
+	states map[Endpoint]state // as last reported
+}
+
+// startPatience is how long an endpoint may fail after the start before its failures are logged.
+const startPatience = 10 * time.Second
+
+// state is what was last reported about an endpoint.
+type state struct {
+	logged string // the failing checks in the log; empty if none
+	passed bool   // the endpoint has passed before
 }
 
 type check struct {
@@ -61,7 +70,7 @@ func New(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, slis: newSLIs(), failed: map[Endpoint]string{}}
+	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, slis: newSLIs(), states: map[Endpoint]state{}}
 	r.Add("ping", func(*http.Request) error { return nil })
 	return r
 }
@@ -124,23 +133,23 @@ func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
 	return c.run(req)
 }
 
-// report logs the failing checks of an endpoint when they differ from those last logged.
+// report logs the failing checks of an endpoint when they differ from those last logged. During the
+// start it logs them only if the endpoint still fails after startPatience: a start completes many
+// checks, one after the other.
 func (r *Registry) report(e Endpoint, names, reasons string) {
-	r.mu.RLock()
-	same := r.failed[e] == names
-	r.mu.RUnlock()
-	if same {
-		return
-	}
 	r.mu.Lock()
-	same = r.failed[e] == names
-	r.failed[e] = names
+	before := r.states[e]
+	now := state{passed: before.passed || names == ""}
+	if before.passed || r.now().Sub(r.started) >= startPatience {
+		now.logged = names
+	}
+	r.states[e] = now
 	r.mu.Unlock()
 	switch {
-	case same:
-	case names == "":
+	case now.logged == before.logged:
+	case now.logged == "":
 		r.log.Info("health endpoint passes again", "endpoint", string(e))
 	default:
-		r.log.Info("health endpoint fails", "endpoint", string(e), "checks", names, "reasons", reasons)
+		r.log.Warn("health endpoint fails", "endpoint", string(e), "checks", names, "reasons", reasons)
 	}
 }

@@ -117,18 +117,42 @@ func TestLivezGracePeriod(t *testing.T) {
 
 func TestFailuresAreLoggedOncePerChange(t *testing.T) {
 	var logged strings.Builder
-	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	now := time.Unix(1000, 0)
+	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return now }})
 	err := errDown
 	r.Add("etcd", func(*http.Request) error { return err })
-	for range 3 {
+	for _, step := range []struct {
+		after time.Duration
+		err   error
+		want  string // in the log; empty for no message
+	}{
+		{0, errDown, ""}, {time.Second, nil, ""}, // an ordinary start
+		{2 * time.Second, errDown, "level=WARN msg=\"health endpoint fails\" endpoint=readyz checks=etcd reasons=\"etcd: connection refused\""},
+		{3 * time.Second, errDown, ""},
+		{4 * time.Second, nil, "passes again"},
+		{5 * time.Second, nil, ""},
+	} {
+		now, err = time.Unix(1000, 0).Add(step.after), step.err
+		logged.Reset()
 		get(r, "/readyz")
+		if got := logged.String(); !strings.Contains(got, step.want) || (got == "") != (step.want == "") {
+			t.Errorf("after %s: logged %q, want %q", step.after, got, step.want)
+		}
 	}
-	err = nil
-	for range 3 {
+}
+
+// TestSlowStartIsLogged checks that an endpoint that fails long after the start is logged.
+func TestSlowStartIsLogged(t *testing.T) {
+	var logged strings.Builder
+	now := time.Unix(1000, 0)
+	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil)), Now: func() time.Time { return now }})
+	r.Add("etcd", down)
+	for range 20 {
 		get(r, "/readyz")
+		now = now.Add(time.Second)
 	}
-	if n := strings.Count(logged.String(), "\n"); n != 2 || !strings.Contains(logged.String(), "etcd: connection refused") {
-		t.Errorf("%d lines, want 2:\n%s", n, logged.String())
+	if n := strings.Count(logged.String(), "\n"); n != 1 || !strings.Contains(logged.String(), "etcd: connection refused") {
+		t.Errorf("%d lines, want 1:\n%s", n, logged.String())
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	ownName     = "local"
+	ownName     = "binnacle"
 	nameWidth   = 15
 	keptLines   = 20
 	maxLineSize = 64 << 10
@@ -47,17 +47,6 @@ func (c *console) say(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
 	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
-}
-
-// step runs one step. It logs its start and its duration.
-func (c *console) step(what string, do func() error) error {
-	c.say("%s ...", what)
-	begin := time.Now()
-	if err := do(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	c.say("%s: done in %.1fs", what, time.Since(begin).Seconds())
-	return nil
 }
 
 // lines is the output of one service: it forwards whole lines and keeps the last ones.

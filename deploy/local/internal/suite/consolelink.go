@@ -31,5 +31,5 @@ func writeConsoleLink(p paths, url string) error {
 		return fmt.Errorf("%s does not begin with the token of %s", p.tokens(), viewer)
 	}
 	// Browsers do not send the part after #.
-	return tlsfiles.WriteFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"), 0o600)
+	return writeFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"))
 }

@@ -22,14 +22,20 @@ const (
 	members    = 3 // of the etcd and the NATS cluster each
 )
 
-// Ports after that of the API server: the balancers, the instances, etcd's clients and peers, and
-// NATS' clients and routes.
+// Ports after that of the API server: the balancers, the instances, etcd's clients, peers and health,
+// and NATS' clients and routes.
 const (
 	instanceOffset = 7
 	etcdOffset     = instanceOffset + apiservers + 5*replicas
-	natsOffset     = etcdOffset + 2*members
+	natsOffset     = etcdOffset + 3*members
 	// Ports is the number of ports of a replicated suite.
 	Ports = natsOffset + 2*members
+)
+
+// etcdProgram and natsProgram are the commands of the binary that run a member.
+const (
+	etcdProgram = "etcd"
+	natsProgram = "nats-server"
 )
 
 // clusterID is the name of the suite on NATS, which the NATS permissions use.
@@ -42,12 +48,10 @@ const shutdownDelay = "--shutdown-delay-duration=1s"
 func replicated(c Config) plan {
 	out := plan{
 		services: table(c),
-		programs: []program{{name: "etcd", module: "e2e", pkg: "./cmd/etcd"}, {name: "nats-server", module: "e2e", pkg: "./cmd/nats-server"}},
 		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
 	}
 	next := c.Port + instanceOffset
 	for _, s := range out.services {
-		out.programs = append(out.programs, serviceProgram(s))
 		if s.name == consoleService { // one is enough, without a balancer
 			out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, out.shown(s)...)})
 			continue
@@ -76,9 +80,11 @@ func member(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-func etcdPort(c Config, i int) (client, peer int) {
-	client = c.Port + etcdOffset + 2*i
-	return client, client + 1
+// etcdPort returns the ports of a member of etcd. Health and metrics have a port of their own, as
+// etcd recommends.
+func etcdPort(c Config, i int) (client, peer, health int) {
+	client = c.Port + etcdOffset + 3*i
+	return client, client + 1, client + 2
 }
 
 func natsPort(c Config, i int) (client, route int) {
@@ -91,7 +97,7 @@ func clusterFlags(c Config) []string {
 	l := paths{dir: c.Dir}.certs()
 	var etcds, natses []string
 	for i := range members {
-		client, _ := etcdPort(c, i)
+		client, _, _ := etcdPort(c, i)
 		etcds = append(etcds, address(client))
 		client, _ = natsPort(c, i)
 		natses = append(natses, "tls://"+loopback(client))
@@ -110,23 +116,23 @@ func etcdMembers(c Config) []instance {
 	ca, pair := l.Trust("etcd", certs.EtcdCA), l.Etcd()
 	var all []string
 	for i := range members {
-		_, peer := etcdPort(c, i)
+		_, peer, _ := etcdPort(c, i)
 		all = append(all, member("etcd", i)+"="+address(peer))
 	}
 	var out []instance
 	for i := range members {
-		client, peer := etcdPort(c, i)
+		client, peer, health := etcdPort(c, i)
 		name := member("etcd", i)
 		out = append(out, instance{
-			name: name, binary: "etcd", port: client, health: address(client) + "/health", asks: asEtcdClient,
+			name: name, program: etcdProgram, port: client, health: address(health) + "/health", asks: asEtcdClient,
 			args: []string{
 				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
-				"--listen-client-urls=" + address(client), "--advertise-client-urls=" + address(client),
+				"--listen-client-urls=" + address(client), "--listen-client-http-urls=" + address(health), "--advertise-client-urls=" + address(client),
 				"--listen-peer-urls=" + address(peer), "--initial-advertise-peer-urls=" + address(peer),
 				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=local",
 				"--client-cert-auth", "--trusted-ca-file=" + ca, "--cert-file=" + pair.Cert, "--key-file=" + pair.Key,
 				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + pair.Cert, "--peer-key-file=" + pair.Key,
-				"--peer-cert-allowed-cn=etcd",
+				"--peer-cert-allowed-cn=etcd", "--auth-token=",
 			},
 		})
 	}
@@ -142,9 +148,9 @@ func natsMembers(c Config) []instance {
 	for i := range members {
 		client, _ := natsPort(c, i)
 		out = append(out, instance{
-			name: member("nats", i), binary: "nats-server", port: client, health: loopback(client), asks: atNATS,
+			name: member("nats", i), program: natsProgram, port: client, health: loopback(client), asks: atNATS,
 			args: []string{
-				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client),
+				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client), "--log-level=warn",
 			},
 		})
 	}
@@ -156,6 +162,7 @@ func natsMembers(c Config) []instance {
 // name of a member.
 const natsTemplate = `tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify_and_map: true }
 max_payload: 8388608
+connect_error_reports: 30
 authorization {
   users: [
     { user: "CN=apiserver", permissions: {
@@ -199,7 +206,7 @@ func writeNATSConfigs(c Config) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(natsConfig(c, i), []byte(text.String()), 0o600); err != nil {
+		if err := writeFile(natsConfig(c, i), []byte(text.String())); err != nil {
 			return err
 		}
 	}
@@ -230,7 +237,6 @@ func (r *run) balance(ctx context.Context) error {
 				r.out.say("the balancer of %s stopped: %v", s.name, err)
 			}
 		}()
-		r.out.say("%s is balanced on port %d", s.name, s.port)
 	}
 	return nil
 }
@@ -242,7 +248,7 @@ func (r *run) restart(ctx, hurry context.Context) error {
 	for n, g := range r.groups {
 		for k, old := range g {
 			r.end(hurry, old)
-			p, err := r.run(old.instance)
+			p, err := r.restarted(old.instance)
 			if err != nil {
 				return err
 			}
@@ -257,10 +263,10 @@ func (r *run) restart(ctx, hurry context.Context) error {
 }
 
 func (r *run) isBack(ctx context.Context, p *process) error {
-	if err := r.asker.wait(ctx, r.out, p); err != nil {
+	if err := r.awaitRestarted(ctx, p); err != nil {
 		return err
 	}
-	b, ok := r.balancers[p.binary]
+	b, ok := r.balancers[p.program]
 	if !ok {
 		return nil
 	}

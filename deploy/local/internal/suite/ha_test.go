@@ -22,7 +22,7 @@ var instances = []string{
 
 func TestRollingRestart(t *testing.T) {
 	restart := make(chan struct{})
-	u := start(t, fakes, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
 	for _, port := range []int{0, 1, 2} { // the balanced services
 		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", u.Port+port))
@@ -37,7 +37,7 @@ func TestRollingRestart(t *testing.T) {
 	text = text[strings.Index(text, "rolling restart ..."):]
 	last := 0
 	for _, name := range instances {
-		stopped, ready := strings.Index(text, name+" stopped in"), strings.Index(text, name+" is ready")
+		stopped, ready := strings.Index(text, name+" stopped in"), strings.Index(text, name+" is ready after")
 		if stopped < last || ready < stopped {
 			t.Fatalf("%s: stopped at %d, ready at %d, the one before at %d in\n%s", name, stopped, ready, last, text)
 		}
@@ -57,7 +57,7 @@ func TestRollingRestart(t *testing.T) {
 // pid returns the process id of the last process of an instance.
 func pid(t *testing.T, text, name string) int {
 	t.Helper()
-	all := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(text, -1)
+	all := regexp.MustCompile(name+` \(port \d+, process (\d+)\)`).FindAllStringSubmatch(text, -1)
 	if len(all) == 0 {
 		t.Fatalf("%s: got no process:\n%s", name, text)
 	}
@@ -71,14 +71,14 @@ func pid(t *testing.T, text, name string) int {
 // TestExitedInstanceIsRestarted: the log reports the restart, and other instances keep running.
 func TestExitedInstanceIsRestarted(t *testing.T) {
 	restart := make(chan struct{})
-	u := start(t, fakes, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	u := start(t, func(c *suite.Config) { c.HA, c.Restart = true, restart })
 	u.out.await("all services are ready")
 	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
 		begin := len(u.out.String())
 		if err := syscall.Kill(pid(t, u.out.String(), name), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		u.out.awaitAfter(begin, name+" is ready on port")
+		u.out.awaitAfter(begin, name+" is ready after")
 		said := u.out.String()[begin:]
 		for _, want := range []string{name + " exited (signal: killed); its last lines:", "restarting " + name + " in 1s (attempt 1)", "started " + name} {
 			if !strings.Contains(said, want) {
@@ -98,14 +98,14 @@ func TestExitedInstanceIsRestarted(t *testing.T) {
 		t.Errorf("got Up() = %v", err)
 	}
 	text := u.out.String()
-	if n := strings.Count(text, "started apiserver-0, process"); n != 3 { // at first, after its exit, by the restart
+	if n := strings.Count(text, "started apiserver-0 (port"); n != 2 { // after its exit, by the restart
 		t.Errorf("got %d starts of apiserver-0:\n%s", n, text)
 	}
 }
 
 // TestSuiteEndsWithoutQuorum: the suite ends some time after etcd has lost its quorum.
 func TestSuiteEndsWithoutQuorum(t *testing.T) {
-	u := start(t, fakes, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
+	u := start(t, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
 	u.out.await("all services are ready")
 	t.Setenv("FAKE_etcd", "die") // from now on
 	for i := range 3 {

@@ -41,8 +41,9 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
-	if err := clientcmd.WriteToFile(*certs.Kubeconfig(server, user, ca, client), path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	text, err := clientcmd.Write(*certs.Kubeconfig(server, user, ca, client))
+	if err != nil {
+		return err
 	}
-	return nil
+	return writeFile(path, text)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,11 +31,7 @@ type process struct {
 // start starts an instance in its own process group, so that Ctrl-C reaches it through the
 // supervisor, in order. Its exit is sent to exited unless it was asked to end.
 func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
-	path, args := filepath.Join(c.BinDir, i.binary), i.args
-	if c.Self != "" {
-		path, args = c.Self, append([]string{i.binary}, i.args...)
-	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
 	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = outputPatience
@@ -53,6 +48,11 @@ func start(i instance, c Config, out *lines, exited chan<- *process) (*process, 
 		}
 	}()
 	return proc, nil
+}
+
+// String describes the process for the log.
+func (p *process) String() string {
+	return fmt.Sprintf("%s (port %d, process %d)", p.name, p.port, p.cmd.Process.Pid)
 }
 
 // while returns a context that ends with the process or with the supervisor.

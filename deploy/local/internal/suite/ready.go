@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,15 +33,44 @@ const (
 )
 
 // asker checks the readiness of instances.
-type asker struct{ admin, etcd *http.Client }
+type asker struct {
+	admin, etcd *http.Client
+	nats        *tls.Config
+	// pairs are the client certificates of the above.
+	pairs []*tlsfiles.Pair
+}
 
-func newAsker(l certs.Layout, etcd bool) (*asker, error) {
-	admin, err := newClient(l.AdminTrust(), l.Admin())
-	if err != nil || !etcd {
-		return &asker{admin: admin}, err
+func newAsker(l certs.Layout, replicated bool) (*asker, error) {
+	a := &asker{}
+	admin, err := a.tlsConfig(l.AdminTrust(), l.Admin())
+	if err != nil {
+		return nil, err
 	}
-	member, err := newClient(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
-	return &asker{admin: admin, etcd: member}, err
+	a.admin = newClient(admin)
+	if !replicated {
+		return a, nil
+	}
+	member, err := a.tlsConfig(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
+	if err != nil {
+		return nil, err
+	}
+	a.etcd = newClient(member)
+	if a.nats, err = a.tlsConfig(l.Trust(apiserver, certs.NATSCA), l.NATSClient()); err != nil {
+		return nil, err
+	}
+	a.nats.ServerName = "localhost"
+	return a, nil
+}
+
+// reload reads the client certificates again.
+func (a *asker) reload() error {
+	var errs []error
+	for _, p := range a.pairs {
+		_, err := p.Reload()
+		errs = append(errs, err)
+	}
+	a.close() // new connections present the new certificates
+	return errors.Join(errs...)
 }
 
 func (a *asker) close() {
@@ -51,19 +81,23 @@ func (a *asker) close() {
 	}
 }
 
-func newClient(ca string, pair certs.Pair) (*http.Client, error) {
+func (a *asker) tlsConfig(ca string, files certs.Pair) (*tls.Config, error) {
 	bundle, err := tlsfiles.LoadBundle(ca)
 	if err != nil {
 		return nil, err
 	}
-	own, err := tlsfiles.LoadPair(pair.Cert, pair.Key)
+	own, err := tlsfiles.LoadPair(files.Cert, files.Key)
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Timeout: askTimeout, Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: bundle.Pool(), Certificates: []tls.Certificate{*own.Certificate()}},
-		ForceAttemptHTTP2: true,
+	a.pairs = append(a.pairs, own)
+	return &tls.Config{RootCAs: bundle.Pool(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return own.Certificate(), nil
 	}}, nil
+}
+
+func newClient(c *tls.Config) *http.Client {
+	return &http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: true}}
 }
 
 // awaitReady gives processes time to become ready, so that those started next find them. Later
@@ -104,7 +138,6 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 		}
 		ready, now := a.ready(ctx, p.instance)
 		if ready {
-			c.say("%s is ready on port %d after %.1fs", p.name, p.port, time.Since(p.begin).Seconds())
 			return nil
 		}
 		if ctx.Err() == nil {
@@ -117,15 +150,16 @@ func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 func (a *asker) ready(ctx context.Context, i instance) (ready bool, why string) {
 	switch i.asks {
 	case atNATS:
-		return greets(ctx, i.health)
+		return a.greets(ctx, i.health)
 	case asEtcdClient:
 		return answers(ctx, a.etcd, i.health)
 	}
 	return answers(ctx, a.admin, i.health)
 }
 
-// greets reports whether NATS accepts clients: it sends a greeting before TLS.
-func greets(ctx context.Context, address string) (ready bool, why string) {
+// greets reports whether NATS accepts clients: it sends a greeting, then both change to TLS. A client
+// that ends the connection before would leave an error in NATS' log.
+func (a *asker) greets(ctx context.Context, address string) (ready bool, why string) {
 	const greeting = "INFO "
 	dialer := net.Dialer{Timeout: askTimeout}
 	c, err := dialer.DialContext(ctx, "tcp", address)
@@ -141,9 +175,25 @@ func greets(ctx context.Context, address string) (ready bool, why string) {
 		return false, err.Error()
 	}
 	if string(said) != greeting {
-		return false, fmt.Sprintf("it says %q", said)
+		return false, fmt.Sprintf("got %q, want %q", said, greeting)
+	}
+	if err := skipLine(c); err != nil {
+		return false, err.Error()
+	}
+	if err := tls.Client(c, a.nats).HandshakeContext(ctx); err != nil {
+		return false, err.Error()
 	}
 	return true, ""
+}
+
+// skipLine reads the rest of a line, and nothing after it.
+func skipLine(r io.Reader) error {
+	for b := make([]byte, 1); b[0] != '\n'; {
+		if _, err := io.ReadFull(r, b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // answers reports whether a URL answers 200.

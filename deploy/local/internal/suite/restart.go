@@ -86,15 +86,15 @@ func (r *run) restartInstance(i instance) {
 			default:
 				return
 			}
-			p, err := r.run(i)
+			p, err := r.restarted(i)
 			if err != nil {
 				r.out.say("cannot start %s: %v; next attempt in %s", i.name, err, longest)
 				r.restarts.schedule(i, longest)
 				return
 			}
 			r.groups[n][k] = p
-			// wait logs when it is ready. Its exit is reported elsewhere.
-			r.waiting.Go(func() { _ = r.asker.wait(p.while(r.ended), r.out, p) })
+			// Its exit is reported elsewhere.
+			r.waiting.Go(func() { _ = r.awaitRestarted(p.while(r.ended), p) })
 			return
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,37 +24,25 @@ import (
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "fake-services")
-	if err == nil {
-		err = buildFakes(dir)
-	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fakes = dir
+	fake = filepath.Join(dir, "fake")
+	if out, err := exec.Command("go", "build", "-o", fake, "./testdata/fake").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		os.RemoveAll(dir)
 		os.Exit(code)
 	}))
 }
 
-// fakes is the folder of the fake binaries. TestMain sets it.
-var fakes string
+// fake is the fake binary. TestMain sets it.
+var fake string
 
 var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "controllers", "console"}
-
-func buildFakes(dir string) error {
-	fake := filepath.Join(dir, names[0])
-	if out, err := exec.Command("go", "build", "-o", fake, "./testdata/fake").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	for _, name := range append(names[1:], "etcd", "nats-server") {
-		if err := os.Link(fake, filepath.Join(dir, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // output collects the output of a suite.
 type output struct {
@@ -151,10 +140,10 @@ type up struct {
 	done       chan error
 }
 
-func start(t *testing.T, bin string, change func(*suite.Config)) *up {
+func start(t *testing.T, change func(*suite.Config)) *up {
 	t.Helper()
 	u := &up{out: newOutput(t), done: make(chan error, 1)}
-	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), BinDir: bin, Port: freePorts(t), NoBuild: true, Timeout: 5 * time.Minute, Out: u.out}
+	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), Self: fake, Port: freePorts(t), Timeout: 5 * time.Minute, Out: u.out}
 	if change != nil {
 		change(&u.Config)
 	}
@@ -174,7 +163,7 @@ func start(t *testing.T, bin string, change func(*suite.Config)) *up {
 }
 
 func TestUpStartsAndStopsInOrder(t *testing.T) {
-	u := start(t, fakes, nil)
+	u := start(t, nil)
 	u.out.await("all services are ready")
 	u.out.await("Ctrl-C stops everything")
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "kubeconfig"))
@@ -209,7 +198,7 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 		t.Error("got the console token in the output")
 	}
 	for _, name := range names {
-		for _, want := range []string{"started " + name, name + " is ready on port", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
+		for _, want := range []string{name + " (port ", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
 			if !strings.Contains(text, want) {
 				t.Errorf("got no %q in\n%s", want, text)
 			}
@@ -227,37 +216,11 @@ func TestUpStartsAndStopsInOrder(t *testing.T) {
 	}
 }
 
-// TestOneBinaryRunsEverything: one binary may contain all services. It starts itself with the name
-// of the service.
-func TestOneBinaryRunsEverything(t *testing.T) {
-	self := filepath.Join(t.TempDir(), "everything")
-	if err := os.Link(filepath.Join(fakes, names[0]), self); err != nil {
-		t.Fatal(err)
-	}
-	for _, replicated := range []bool{false, true} {
-		u := start(t, "", func(c *suite.Config) { c.Self, c.NoBuild, c.HA = self, false, replicated })
-		u.out.await("Ctrl-C stops everything")
-		u.stop()
-		if err := <-u.done; err != nil {
-			t.Errorf("got Up() = %v", err)
-		}
-		text := u.out.String()
-		if strings.Contains(text, "build ") || strings.Contains(text, "make kubectl") {
-			t.Errorf("got a request for a checkout:\n%s", text)
-		}
-		for _, name := range names {
-			if !strings.Contains(text, "fake "+name+" ends") {
-				t.Errorf("%s was not started:\n%s", name, text)
-			}
-		}
-	}
-}
-
 func TestUpKeepsExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	var first []byte
 	for i := range 2 {
-		u := start(t, fakes, func(c *suite.Config) { c.Dir = dir })
+		u := start(t, func(c *suite.Config) { c.Dir = dir })
 		u.out.await("all services are ready")
 		u.stop()
 		if err := <-u.done; err != nil {
@@ -269,7 +232,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 		}
 		if i == 0 {
 			first = ca
-		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " made ") {
+		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " created ") {
 			t.Error("certificates were reissued")
 		}
 	}
@@ -278,7 +241,7 @@ func TestUpKeepsExistingFiles(t *testing.T) {
 func TestExitedServiceStopsTheSuite(t *testing.T) {
 	t.Run("at the start", func(t *testing.T) {
 		t.Setenv("FAKE_tokencleaner", "die")
-		u := start(t, fakes, nil)
+		u := start(t, nil)
 		err := <-u.done
 		text := u.out.String()
 		if err == nil || err.Error() != "tokencleaner exited (exit status 3)" {
@@ -294,7 +257,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 		}
 	})
 	t.Run("later", func(t *testing.T) {
-		u := start(t, fakes, nil)
+		u := start(t, nil)
 		u.out.await("all services are ready")
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
@@ -311,7 +274,7 @@ func TestExitedServiceStopsTheSuite(t *testing.T) {
 
 func TestUpReportsProgress(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := start(t, fakes, func(c *suite.Config) { c.Timeout = 4 * time.Second })
+	u := start(t, func(c *suite.Config) { c.Timeout = 4 * time.Second })
 	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
 		t.Errorf("got Up() = %v", err)
 	}
@@ -322,8 +285,8 @@ func TestUpReportsProgress(t *testing.T) {
 
 func TestStopWhileWaitingIsNoError(t *testing.T) {
 	t.Setenv("FAKE_apiserver", "unready")
-	u := start(t, fakes, nil)
-	u.out.await("tokencleaner is ready")
+	u := start(t, nil)
+	u.out.await("fake console begins")
 	u.stop()
 	if err := <-u.done; err != nil {
 		t.Errorf("got Up() = %v", err)
@@ -332,7 +295,7 @@ func TestStopWhileWaitingIsNoError(t *testing.T) {
 
 func TestSecondSignalKills(t *testing.T) {
 	t.Setenv("FAKE_authn_webhook", "stubborn")
-	u := start(t, fakes, nil)
+	u := start(t, nil)
 	u.out.await("all services are ready")
 	u.stop()
 	u.out.await("authz-webhook stopped")
@@ -345,24 +308,104 @@ func TestSecondSignalKills(t *testing.T) {
 	}
 }
 
-// TestPortInUse: the suite reports the error and ends.
+// TestPortInUse: the suite names the ports and starts nothing.
 func TestPortInUse(t *testing.T) {
-	u := start(t, fakes, func(c *suite.Config) {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
+	var busy int
+	u := start(t, func(c *suite.Config) {
+		busy = c.Port + 2
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", busy))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
 	})
-	if err := <-u.done; err == nil || err.Error() != "apiserver exited (exit status 1)" {
-		t.Errorf("got Up() = %v", err)
+	want := fmt.Sprintf("ports in use by other processes: %d; choose others with --port: the suite needs 7 consecutive ports, now %d to %d", busy, u.Port, u.Port+6)
+	if err := <-u.done; err == nil || err.Error() != want {
+		t.Errorf("got Up() = %v, want %s", err, want)
 	}
-	u.out.await("address already in use")
+	if text := u.out.String(); strings.Contains(text, "begins") {
+		t.Errorf("got started services:\n%s", text)
+	}
 }
 
-func TestMissingBinary(t *testing.T) {
-	u := start(t, t.TempDir(), nil)
-	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "--no-build") {
+// TestUpWritesNothingTwice: a suite that ran before starts without writing files, as on a full disk.
+func TestUpWritesNothingTwice(t *testing.T) {
+	dir, port := t.TempDir(), freePorts(t)
+	run := func() map[string]time.Time {
+		u := start(t, func(c *suite.Config) { c.Dir, c.Port = dir, port })
+		u.out.await("all services are ready")
+		u.stop()
+		if err := <-u.done; err != nil {
+			t.Fatal(err)
+		}
+		times := map[string]time.Time{}
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				times[path] = info.ModTime()
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return times
+	}
+	before := run()
+	for path, at := range run() {
+		if !at.Equal(before[path]) {
+			t.Errorf("%s was written again", path)
+		}
+	}
+}
+
+// TestLongRunningSuiteRenewsCertificates: a certificate that is due is replaced while the suite runs,
+// and NATS, which does not watch files, reloads.
+func TestLongRunningSuiteRenewsCertificates(t *testing.T) {
+	u := start(t, func(c *suite.Config) { c.HA, c.RenewInterval = true, 100*time.Millisecond })
+	u.out.await("all services are ready")
+	path := filepath.Join(u.Dir, "certs", "nats", "nats.crt")
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	u.out.await("renewed 1 certificates and keys")
+	u.out.await("fake nats-server reloads")
+	if after, err := os.ReadFile(path); err != nil || string(after) == string(before) {
+		t.Errorf("got the certificate of before, %v", err)
+	}
+	u.stop()
+	if err := <-u.done; err != nil {
 		t.Errorf("got Up() = %v", err)
+	}
+	if text := u.out.String(); strings.Contains(text, "TLS handshake error") {
+		t.Errorf("got probes without TLS:\n%s", text)
+	}
+}
+
+// TestStartIsQuiet: besides the lines of the services, a start prints little.
+func TestStartIsQuiet(t *testing.T) {
+	for _, replicated := range []bool{false, true} {
+		u := start(t, func(c *suite.Config) { c.HA = replicated })
+		u.out.await("Ctrl-C stops everything")
+		own := 0
+		for line := range strings.Lines(u.out.String()) {
+			if !strings.Contains(line, " | fake ") && !strings.Contains(line, " | asked by ") {
+				own++
+			}
+		}
+		if own > 10 {
+			t.Errorf("replicated %v: got %d lines:\n%s", replicated, own, u.out.String())
+		}
+		u.stop()
+		if err := <-u.done; err != nil {
+			t.Errorf("got Up() = %v", err)
+		}
 	}
 }

@@ -26,17 +26,16 @@ type service struct {
 
 // instance is a process to run.
 type instance struct {
-	name   string // of this instance
-	binary string
-	port   int
-	health string // URL that answers 200 when it is ready; host:port for NATS
-	asks   identity
-	args   []string
+	name    string // of this instance
+	program string // the command of the binary that runs it
+	port    int
+	health  string // URL that answers 200 when it is ready; host:port for NATS
+	asks    identity
+	args    []string
 }
 
 // plan is the content of a run.
 type plan struct {
-	programs []program
 	services []service
 	// groups are started in order, and ended in reverse order. The instances of one group are
 	// equal.
@@ -56,7 +55,6 @@ func single(c Config) plan {
 	out := plan{services: table(c)}
 	for _, s := range out.services {
 		port := c.Port + s.offset
-		out.programs = append(out.programs, serviceProgram(s))
 		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.shown(s)...)})
 	}
 	return out
@@ -80,18 +78,16 @@ func (p plan) shown(s service) (args []string) {
 	for _, g := range p.groups {
 		for _, i := range g {
 			if i.asks == asAdmin {
-				args = append(args, "--target="+i.binary+"="+address(i.port))
+				args = append(args, "--target="+i.program+"="+address(i.port))
 			}
 		}
 	}
 	return args
 }
 
-func serviceProgram(s service) program { return program{name: s.name, pkg: "./services/" + s.name} }
-
 func serviceInstance(s service, name string, c Config, port int, more ...string) instance {
 	return instance{
-		name: name, binary: s.name, port: port, health: address(port) + "/readyz",
+		name: name, program: s.name, port: port, health: address(port) + "/readyz",
 		args: append(s.args(paths{dir: c.Dir}, port), more...),
 	}
 }

@@ -1,12 +1,13 @@
 package suite
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,17 +15,15 @@ import (
 
 	"binnacle/deploy/certs"
 	"binnacle/deploy/internal/balancer"
+	"binnacle/libs/serving/tlsfiles"
 )
 
 // Config configures a run.
 type Config struct {
-	Dir    string // absolute: data, certificates, kubeconfigs
-	BinDir string // absolute
-	// Self is an executable that runs each program, selected by its first argument. With Self
-	// nothing is built, and BinDir is unused.
+	Dir string // absolute: data, certificates, kubeconfigs
+	// Self is an executable that runs each program, selected by its first argument.
 	Self    string
-	Port    int // of the API server; the other ports follow
-	NoBuild bool
+	Port    int           // of the API server; the other ports follow
 	Timeout time.Duration // until all are ready
 	// NoControllers leaves the controllers service out.
 	NoControllers bool
@@ -35,8 +34,10 @@ type Config struct {
 	// QuorumPatience is how long a replicated suite continues without a responding etcd; 0 means a
 	// minute.
 	QuorumPatience time.Duration
-	Out            io.Writer
-	Colour         bool
+	// RenewInterval is the interval of checks for certificates that expire soon; 0 means a day.
+	RenewInterval time.Duration
+	Out           io.Writer
+	Colour        bool
 }
 
 // Up runs the suite until ctx ends, which is no error, or until a failure; with HA, until it cannot
@@ -45,15 +46,18 @@ func Up(ctx, hurry context.Context, c Config) error {
 	if c.QuorumPatience == 0 {
 		c.QuorumPatience = time.Minute
 	}
+	if c.RenewInterval == 0 {
+		c.RenewInterval = 24 * time.Hour
+	}
 	out := &console{out: c.Out, colour: c.Colour, begin: time.Now()}
 	todo := single(c)
 	if c.HA {
 		todo = replicated(c)
 	}
-	if err := prepare(ctx, c, out, todo); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	if err := checkPorts(c, todo); err != nil {
+		return err
+	}
+	if err := prepare(c, out, todo); err != nil {
 		return err
 	}
 	r, err := newRun(c, out, todo)
@@ -82,6 +86,8 @@ func Up(ctx, hurry context.Context, c Config) error {
 		return err
 	}
 	r.explain()
+	renew := time.NewTicker(c.RenewInterval)
+	defer renew.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -94,6 +100,8 @@ func Up(ctx, hurry context.Context, c Config) error {
 			r.restartInstance(i)
 		case err := <-r.fatal:
 			return err
+		case <-renew.C:
+			r.renew()
 		case <-c.Restart:
 			if err := r.restart(ctx, hurry); err != nil {
 				if ctx.Err() != nil {
@@ -105,58 +113,37 @@ func Up(ctx, hurry context.Context, c Config) error {
 	}
 }
 
-// prepare creates everything that the services need to start.
-func prepare(ctx context.Context, c Config, out *console, todo plan) error {
+// prepare creates everything that the services need to start. Files that fit are not written, so
+// that a suite starts on a full disk.
+func prepare(c Config, out *console, todo plan) error {
 	p := paths{dir: c.Dir}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
 	}
-	if err := makePrograms(ctx, c, out, todo.programs); err != nil {
-		return err
-	}
-	err := out.step("certificates", func() error {
-		made, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
-		if err == nil && len(made) > 0 {
-			out.say("made %d certificates and keys in %s", len(made), p.certs().Dir)
-		}
-		return err
-	})
+	made, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
 	if err != nil {
-		return err
+		return fmt.Errorf("certificates: %w", err)
+	}
+	if len(made) > 0 {
+		out.say("created %d certificates and keys in %s", len(made), p.certs().Dir)
 	}
 	if c.HA {
 		if err := writeNATSConfigs(c); err != nil {
 			return err
 		}
 	}
-	return out.step("kubeconfigs", func() error {
-		if err := writeKubeconfigs(p, todo.services, c.Port); err != nil {
-			return err
-		}
-		return writeConsoleLink(p, address(todo.consolePort(c)))
-	})
+	if err := writeKubeconfigs(p, todo.services, c.Port); err != nil {
+		return fmt.Errorf("kubeconfigs: %w", err)
+	}
+	return writeConsoleLink(p, address(todo.consolePort(c)))
 }
 
-// makePrograms builds the programs, or checks that they exist.
-func makePrograms(ctx context.Context, c Config, out *console, programs []program) error {
-	if c.Self != "" {
+// writeFile writes a file that only this user can read, unless it has that content already.
+func writeFile(path string, data []byte) error {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, data) {
 		return nil
 	}
-	if err := os.MkdirAll(c.BinDir, 0o755); err != nil {
-		return err
-	}
-	for _, b := range programs {
-		if c.NoBuild {
-			if err := checkBinary(c.BinDir, b.name); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := out.step("build "+b.name, func() error { return b.build(ctx, c.BinDir) }); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tlsfiles.WriteFile(path, data, 0o600)
 }
 
 // run is the state of a running suite.
@@ -201,7 +188,7 @@ func (r *run) start(balancing context.Context) error {
 		r.groups = append(r.groups, nil)
 		for _, i := range g {
 			r.outputs[i.name] = &lines{console: r.out, name: i.name, colour: colours[n%len(colours)]}
-			proc, err := r.run(i)
+			proc, err := start(i, r.c, r.outputs[i.name], r.exited)
 			if err != nil {
 				return err
 			}
@@ -214,12 +201,22 @@ func (r *run) start(balancing context.Context) error {
 	return nil
 }
 
-func (r *run) run(i instance) (*process, error) {
+// restarted starts an instance that has ended.
+func (r *run) restarted(i instance) (*process, error) {
 	proc, err := start(i, r.c, r.outputs[i.name], r.exited)
 	if err == nil {
-		r.out.say("started %s, process %d", i.name, proc.cmd.Process.Pid)
+		r.out.say("started %s", proc)
 	}
 	return proc, err
+}
+
+// awaitRestarted waits until a restarted process is ready.
+func (r *run) awaitRestarted(ctx context.Context, p *process) error {
+	if err := r.asker.wait(ctx, r.out, p); err != nil {
+		return err
+	}
+	r.out.say("%s is ready after %.1fs", p.name, time.Since(p.begin).Seconds())
+	return nil
 }
 
 // waitReady waits for all services concurrently, and fails if one of them exits or the timeout
@@ -261,19 +258,20 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 	}
 }
 
-// explain prints how to use the running suite.
+// explain prints what runs and how to use it.
 func (r *run) explain() {
-	r.out.say("all services are ready")
-	kubectl, hint := "kubectl", "No kubectl at hand? `make kubectl` builds one as bin/kubectl. "
-	if r.c.Self != "" {
-		hint = ""
-	} else if _, err := os.Stat(filepath.Join(r.c.BinDir, "kubectl")); err == nil {
-		kubectl = filepath.Join(r.c.BinDir, "kubectl")
+	var running []string
+	for _, g := range r.groups {
+		for _, p := range g {
+			running = append(running, p.String())
+		}
 	}
+	r.out.say("running: %s", strings.Join(running, ", "))
+	r.out.say("all services are ready")
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
-	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    %s get namespaces\n\nThe console is at %s; the link in %s signs you in.\n%sCtrl-C stops everything and keeps the data.\n\n",
-		r.paths.adminKubeconfig(), kubectl, address(r.todo.consolePort(r.c)), r.paths.consoleLink(), hint)
+	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nThe console is at %s; the link in %s signs you in.\nCtrl-C stops everything and keeps the data.\n",
+		r.paths.adminKubeconfig(), address(r.todo.consolePort(r.c)), r.paths.consoleLink())
 }
 
 // exitError logs the unexpected exit of a process and returns it as an error.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/libs/options"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
@@ -151,6 +152,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger) (*parts, er
 	p := &parts{options: o, log: log, metrics: metrics.New(), documents: newDocuments(), customVersions: newCustomVersions(), kindWrites: newKindWrites(), authConfigChanged: make(chan struct{}, 1), allWrites: &lister.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
+	o.WarnInsecure(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
@@ -330,6 +332,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	mux := &server.Mux{
 		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(shown, p.log), SLIs: metrics.Handler(p.health.SLIs(), p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
+		Verbosity: func(n int) { options.SetVerbosity(p.log, n) },
 	}
 	p.zpages(mux)
 	if p.options.LogFiles {

@@ -38,8 +38,9 @@ type Mux struct {
 	Flagz, Statusz http.Handler
 	// Flow, if set, is dumped below /debug/api_priority_and_fairness/.
 	Flow *flowcontrol.Controller
-	// Profiling serves /debug/pprof/.
+	// Profiling serves /debug/pprof/, and /debug/flags/v, which calls Verbosity.
 	Profiling bool
+	Verbosity func(int)
 	// LogFiles, if set, is the directory that is served below /logs/.
 	LogFiles string
 }
@@ -78,6 +79,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.serveLogs(w, r)
 	case m.Profiling && isProfile(path):
 		serveProfile(w, r)
+	case m.Profiling && path == verbosityPath:
+		m.serveVerbosity(w, r)
 	default:
 		http.NotFound(w, r)
 	}

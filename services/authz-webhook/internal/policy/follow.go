@@ -122,7 +122,7 @@ func (f *follow) list(ctx context.Context) (string, error) {
 func (f *follow) rest(ctx context.Context) error {
 	f.into.replace(nil, "")
 	if !f.synced.Swap(true) {
-		f.log.Info("resource not served; skipping", "resource", f.resource)
+		f.log.Debug("resource not served; skipping", "resource", f.resource)
 	}
 	select {
 	case <-time.After(absentPause):

@@ -154,7 +154,7 @@ func (f *Follower) awaitLists(ctx context.Context) {
 	if waiting, _ := f.waiting(); len(waiting) > 0 {
 		f.Log.Warn("proceeding without resources that are not listed yet", "resources", waiting)
 	}
-	f.Log.Info("following objects", "objects", f.Graph.Len())
+	f.Log.Debug("following objects", "objects", f.Graph.Len())
 	close(f.listed)
 }
 

@@ -112,7 +112,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	c.listing.Store(false)
-	c.Log.Info("following bootstrap tokens", "secrets", len(r.store.ListKeys()))
+	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.ListKeys()))
 	for range workers {
 		group.Go(func() {
 			for r.next(ctx) {

@@ -213,6 +213,9 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// quietWait is the delay of the first retry whose error is logged as one.
+const quietWait = 200 * time.Millisecond
+
 // first runs the work until it succeeds once. It calls passed when other parts need not wait any
 // longer. A full store neither keeps this replica from becoming ready nor makes it restart
 // repeatedly: deletions free space, which requires a running server, and the objects of earlier
@@ -234,7 +237,8 @@ func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 			passed()
 		}
 		level := slog.LevelError
-		if apierrors.IsTooManyRequests(err) { // the caches are still loading
+		// The caches are still loading, or a replica that starts at the same time won a race.
+		if apierrors.IsTooManyRequests(err) || wait < quietWait {
 			level = slog.LevelDebug
 		}
 		b.Logger.Log(ctx, level, "initial objects could not be made; trying again", "hook", h.name, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -271,7 +272,11 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	if why != reasonStart && why != reasonEnd && why != reasonPublisher {
 		fo.delayRejoin(now)
 	}
-	f.log.Info("reading changes from the store", "reason", string(why), "revision", fo.place.Revision)
+	level := slog.LevelInfo
+	if why == reasonStart {
+		level = slog.LevelDebug
+	}
+	f.log.Log(ctx, level, "reading changes from the store", "reason", string(why), "revision", fo.place.Revision)
 	ctx, fo.stopFeed = context.WithCancel(ctx)
 	fo.feed = newFeed(f.store, f.root, f.beat/4, f.log)
 	fo.feed.ask()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -60,6 +61,9 @@ func (f *Fanout) Check(context.Context) error {
 	return nil
 }
 
+// startSources is how many sources a replica has during its start: the store, then the stream.
+const startSources = 2
+
 func (f *Fanout) setSource(s string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +80,11 @@ func (f *Fanout) setSource(s string) {
 	f.made++
 	f.metrics.source.WithLabelValues(s).Set(1)
 	f.metrics.changes.WithLabelValues(s).Inc()
-	f.log.Info("source of changes", "source", s, "revision", f.pos.applied.Load())
+	level := slog.LevelInfo
+	if f.made <= startSources {
+		level = slog.LevelDebug
+	}
+	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.pos.applied.Load())
 }
 
 func (f *Fanout) source() string {

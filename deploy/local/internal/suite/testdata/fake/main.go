@@ -1,5 +1,5 @@
 // Command fake stands in for a service: it accepts any flags, serves /readyz, and fails as the
-// environment variable FAKE_<NAME> requests. Its name comes from its file or its first argument.
+// environment variable FAKE_<NAME> requests. Its name is its first argument.
 package main
 
 import (
@@ -9,20 +9,17 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
 )
 
 func main() {
-	name := filepath.Base(os.Args[0])
-	if !strings.HasPrefix(os.Args[1], "-") {
-		name = os.Args[1]
-	}
+	name := os.Args[1]
 	mode := os.Getenv("FAKE_" + strings.ReplaceAll(name, "-", "_"))
 	flags := map[string]string{}
-	for _, a := range os.Args[1:] {
+	for _, a := range os.Args[2:] {
 		key, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
 		flags[key] = value
 	}
@@ -53,6 +50,13 @@ func main() {
 		fmt.Print("line without an end")
 		os.Exit(4)
 	})
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			fmt.Println("fake", name, "reloads")
+		}
+	}()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
 	go func() {
@@ -68,10 +72,10 @@ func main() {
 	address := flags["bind-address"] + ":" + flags["secure-port"]
 	switch name {
 	case "etcd":
-		address = strings.TrimPrefix(flags["listen-client-urls"], "https://")
+		address = strings.TrimPrefix(flags["listen-client-http-urls"], "https://")
 		flags["tls-cert-file"], flags["tls-private-key-file"] = flags["cert-file"], flags["key-file"]
 	case "nats-server":
-		fmt.Fprintln(os.Stderr, greet(flags["addr"]+":"+flags["port"]))
+		fmt.Fprintln(os.Stderr, greet(flags["addr"]+":"+flags["port"], flags["config"]))
 		os.Exit(1)
 	}
 	server := &http.Server{Addr: address, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
@@ -79,8 +83,18 @@ func main() {
 	os.Exit(1)
 }
 
-// greet sends the greeting of a NATS server.
-func greet(address string) error {
+// greet sends the greeting of a NATS server and accepts TLS, with the certificate of its
+// configuration file.
+func greet(address, config string) error {
+	text, err := os.ReadFile(config)
+	if err != nil {
+		return err
+	}
+	files := regexp.MustCompile(`cert_file: "(.*?)", key_file: "(.*?)"`).FindStringSubmatch(string(text))
+	own, err := tls.LoadX509KeyPair(files[1], files[2])
+	if err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
@@ -90,7 +104,12 @@ func greet(address string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprint(c, "INFO {}\r\n")
-		c.Close()
+		go func() {
+			defer c.Close()
+			fmt.Fprint(c, "INFO {}\r\n")
+			if err := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{own}}).Handshake(); err != nil {
+				fmt.Println("TLS handshake error:", err)
+			}
+		}()
 	}
 }

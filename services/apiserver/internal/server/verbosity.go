@@ -1,0 +1,44 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+const (
+	verbosityPath = "/debug/flags/v"
+	// maxVerbosityBody bounds the body of a request that sets the verbosity, in bytes.
+	maxVerbosityBody = 64
+)
+
+// serveVerbosity sets the log level to the number in the body, with the responses of Kubernetes.
+func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
+	code, text := m.setVerbosity(r)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	// The error of a client that has gone away has no receiver.
+	_, _ = io.WriteString(w, text)
+}
+
+func (m *Mux) setVerbosity(r *http.Request) (code int, text string) {
+	if r.Method != http.MethodPut {
+		return http.StatusNotAcceptable, "unsupported http method"
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxVerbosityBody))
+	if err != nil {
+		return http.StatusBadRequest, "error reading request body: " + err.Error()
+	}
+	level, err := strconv.ParseInt(strings.TrimSpace(string(body)), 10, 32)
+	if err == nil && level < 0 {
+		err = fmt.Errorf("%d is negative", level)
+	}
+	if err != nil {
+		return http.StatusBadRequest, fmt.Sprintf("failed set klog.logging.verbosity %s: %v", body, err)
+	}
+	m.Verbosity(int(level))
+	return http.StatusOK, fmt.Sprintf("successfully set klog.logging.verbosity to %s", body)
+}
