@@ -179,7 +179,7 @@ func (p *parts) buildServer(context.Context) error {
 		return err
 	}
 	p.server, err = serving.NewServer(serving.Config{
-		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign())(r) },
+		Options: p.options.Serving, Logger: p.log, Health: p.health,
 		Connection: reviews.WithConnection,
 		Clients:    clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
@@ -277,6 +277,7 @@ func (p *parts) buildAPI(context.Context) error {
 	if p.extensions, err = p.newExtensions(); err != nil {
 		return err
 	}
+	p.extensions.OnChange(p.documents.extensionsChanged)
 	if err := p.buildPeers(host); err != nil {
 		return err
 	}

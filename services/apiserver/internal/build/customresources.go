@@ -106,13 +106,7 @@ func (p *parts) newDefinitionInformer(b apiset.Builder) (*crdinformer.Follower, 
 			}
 			return d, nil
 		},
-		Live:     []*apiset.Live{p.kinds, p.allKinds},
-		Swapping: p.updateStorageVersions,
-		Swapped: func(s crdinformer.Swap) {
-			p.documents.set(s.Changed)
-			p.customVersions.set(s.Changed, s.Complete)
-			p.typeChecks.set(s)
-		},
+		Live:   []*apiset.Live{p.kinds, p.allKinds},
 		Logger: p.log,
 	}), nil
 }

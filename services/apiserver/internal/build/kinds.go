@@ -54,8 +54,16 @@ func (p *parts) serveKinds() (err error) {
 	}}
 	p.pruneSeries()
 	p.typeChecks = p.newTypeChecks()
-	p.definitionInformer, err = p.newDefinitionInformer(b)
-	return err
+	if p.definitionInformer, err = p.newDefinitionInformer(b); err != nil {
+		return err
+	}
+	p.definitionInformer.OnSwapping(p.updateStorageVersions)
+	p.definitionInformer.OnSwapped(func(s crdinformer.Swap) {
+		p.documents.set(s.Changed)
+		p.customVersions.set(s.Changed, s.Complete)
+		p.typeChecks.set(s)
+	})
+	return nil
 }
 
 // resources returns the cached resources, one for each stored kind. Of kinds that share a key

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/registry"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/server"
 )
 
 // Run runs the server until ctx ends, then shuts it down gracefully.
@@ -73,7 +74,7 @@ func (p *parts) serve(ctx context.Context) error {
 				}
 				p.audit.shuttingDown()
 			}()
-			return p.server.Run(ctx, p.handler)
+			return p.server.Run(ctx, p.handler, server.LongRunning(p.kinds, p.foreign()))
 		}},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.roleAggregator(), p.registrationTask(),
