@@ -127,6 +127,6 @@ func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
 	defer s.Traces.Close()
 	handler := s.Traces.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.Method + " " + r.URL.Path }, Follow: s.Follow}, s.Engine)
 	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
-		return s.Server.Run(ctx, handler)
+		return s.Server.Run(ctx, handler, nil)
 	}}, tasks...)
 }

@@ -136,7 +136,7 @@ func TestHTTP2NeedsItsCipherSuite(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Run(ctx, http.NotFoundHandler()); (err == nil) != disabled || err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
+		if err := s.Run(ctx, http.NotFoundHandler(), nil); (err == nil) != disabled || err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
 			t.Errorf("disabled %t: %v", disabled, err)
 		}
 		s.Close()

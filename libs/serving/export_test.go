@@ -7,7 +7,7 @@ import (
 
 // ServeOn serves connections of l until stop is called, without watching files.
 func (s *Server) ServeOn(l net.Listener, handler http.Handler) (stop func() error, err error) {
-	server, err := s.httpServer(newGate(handler, s.longRunning, s.o.ShutdownRetryAfter, s.limits))
+	server, err := s.httpServer(newGate(handler, nil, s.o.ShutdownRetryAfter, s.limits))
 	if err != nil {
 		return nil, err
 	}

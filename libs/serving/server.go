@@ -49,9 +49,6 @@ type Config struct {
 	Logger  *slog.Logger
 	// Health gets the readyz check "shutdown" when Run starts, after all other checks.
 	Health *health.Registry
-	// LongRunning reports whether a request, such as a watch, ends with LongRunningStop. A shutdown
-	// waits for all other requests. Nil means that there are no long-running requests.
-	LongRunning func(*http.Request) bool
 	// Connection derives the context for the requests of a connection; may be nil.
 	Connection func(context.Context, net.Conn) context.Context
 	// Clients are the client certificates of the process. Their files are watched, and their
@@ -68,7 +65,6 @@ type Server struct {
 	o             *Options
 	log           *slog.Logger
 	health        *health.Registry
-	longRunning   func(*http.Request) bool
 	connection    func(context.Context, net.Conn) context.Context
 	listener      net.Listener
 	tls           *tlsMaterial
@@ -118,7 +114,6 @@ func NewServer(c Config) (*Server, error) {
 		o:             c.Options,
 		log:           c.Logger,
 		health:        c.Health,
-		longRunning:   c.LongRunning,
 		connection:    c.Connection,
 		listener:      listener,
 		tls:           material,
@@ -173,10 +168,11 @@ func (s *Server) ClientCABundle() *tlsfiles.Bundle { return s.tls.clients }
 func (s *Server) Close() error { return s.listener.Close() }
 
 // Run serves handler until ctx ends, and then shuts down in the order of the timeline. It returns
-// nil after an orderly shutdown.
-func (s *Server) Run(ctx context.Context, handler http.Handler) error {
+// nil after an orderly shutdown. longRunning reports whether a request, such as a watch, ends with
+// LongRunningStop; a shutdown waits for all other requests. A nil longRunning is false for all.
+func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func(*http.Request) bool) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
-	g := newGate(handler, s.longRunning, s.o.ShutdownRetryAfter, s.limits)
+	g := newGate(handler, longRunning, s.o.ShutdownRetryAfter, s.limits)
 	server, err := s.httpServer(g)
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, hand
 	}
 	h := health.New(health.Config{Logger: silent()})
 	counts := prometheus.NewRegistry()
-	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, LongRunning: long, Metrics: counts})
+	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, Metrics: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func start(t testing.TB, o *serving.Options, long func(*http.Request) bool, hand
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &testServer{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1), connect: (&net.Dialer{}).DialContext}
 	r.client = newClient(t, o.CertFile, nil)
-	go func() { r.done <- s.Run(ctx, mux) }()
+	go func() { r.done <- s.Run(ctx, mux, long) }()
 	t.Cleanup(func() {
 		cancel()
 		if err, ok := <-r.done; ok && err != nil {
@@ -161,7 +161,7 @@ func TestConnectionContext(t *testing.T) {
 				if got := r.Context().Value(key{}); got != r.RemoteAddr {
 					t.Errorf("%s: context value for %s = %v", r.Proto, r.RemoteAddr, got)
 				}
-			}))
+			}), nil)
 		}()
 		r := &testServer{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
 		r.get(t, "/x")

@@ -9,7 +9,7 @@ import (
 func TestMissingIPAddressIsCreated(t *testing.T) {
 	a := start(t, nil)
 	const stored = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"08675309-9376-9376-9376-086753099999"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.77","ports":[{"port":80}]}}`
-	if _, err := a.parts.store.Create(t.Context(), a.parts.root()+"/services/specs/default/old", []byte(stored), storage.WriteOptions{}); err != nil {
+	if _, err := a.parts.store.Create(t.Context(), a.parts.base.root+"/services/specs/default/old", []byte(stored), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	exists := func() bool { return a.get(addressesPath+"/10.0.0.77").code == 200 }

@@ -28,7 +28,7 @@ func startError(t *testing.T, change func(dir string, o *config.Options)) string
 	defer cancel()
 	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
 	if err == nil {
-		p.release()
+		p.life.close()
 		return ""
 	}
 	return err.Error()

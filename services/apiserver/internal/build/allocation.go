@@ -31,7 +31,7 @@ func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object
 // viewOf returns the cached objects of a built-in kind.
 func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
 	kind := p.catalog.Resource(gvr)
-	return allocator.View[T]{Store: p.cached(apiset.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
+	return allocator.View[T]{Store: p.cached(apiset.KeyPrefix(p.base.root, kind)), Coder: p.codec.Of(kind)}
 }
 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
@@ -45,7 +45,7 @@ func (p *parts) newAllocator(identity string) *allocator.Allocator {
 	}
 	return allocator.New(allocator.Config{
 		API:   p.client,
-		Store: p.store, Root: p.root(), Cache: p.cache,
+		Store: p.store, Root: p.base.root, Cache: p.cache,
 		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
 		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
 		Ranges:    viewOf[*networkingv1.ServiceCIDR](p, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),

@@ -262,7 +262,7 @@ func TestRepairFixesAllocations(t *testing.T) {
 	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
 	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
 	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
-	key := a.parts.root() + "/ipaddresses/10.0.0.41"      // has another owner
+	key := a.parts.base.root + "/ipaddresses/10.0.0.41"   // has another owner
 	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestRepairFixesAllocations(t *testing.T) {
 	if _, err := a.parts.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	key = a.parts.root() + "/ranges/servicenodeports"
+	key = a.parts.base.root + "/ranges/servicenodeports"
 	kv, _, err = a.parts.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -2,12 +2,12 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"binnacle/libs/filewatch"
-	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/audit/backends"
@@ -22,80 +22,68 @@ const (
 
 // auditing holds the parts of the audit log.
 type auditing struct {
+	log      *slog.Logger
 	auditor  *audit.Auditor // nil if auditing is off
 	file     string
 	policy   []byte // content of file
 	backends []*backends.Backend
 }
 
-// buildAudit reads the policy and opens the backends. Auditing needs both, as in Kubernetes.
-func (p *parts) buildAudit(context.Context) error {
-	o := &p.options.Audit
+// newAuditing reads the policy and opens the backends. Auditing needs both, as in Kubernetes. The
+// limiter bounds the work on large events.
+func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
+	a := &auditing{log: b.log, file: o.PolicyFile}
 	var decides *policy.Policy
 	if o.PolicyFile != "" {
 		var err error
-		if p.audit.policy, err = filewatch.Read(o.PolicyFile); err != nil {
-			return fmt.Errorf("loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
+		if a.policy, err = filewatch.Read(o.PolicyFile); err != nil {
+			return nil, fmt.Errorf("loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
 		}
-		if decides, err = p.auditPolicy(p.audit.policy); err != nil {
-			return fmt.Errorf("loading audit policy file: %w", err)
+		if decides, err = a.parsePolicy(a.policy); err != nil {
+			return nil, fmt.Errorf("loading audit policy file: %w", err)
 		}
 	}
-	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Limiter: auditLimiter{p}}
+	metrics := audit.NewMetrics(b.metrics)
+	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter}
 	if o.Log.Enabled() && decides != nil {
-		b, err := backends.NewLog(&o.Log, made, os.Stdout)
+		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p.addAuditBackend(b)
+		a.addBackend(b.life, backend)
 	}
 	if o.Webhook.Enabled() && decides != nil {
-		b, err := backends.NewWebhook(&o.Webhook, made)
+		backend, err := backends.NewWebhook(&o.Webhook, made)
 		if err != nil {
-			return fmt.Errorf("initializing audit webhook: %w", err)
+			return nil, fmt.Errorf("initializing audit webhook: %w", err)
 		}
-		p.addAuditBackend(b)
+		a.addBackend(b.life, backend)
 	}
-	if len(p.audit.backends) == 0 {
+	if len(a.backends) == 0 {
 		if o.Log.Enabled() || o.Webhook.Enabled() {
-			p.log.Warn("no audit policy file is given, so nothing is audited; name one by --audit-policy-file")
+			b.log.Warn("no audit policy file is given, so nothing is audited; name one by --audit-policy-file")
 		}
-		return nil
+		return a, nil
 	}
 	most, sinks := int64(0), []audit.Sink{}
-	for _, b := range p.audit.backends {
-		most = max(most, b.MaxEvent())
-		sinks = append(sinks, b)
+	for _, backend := range a.backends {
+		most = max(most, backend.MaxEvent())
+		sinks = append(sinks, backend)
 	}
-	p.audit.file = o.PolicyFile
-	p.audit.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: auditLimiter{p}, Slow: p.options.AuditLatencyThreshold,
+	a.auditor = audit.New(audit.Config{
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: limiter, Slow: o.LatencyThreshold,
 	})
-	return nil
+	b.life.inBackground("audit policy", a.followPolicy)
+	return a, nil
 }
 
-// auditLimiter is the limiter of large responses. The server, which owns the limiter, is built
-// after the audit log.
-type auditLimiter struct{ p *parts }
-
-// Enter implements audit.Limiter.
-func (t auditLimiter) Enter(ctx context.Context) error {
-	if t.p.server == nil {
-		return errors.New("the server is not built yet")
-	}
-	return t.p.server.LongAnswers().Enter(ctx)
-}
-
-// Leave implements audit.Limiter.
-func (t auditLimiter) Leave() { t.p.server.LongAnswers().Leave() }
-
-// addAuditBackend adds a backend, which release closes.
-func (p *parts) addAuditBackend(b *backends.Backend) {
-	p.audit.backends = append(p.audit.backends, b)
-	p.close = append(p.close, func() {
+// addBackend adds a backend, which delivers queued events in the background.
+func (a *auditing) addBackend(life *lifecycle, b *backends.Backend) {
+	a.backends = append(a.backends, b)
+	life.inBackground("audit", b.Run)
+	life.onClose(func() {
 		if err := b.Close(); err != nil {
-			p.log.Warn("failed to close the audit log", "error", err)
+			a.log.Warn("failed to close the audit log", "error", err)
 		}
 	})
 }
@@ -108,33 +96,25 @@ func (a *auditing) shuttingDown() {
 	}
 }
 
-// auditPolicy parses a policy. Its errors name the file.
-func (p *parts) auditPolicy(data []byte) (*policy.Policy, error) {
+// parsePolicy parses a policy. Its errors name the file.
+func (a *auditing) parsePolicy(data []byte) (*policy.Policy, error) {
 	decides, err := policy.Parse(data, func(why string) {
-		p.log.Warn("the audit policy has unknown or duplicate fields, which are ignored", "file", p.options.Audit.PolicyFile, "error", why)
+		a.log.Warn("the audit policy has unknown or duplicate fields, which are ignored", "file", a.file, "error", why)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: from file %s", err, p.options.Audit.PolicyFile)
+		return nil, fmt.Errorf("%w: from file %s", err, a.file)
 	}
 	return decides, nil
 }
 
-// auditTasks returns tasks that deliver queued events and reload the policy when its file changes.
-func (p *parts) auditTasks() (tasks []task.Task) {
-	for _, b := range p.audit.backends {
-		tasks = append(tasks, task.Task{Name: "audit", Run: b.Run})
-	}
-	if p.audit.auditor == nil {
-		return nil
-	}
-	return append(tasks, task.Task{Name: "audit policy", Run: func(ctx context.Context) error {
-		return filewatch.Follow(ctx, p.log, p.audit.file, p.audit.policy, func(_ context.Context, data []byte, err error) {
-			if err != nil {
-				p.audit.auditor.SetPolicy(nil, err)
-				return
-			}
-			decides, err := p.auditPolicy(data)
-			p.audit.auditor.SetPolicy(decides, err)
-		})
-	}})
+// followPolicy reloads the policy when its file changes.
+func (a *auditing) followPolicy(ctx context.Context) error {
+	return filewatch.Follow(ctx, a.log, a.file, a.policy, func(_ context.Context, data []byte, err error) {
+		if err != nil {
+			a.auditor.SetPolicy(nil, err)
+			return
+		}
+		decides, err := a.parsePolicy(data)
+		a.auditor.SetPolicy(decides, err)
+	})
 }

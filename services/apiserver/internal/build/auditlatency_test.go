@@ -51,7 +51,7 @@ func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id
 // Kubernetes.
 func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, told := startAuditingAll(t, func(o *config.Options) { o.AuditLatencyThreshold = time.Nanosecond })
+	a, told := startAuditingAll(t, func(o *config.Options) { o.Audit.LatencyThreshold = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	a.want(200, "GET", configMaps, "", "Audit-Id", "list")

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/options"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/config"
 )
 
@@ -54,9 +55,10 @@ func TestAuditStartFailures(t *testing.T) {
 			var stderr bytes.Buffer
 			o := config.NewOptions()
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
-				p := &parts{options: o, log: log, metrics: prometheus.NewRegistry()}
-				defer p.release()
-				return p.buildAudit(ctx)
+				b := &base{log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
+				defer b.life.close()
+				_, err := newAuditing(b, &o.Audit, serving.LongAnswers{})
+				return err
 			}, args, &stderr, &stderr)
 			if len(c.Output) == 0 {
 				if code != options.ExitOK {

@@ -5,16 +5,11 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/features"
 	"binnacle/libs/satoken"
 	"binnacle/libs/task"
-	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 	"binnacle/services/apiserver/internal/security/authn"
@@ -69,23 +64,6 @@ func (p *parts) buildAuthentication(ctx context.Context) error {
 		return p.followSigner()
 	}
 	return nil
-}
-
-// objects returns listers of the kinds that tokens depend on. With confirm, a lister confirms that
-// the cache is current before it reports that an object does not exist.
-func (p *parts) objects(confirm bool) *lister.Objects {
-	kind := func(resource string) lister.Kind { return p.lookup(corev1.SchemeGroupVersion.WithResource(resource)) }
-	return &lister.Objects{
-		Cache: p.cache, Confirm: confirm,
-		ServiceAccounts: kind("serviceaccounts"), Pods: kind("pods"), Secrets: kind("secrets"), Nodes: kind("nodes"),
-	}
-}
-
-// lookup returns the lister of a built-in kind.
-func (p *parts) lookup(gvr schema.GroupVersionResource) lister.Kind {
-	k := p.catalog.Resource(gvr)
-	prefix := apiset.KeyPrefix(p.root(), k)
-	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cached(prefix), Coder: p.codec.Of(k), Written: p.kindWrites[gvr.GroupResource()]}
 }
 
 // tokenTasks returns tasks that invalidate cached reviews and follow the keys and configuration of

@@ -101,14 +101,14 @@ func (p *parts) buildAuthorization(context.Context) error {
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)
 	if err != nil {
 		return err
 	}
-	p.close = append(p.close, a.chain.Close)
+	p.life.onClose(a.chain.Close)
 	if o.ConfigFile != "" {
-		a.reloads = modes.NewReloadMetrics(p.metrics, p.address())
+		a.reloads = modes.NewReloadMetrics(p.metrics, p.base.address)
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 		kind := p.catalog.Resource(gvr)
 		coder := p.codec.Of(kind)
 		return authz.Source{
-			Store: p.cached(apiset.KeyPrefix(p.root(), kind)),
+			Store: p.cached(apiset.KeyPrefix(p.base.root, kind)),
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return coder.DecodeStored(e.Stored(), e.Revision)
 			},

@@ -24,9 +24,9 @@ func (p *parts) addHealthChecks() {
 		etcd = health.Shared(o.ReadyTimeout, etcdCheckTTL, p.store.Ping)
 	}
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
-	p.addOverrideChecks()
-	p.encryptionChecks()
-	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.overridesSynced(r)) }, health.Readyz)
+	p.stores.overrideClusters.addChecks(p.health)
+	encryptionChecks(p.health, p.encryptionConfig, p.options.Encryption.Reload)
+	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.stores.overrideClusters.synced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
 	p.startChecks()
 }
@@ -45,6 +45,6 @@ func (p *parts) reloading(op *requestinfo.Info) bool {
 	if p.cache.Era() > 0 && p.synced() != nil {
 		return true
 	}
-	c := p.resourceClusters[op.GVR().GroupResource()]
+	c := p.stores.resourceClusters[op.GVR().GroupResource()]
 	return c != nil && c.cache.Era() > 0 && !c.cache.Ready()
 }

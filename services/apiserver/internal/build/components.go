@@ -40,7 +40,7 @@ func (p *parts) components() []handlers.Component {
 		{Name: "controller-manager", Check: probe(controllerManagerHealth)},
 		{Name: "etcd-0", Check: etcdCheck(p.store)},
 		{Name: "scheduler", Check: probe(schedulerHealth)},
-	}, p.overrideComponents()...)
+	}, p.stores.overrideClusters.components()...)
 }
 
 // etcdCheck returns a check that pings a store.

@@ -19,7 +19,7 @@ import (
 // none. mend restores it.
 func (a *api) spoil(path string) (mend func()) {
 	a.t.Helper()
-	key := a.parts.root() + "/" + path
+	key := a.parts.base.root + "/" + path
 	for { // the server updates statuses
 		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
 		if errors.Is(err, storage.ErrNotFound) {

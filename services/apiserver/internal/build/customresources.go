@@ -24,25 +24,13 @@ func definitions() schema.GroupVersionResource {
 	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 }
 
-// definable returns a predicate of the resources that definitions may define. It excludes all
-// built-in resources, in any version, and resources whose keys would collide with built-in ones.
-func (p *parts) definable() func(group, resource string) bool {
-	builtIn := map[schema.GroupResource]bool{}
-	for _, k := range p.catalog.Kinds() {
-		builtIn[k.GVR().GroupResource()] = true
-	}
-	return func(group, resource string) bool {
-		return definition.HasOwnPlace(group, resource) && !builtIn[schema.GroupResource{Group: group, Resource: resource}]
-	}
-}
-
 // newDefinitionController creates the controller that maintains the statuses of definitions and
 // deletes the objects of deleted ones.
 func (p *parts) newDefinitionController() *definition.Keeper {
 	return definition.NewKeeper(definition.Config{
 		Definitions: p.allKinds.Current().Resource(definitions()).Store,
 		Client:      definitionStatuses{p.client},
-		Instances:   &definition.Stored{Store: p.values, Root: p.root(), Now: time.Now},
+		Instances:   &definition.Stored{Store: p.values, Root: p.base.root, Now: time.Now},
 		Definable:   p.definable(),
 		Logger:      p.log, Now: time.Now,
 	})
@@ -59,11 +47,11 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions returns a function that creates the conversion webhook of a definition.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	caller, err := conversion.NewCaller(p.services(), p.webhookDialers(), webhookclient.NewResponseLimiter(), p.webhookMetrics)
+	caller, err := conversion.NewCaller(p.services(), p.webhookDialers(), webhookclient.NewResponseLimiter(), p.calls)
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, caller.Close)
+	p.life.onClose(caller.Close)
 	return func(d *kind.Definition) kind.Conversion {
 		if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
 			return w
@@ -106,13 +94,7 @@ func (p *parts) newDefinitionInformer(b apiset.Builder) (*crdinformer.Follower, 
 			}
 			return d, nil
 		},
-		Live:     []*apiset.Live{p.kinds, p.allKinds},
-		Swapping: p.updateStorageVersions,
-		Swapped: func(s crdinformer.Swap) {
-			p.documents.set(s.Changed)
-			p.customVersions.set(s.Changed, s.Complete)
-			p.typeChecks.set(s)
-		},
+		Live:   []*apiset.Live{p.kinds, p.allKinds},
 		Logger: p.log,
 	}), nil
 }

@@ -70,7 +70,7 @@ func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.release()
+		p.life.close()
 		if got := strings.Contains(log.String(), "level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
 			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
 		}
@@ -88,7 +88,7 @@ func TestUnverifiedKubeletsAreLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.release()
+		p.life.close()
 		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
 			t.Errorf("%q: said %v:\n%s", flag, got, log.String())
 		}

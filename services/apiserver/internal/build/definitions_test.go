@@ -117,7 +117,7 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	replicas := replicasOn(t, 2)
 	a, store := replicas[0], replicas[0].parts.store
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	prefix := a.parts.root() + "/example.com/things/ns/"
+	prefix := a.parts.base.root + "/example.com/things/ns/"
 	put := func(name, metadata string) {
 		t.Helper()
 		if _, err := store.Create(context.Background(), prefix+name, fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
@@ -168,7 +168,7 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
-	key := a.parts.root() + "/example.com/others/ns/x"
+	key := a.parts.base.root + "/example.com/others/ns/x"
 	if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Run("begun", func(t *testing.T) {
 		a := start(t, on)
 		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-		key = a.parts.root() + "/example.com/things/ns/held"
+		key = a.parts.base.root + "/example.com/things/ns/held"
 		if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}

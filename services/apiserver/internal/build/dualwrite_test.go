@@ -21,7 +21,7 @@ import (
 // takenBits reads a range allocation like a server without IPAddress objects.
 func (a *api) takenBits(name string) (span string, taken []int, revision int64) {
 	a.t.Helper()
-	kv, _, err := a.parts.store.Get(context.Background(), a.parts.root()+"/ranges/"+name, 0)
+	kv, _, err := a.parts.store.Get(context.Background(), a.parts.base.root+"/ranges/"+name, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", nil, 0
 	}
@@ -53,7 +53,7 @@ func (a *api) setBits(name, span string, taken []int, revision int64) {
 	var value strings.Builder
 	err := protobuf.NewSerializer(a.parts.codec.Scheme(), a.parts.codec.Scheme()).Encode(r, &value)
 	if err == nil {
-		_, err = a.parts.store.Update(context.Background(), a.parts.root()+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
+		_, err = a.parts.store.Update(context.Background(), a.parts.base.root+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
 	}
 	if err != nil {
 		a.t.Fatal(err)

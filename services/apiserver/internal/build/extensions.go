@@ -90,7 +90,7 @@ func (p *parts) newExtensions() (*aggregation.Aggregator, error) {
 			return pair.Certificate()
 		},
 		MaxRequests: p.maxRequestsPerServer(), Place: p.api.Carried.Enter,
-		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable, Changed: p.documents.extensionsChanged,
+		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable,
 		Metrics: aggregation.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log, Now: time.Now,
 	}), nil
 }

@@ -26,7 +26,7 @@ func (p *parts) externalTokens(ctx context.Context) (authenticator.Token, error)
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
-	p.close = append(p.close, signer.Close)
+	p.life.onClose(signer.Close)
 	p.authn.signer = signer
 	supported, err := signer.MaxLifetime(ctx)
 	if err != nil {

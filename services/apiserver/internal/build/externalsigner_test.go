@@ -138,7 +138,7 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 			if len(o.Validate()) == 0 {
 				var p *parts
 				if p, err = build(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil {
-					p.release()
+					p.life.close()
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -30,12 +30,3 @@ func newKindWrites() map[schema.GroupResource]*lister.Written {
 	}
 	return written
 }
-
-// recordWrite records the revision of a write. Policies wait for all writes, because their
-// parameters may have any kind.
-func (p *parts) recordWrite(r schema.GroupResource, revision int64) {
-	cache := p.recordClusterWrite(r, revision)
-	if w := p.kindWrites[r]; w != nil {
-		w.Note(cache.Era(), revision)
-	}
-}

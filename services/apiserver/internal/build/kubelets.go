@@ -18,7 +18,7 @@ func (p *parts) kubelets() (*kubeletproxy.Upstream, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, up.Close)
+	p.life.onClose(up.Close)
 	return up.Traced(p.traces), nil
 }
 

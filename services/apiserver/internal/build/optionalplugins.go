@@ -60,7 +60,7 @@ func (p *parts) imagePolicy(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, plugin.Close)
+	p.life.onClose(plugin.Close)
 	return plugin, nil
 }
 

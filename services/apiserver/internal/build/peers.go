@@ -31,14 +31,14 @@ func (p *parts) buildPeers(host string) (err error) {
 		return nil
 	}
 	coder := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
-	port := p.boundPort()
+	port := p.base.port
 	if o.Peers.AdvertisePort != "" {
 		if port, err = strconv.Atoi(o.Peers.AdvertisePort); err != nil {
 			return fmt.Errorf("--peer-advertise-port: %w", err)
 		}
 	}
 	p.presence = &peers.Presence{
-		Store: p.store, Root: p.root(), Identity: bootstrap.Identity(host), Logger: p.log,
+		Store: p.store, Root: p.base.root, Identity: bootstrap.Identity(host), Logger: p.log,
 		IP: net.ParseIP(cmp.Or(o.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
 		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode: func(value []byte, revision int64) (*corev1.Endpoints, error) {

@@ -2,7 +2,6 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,12 +13,12 @@ import (
 
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
-	"binnacle/services/apiserver/internal/cache/memory"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/registry"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/server"
 )
 
 // Run runs the server until ctx ends, then shuts it down gracefully.
@@ -29,32 +28,17 @@ func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer p.release()
+	defer p.life.close()
 	return p.run(ctx)
 }
 
 // run runs the parts until ctx ends.
 func (p *parts) run(ctx context.Context) error {
-	background := []task.Task{
-		{Name: "fan-out", Run: p.fanout.Run},
-		{Name: "watch cache", Run: p.cache.Run},
-		{Name: "compactor", Run: p.compact},
-		{Name: "custom resources", Run: p.definitionInformer.Run},
-		{Name: "memory release", Run: memory.ReleaseWhenIdle},
-	}
-	background = append(background, p.overrideTasks()...)
+	background := append(p.life.background, task.Task{Name: "custom resources", Run: p.definitionInformer.Run})
 	background = append(background, p.policyTasks()...)
-	background = append(background, p.auditTasks()...)
 	background = append(background, p.tokenTasks()...)
-	background = append(background, p.encryptionTasks()...)
 	if p.flow != nil {
 		background = append(background, task.Task{Name: "flow control", Run: p.flow.Run})
-	}
-	if p.monitor != nil {
-		background = append(background, task.Task{Name: "etcd monitor", Run: p.monitor})
-	}
-	if p.etcd != nil {
-		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd}, task.Task{Name: "embedded etcd's maintenance", Run: p.etcd.Maintain})
 	}
 	// The server task maintains the bootstrap objects while it accepts requests, and removes this
 	// replica from the kubernetes service while the caches still run.
@@ -73,22 +57,12 @@ func (p *parts) serve(ctx context.Context) error {
 				}
 				p.audit.shuttingDown()
 			}()
-			return p.server.Run(ctx, p.handler)
+			return p.server.Run(ctx, p.handler, server.LongRunning(p.kinds, p.foreign()))
 		}},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.roleAggregator(), p.registrationTask(),
 		task.Task{Name: "definitions", Run: p.definitionController.Run},
 	)...)
-}
-
-// watchEtcd returns an error when the embedded etcd stops, which ends the process.
-func (p *parts) watchEtcd(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-p.etcd.Err():
-		return fmt.Errorf("embedded etcd: %w", errors.Join(errors.New("stopped"), err))
-	}
 }
 
 // namespaces looks up namespaces for admission. It confirms that the cache is current before it

@@ -145,7 +145,7 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		transport.CloseIdleConnections()
 		cancel()
 		err := <-done
-		p.release()
+		p.life.close()
 		return err
 	}, nil
 }

@@ -108,7 +108,7 @@ func (p *parts) jwksURI() string {
 	if uri := p.options.Authentication.ServiceAccountJWKSURI; uri != "" {
 		return uri
 	}
-	return "https://" + p.address() + satoken.JWKSPath
+	return "https://" + p.base.address + satoken.JWKSPath
 }
 
 // fixedKeysAge is how long clients may cache keys from files.

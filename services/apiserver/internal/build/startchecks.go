@@ -53,9 +53,6 @@ func (p *parts) startChecks() {
 	}
 }
 
-// loaded reports whether the watch cache was filled once.
-func (p *parts) loaded() bool { return p.cache.Ready() || p.cache.Era() > 0 }
-
 // cacheChecks returns the checks of the watch cache, its readers, and the limits on requests.
 func (p *parts) cacheChecks() []startCheck {
 	return []startCheck{

@@ -35,7 +35,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	a, b := replica(), replica()
 	for _, r := range []*api{a, b} {
 		r.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.parts.boundPort())))
+		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.parts.base.port)))
 	}
 	for name, want := range map[string]struct{ encoding, decodable string }{
 		"core.pods":                            {"v1", "[v1]"},

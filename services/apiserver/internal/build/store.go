@@ -2,6 +2,8 @@ package build
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"binnacle/services/apiserver/internal/config"
@@ -9,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storage/fanout"
 	"binnacle/services/apiserver/internal/storage/memstore"
 )
 
@@ -20,48 +23,69 @@ type objectStore interface {
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
-func (p *parts) buildStore(ctx context.Context) error {
-	if p.options.Etcd.Backend == config.BackendMemory {
-		s := memstore.New()
-		p.close = append(p.close, s.Close)
-		p.store, p.compact = s, func(ctx context.Context) error { return s.CompactEvery(ctx, p.options.Etcd.CompactionInterval) }
-		return nil
-	}
-	return p.buildEtcdStore(ctx)
+// mainStore stores the objects of all resources without an override.
+type mainStore struct {
+	store   objectStore
+	elector fanout.Elector   // nil with the memory store
+	etcd    *embedded.Server // nil with external etcd and with the memory store
 }
 
-func (p *parts) buildEtcdStore(ctx context.Context) (err error) {
-	o := p.options.Etcd
-	cfg := etcd.Config{}
-	if len(o.Servers) == 0 {
-		if p.etcd, err = embedded.Start(ctx, embedded.Options{
-			DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
-			CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
-			Logger: p.log, Metrics: p.metrics,
-		}); err != nil {
-			return err
-		}
-		p.close = append(p.close, p.etcd.Stop)
-		cfg = p.etcd.Config()
-	} else {
-		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Dial: p.egress.To(egress.Etcd), Traces: p.traces.Inner()})
-		if err != nil {
-			return err
-		}
-		p.close = append(p.close, func() { _ = client.Close() })
-		cfg.Client = client
+func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
+	if o.Backend == config.BackendMemory {
+		s := memstore.New()
+		b.life.onClose(s.Close)
+		b.life.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, o.CompactionInterval) })
+		return &mainStore{store: s}, nil
 	}
-	cfg.Prefix = p.root()
-	cfg.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
-	cfg.Logger, cfg.Metrics = p.log, p.metrics
-	s, err := etcd.New(cfg)
+	m := &mainStore{}
+	connection, err := m.connect(ctx, b, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.store, p.elector = s, etcd.NewElector(s, 0)
-	p.compact = (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: p.log}).Run
+	connection.Prefix = b.root
+	connection.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
+	connection.Logger, connection.Metrics = b.log, b.metrics
+	s, err := etcd.New(connection)
+	if err != nil {
+		return nil, err
+	}
+	m.store, m.elector = s, etcd.NewElector(s, 0)
+	b.life.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
 	if len(o.Servers) > 0 {
-		p.monitor = (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: p.log}).Run
+		b.life.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)
 	}
-	return nil
+	return m, nil
+}
+
+// connect connects to the servers of etcd, or starts the embedded etcd.
+func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
+	if len(o.Servers) > 0 {
+		c.Client, err = etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: b.metrics, Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
+		if err == nil {
+			b.life.onClose(func() { _ = c.Client.Close() })
+		}
+		return c, err
+	}
+	m.etcd, err = embedded.Start(ctx, embedded.Options{
+		DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
+		CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
+		Logger: b.log, Metrics: b.metrics,
+	})
+	if err != nil {
+		return c, err
+	}
+	b.life.onClose(m.etcd.Stop)
+	b.life.inBackground("embedded etcd", m.watchEtcd)
+	b.life.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
+	return m.etcd.Config(), nil
+}
+
+// watchEtcd returns an error when the embedded etcd stops, which ends the process.
+func (m *mainStore) watchEtcd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.etcd.Err():
+		return fmt.Errorf("embedded etcd: %w", errors.Join(errors.New("stopped"), err))
+	}
 }

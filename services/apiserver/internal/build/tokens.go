@@ -47,7 +47,7 @@ func (p *parts) jwtTokens() (authenticator.Token, error) {
 	source, err := o.JWT.Source(authnconfig.Config{
 		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: p.anonymousFixed(),
 		Reloaded: forget, Withdrawn: forget,
-		Logger: p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.address()),
+		Logger: p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.base.address),
 	})
 	if err != nil {
 		return nil, err
@@ -72,11 +72,11 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 	}
 	c, err := webhook.New(webhook.Config{
 		Logger:     p.log,
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.webhookMetrics, Dial: p.egress.To(egress.ControlPlane),
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls, Dial: p.egress.To(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
-	p.close = append(p.close, c.Close)
+	p.life.onClose(c.Close)
 	return reviews.Shared(c), nil
 }

@@ -168,7 +168,7 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 			}
 			p, err := build(t.Context(), o, slog.New(slog.DiscardHandler))
 			if err == nil {
-				p.release()
+				p.life.close()
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %s", err, c.want)

@@ -37,7 +37,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return lastReadable(k.Coder, e)
 			}},
 			Ready: func() bool { return p.cache.Ready() && k.Store.Known() }, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Dialers: dialers, Calls: p.webhookMetrics, Responses: p.admissionResponses,
+			Compiler: compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Dialers: dialers, Calls: p.calls, Responses: p.admissionResponses,
 			Notify: p.recordWebhookEvent, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}
@@ -51,7 +51,7 @@ func (p *parts) mutatingWebhooks(c webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, m.Close)
+	p.life.onClose(m.Close)
 	return m, nil
 }
 
@@ -63,7 +63,7 @@ func (p *parts) validatingWebhooks(c webhooks.Config, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.close = append(p.close, v.Close)
+	p.life.onClose(v.Close)
 	return v, nil
 }
 
@@ -93,7 +93,7 @@ func (p *parts) services() *webhookclient.Services {
 	o := &lister.Objects{Cache: p.cache}
 	services := p.lookup(corev1.SchemeGroupVersion.WithResource("services"))
 	internal := internalclient.Transport{Handler: func() http.Handler { return p.handler }}
-	s := &webhookclient.Services{Self: p.address(), Internal: internal, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+	s := &webhookclient.Services{Self: p.base.address, Internal: internal, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 		return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
 	}}
 	if p.options.AggregatorRouting {

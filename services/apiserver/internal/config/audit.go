@@ -16,6 +16,9 @@ type AuditOptions struct {
 	PolicyFile string
 	Log        backends.LogOptions
 	Webhook    backends.WebhookOptions
+	// LatencyThreshold is the duration from which the latency of a request is recorded in its audit
+	// event; 0 means half a second. No flag sets it.
+	LatencyThreshold time.Duration
 }
 
 func newAuditOptions() AuditOptions {

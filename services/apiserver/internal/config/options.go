@@ -90,9 +90,6 @@ type Options struct {
 	// Host is the name of this machine; empty means the hostname of the operating system. Tests
 	// give replicas on one machine different names.
 	Host string
-	// AuditLatencyThreshold is the duration from which the latency of a request is recorded in its
-	// audit event; 0 means half a second.
-	AuditLatencyThreshold time.Duration
 	// WrapSource, if set, wraps the change stream that feeds the cache.
 	WrapSource func(watchcache.Source) watchcache.Source
 

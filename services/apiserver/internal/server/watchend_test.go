@@ -35,14 +35,13 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	logger := slog.New(slog.DiscardHandler)
 	s, err := serving.NewServer(serving.Config{
 		Options: o, Logger: logger, Health: health.New(health.Config{Logger: logger}), Metrics: prometheus.NewRegistry(),
-		LongRunning: func(*http.Request) bool { return true },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx, h) }()
+	go func() { done <- s.Run(ctx, h, func(*http.Request) bool { return true }) }()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // local server
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()

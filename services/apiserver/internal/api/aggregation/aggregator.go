@@ -66,9 +66,7 @@ type Config struct {
 	// FollowRedirects passes redirects of extension servers to the client.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.
-	Write func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
-	// Changed is called when the resources or the availability of extension servers change.
-	Changed func()
+	Write   func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
 	Metrics *Metrics
 	// Traces, if set, creates spans for requests to extension servers.
 	Traces *tracing.Provider
@@ -90,6 +88,8 @@ type Aggregator struct {
 	// settled and scheduled report the first pass of Run over the APIServices without a server and
 	// over those with one.
 	settled, scheduled atomic.Bool
+
+	onChange []func()
 
 	mu      sync.Mutex // serializes updates; acquired before the locks of remotes
 	current atomic.Pointer[directory]
@@ -129,6 +129,10 @@ func New(c Config) *Aggregator {
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
 }
+
+// OnChange registers a function that is called when the resources or the availability of extension
+// servers change. It must be called before Run.
+func (a *Aggregator) OnChange(changed func()) { a.onChange = append(a.onChange, changed) }
 
 // Handler returns the handler of a group version that another server serves, otherwise nil.
 func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {

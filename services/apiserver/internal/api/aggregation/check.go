@@ -99,7 +99,9 @@ func (r *remote) look(ctx context.Context) {
 	}
 	<-described
 	if changed || otherResources {
-		r.all.Changed()
+		for _, changed := range r.all.onChange {
+			changed()
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -216,18 +216,18 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			return find(b, b.endpoints, "endpoints", namespace, name)
 		},
 		Resolve: services.Resolve, Certificate: func() *tls.Certificate { return nil },
-		Write: b.write,
-		Changed: func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.changed++
-		},
+		Write:   b.write,
 		Metrics: aggregation.NewMetrics(b.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(b, &c)
 	}
 	b.Aggregator = aggregation.New(c)
+	b.OnChange(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.changed++
+	})
 	running.Go(func() { _ = b.Run(ctx) })
 	b.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(b.stop)

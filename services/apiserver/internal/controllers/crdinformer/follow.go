@@ -33,12 +33,8 @@ type Config struct {
 	// Builder builds resources. Its cache has a store for each of them (Defines).
 	Builder apiset.Builder
 	// Live are the served sets of the built-in kinds. Only the follower adds custom kinds to them.
-	Live []*apiset.Live
-	// Swapping, if set, is called with each new set of definitions before the set is served,
-	// Swapped afterwards.
-	Swapping func(Swap)
-	Swapped  func(Swap)
-	Logger   *slog.Logger
+	Live   []*apiset.Live
+	Logger *slog.Logger
 }
 
 // Swap is a new set of definitions.
@@ -73,6 +69,8 @@ type Follower struct {
 	// era is the era of the watch cache whose definitions are served, or -1.
 	era   atomic.Int64
 	looks looks
+	// swapping and swapped are called with each set before and after it is served.
+	swapping, swapped []func(Swap)
 }
 
 // defined is a served definition.
@@ -91,6 +89,13 @@ func New(c Config) *Follower {
 	f.era.Store(-1)
 	return f
 }
+
+// OnSwapping registers a function that is called with each new set of definitions before the set is
+// served. It must be called before Run.
+func (f *Follower) OnSwapping(observe func(Swap)) { f.swapping = append(f.swapping, observe) }
+
+// OnSwapped is OnSwapping for calls after the set is served.
+func (f *Follower) OnSwapped(observe func(Swap)) { f.swapped = append(f.swapped, observe) }
 
 // batchSize is the maximum number of changes per set.
 const batchSize = 64
@@ -270,14 +275,14 @@ func (f *Follower) swap(revision int64) {
 	over := f.over()
 	clear(f.pending)
 	swap := Swap{Changed: told, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
-	if f.Swapping != nil {
-		f.Swapping(swap)
+	for _, observe := range f.swapping {
+		observe(swap)
 	}
 	for _, live := range f.Live {
 		live.Swap(live.Current().With(changed, revision))
 	}
-	if f.Swapped != nil {
-		f.Swapped(swap)
+	for _, observe := range f.swapped {
+		observe(swap)
 	}
 	for _, end := range over {
 		end()

@@ -124,12 +124,12 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 			return obj.(*apiextensionsv1.CustomResourceDefinition), nil
 		},
 		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Swapped: func(s crdinformer.Swap) {
-			select {
-			case r.swaps <- s:
-			case <-t.Context().Done():
-			}
-		},
+	})
+	f.OnSwapped(func(s crdinformer.Swap) {
+		select {
+		case r.swaps <- s:
+		case <-t.Context().Done():
+		}
 	})
 	r.follower = f
 	ctx, cancel := context.WithCancel(context.Background())
