@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -31,11 +33,21 @@ const (
 	unfinished outcome = "UNFINISHED"
 )
 
+const (
+	etcdQuota = 8 << 30 // bytes
+	etcdPoll  = 100 * time.Millisecond
+	etcdPolls = 300
+)
+
+// compiled is the name of a test that fails for a package that does not compile.
+const compiled = "compile"
+
 // runner compiles and runs packages of tests.
 type runner struct {
 	bin, cache, run string
 	timeout         time.Duration
 
+	etcd    string            // URL for the tests of the current package
 	modules map[string]string // folders by module
 	modfile string
 }
@@ -47,6 +59,9 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 		module, path = "k8s.io/apiextensions-apiserver", "test/integration/"+rest
 	}
 	binary, err := r.compile(ctx, name, module+"/"+filepath.ToSlash(filepath.Clean(path)))
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
+		return map[string]outcome{compiled: fail}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +76,11 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	defer log.Close()
 	defer fmt.Println("  log:", log.Name())
 	dir := filepath.Join(r.modules[module], filepath.FromSlash(path))
+	stop, err := r.startEtcd(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
 	listed, err := r.command(ctx, binary, dir, "-test.list="+cmp.Or(r.run, ".")).Output()
 	if err != nil {
 		return nil, fmt.Errorf("list tests: %w", err)
@@ -79,11 +99,54 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	}
 }
 
-// command returns a command that runs a test binary, which starts etcd.
+// startEtcd starts etcd for the tests of a package and waits until it accepts connections.
+func (r *runner) startEtcd(ctx context.Context, log *os.File) (stop func(), err error) {
+	dir, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	r.etcd = "http://" + address
+	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "etcd"), "--data-dir="+dir, "--listen-client-urls="+r.etcd, "--advertise-client-urls="+r.etcd,
+		"--listen-peer-urls=http://127.0.0.1:0", "--log-level=warn", "--quota-backend-bytes="+strconv.Itoa(etcdQuota), "--unsafe-no-fsync")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	}
+	tick := time.NewTicker(etcdPoll)
+	defer tick.Stop()
+	for range etcdPolls {
+		if c, err := net.Dial("tcp", address); err == nil {
+			return stop, c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
+	stop()
+	return nil, errors.New("etcd does not accept connections")
+}
+
+// command returns a command that runs a test binary.
 func (r *runner) command(ctx context.Context, binary, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "BINNACLE_APISERVER="+filepath.Join(r.bin, "apiserver"), "KUBE_INTEGRATION_ETCD_URL="+r.etcd, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return cmd
 }
 

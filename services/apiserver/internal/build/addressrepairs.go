@@ -38,7 +38,7 @@ func (p *parts) addressRepairs() []task.Task {
 			return followSelected(ctx, addresses, watchcache.Selection{}, func(events []watchcache.Event) {
 				for _, e := range events {
 					if e.Type == watchcache.Deleted {
-						report(e.Entry, p.allocator.RepairOwner(ctx, e.Entry))
+						report(e.Entry, p.allocator.RepairDeleted(ctx, e.Entry))
 					}
 				}
 			})

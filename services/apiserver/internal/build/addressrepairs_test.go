@@ -19,4 +19,15 @@ func TestMissingIPAddressIsCreated(t *testing.T) {
 	a.eventually("created after its deletion", func() bool {
 		return exists() && a.get(addressesPath+"/10.0.0.77").at("metadata", "uid") != uid
 	})
+
+	// The address of this service has another owner when the service appears.
+	a.want(201, "POST", addressesPath, `{"metadata":{"name":"10.0.0.78","labels":{"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io","ipaddress.kubernetes.io/ip-family":"IPv4"}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"other"}}}`)
+	const second = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"second","namespace":"default","uid":"08675309-9376-9376-9376-086753099998"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.78","ports":[{"port":80}]}}`
+	if _, err := a.parts.store.Create(t.Context(), a.parts.base.root+"/services/specs/default/second", []byte(second), storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.want(200, "DELETE", addressesPath+"/10.0.0.78", "")
+	a.eventually("created for the service that has the address", func() bool {
+		return a.get(addressesPath+"/10.0.0.78").at("spec", "parentRef", "name") == "second"
+	})
 }

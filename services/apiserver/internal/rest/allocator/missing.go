@@ -45,20 +45,24 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	return errors.Join(errs...)
 }
 
-// RepairOwner recreates an IPAddress object that was deleted although its service has the address.
-func (a *Allocator) RepairOwner(ctx context.Context, deleted *watchcache.Entry) error {
+// RepairDeleted creates an IPAddress object again that was deleted although a service has the
+// address. The service need not be the owner of the deleted object: a server with the gate
+// MultiCIDRServiceAllocator may give an address back that a server without it gave to another
+// service meanwhile.
+func (a *Allocator) RepairDeleted(ctx context.Context, deleted *watchcache.Entry) error {
 	address, err := a.Addresses.decode(deleted)
-	if err != nil || address.Spec.ParentRef == nil || address.Labels[networkingv1.LabelManagedBy] != managedBy {
-		return err
-	}
-	parent := address.Spec.ParentRef
-	s, found, err := a.Services.get(parent.Namespace, parent.Name)
-	if err != nil || !found || s.DeletionTimestamp != nil {
+	if err != nil || address.Labels[networkingv1.LabelManagedBy] != managedBy {
 		return err
 	}
 	addr, err := netip.ParseAddr(address.Name)
-	if err != nil || !slices.Contains(addressesOf(s), addr) {
+	if err != nil {
 		return nil
 	}
-	return a.RepairService(ctx, parent.Namespace, parent.Name)
+	var errs []error
+	for _, s := range a.Services.containing(address.Name) {
+		if s.DeletionTimestamp == nil && slices.Contains(addressesOf(s), addr) {
+			errs = append(errs, a.RepairService(ctx, s.Namespace, s.Name))
+		}
+	}
+	return errors.Join(errs...)
 }

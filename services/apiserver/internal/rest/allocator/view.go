@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"bytes"
 	"fmt"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
@@ -45,6 +46,19 @@ func (v View[T]) list() (out []T, err error) {
 		return true
 	})
 	return out, err
+}
+
+// containing returns the readable objects whose stored value contains text.
+func (v View[T]) containing(text string) (out []T) {
+	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		if bytes.Contains(e.Stored(), []byte(text)) {
+			if obj, err := v.decode(e); err == nil {
+				out = append(out, obj)
+			}
+		}
+		return true
+	})
+	return out
 }
 
 // names calls fn with the name of each object.

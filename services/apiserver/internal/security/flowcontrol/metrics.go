@@ -268,7 +268,8 @@ type schemaMetrics struct {
 	executing, executingSeats, inQueue, inQueueSeats prometheus.Gauge
 	dispatchedTotal                                  prometheus.Counter
 	widths, lengths, watches, waited, refused        prometheus.Observer
-	regular, watch                                   prometheus.Observer
+	// regular and watch are created with their first value, as in Kubernetes.
+	regular, watch func() prometheus.Observer
 }
 
 func (m *Metrics) schema(name, level string) *schemaMetrics {
@@ -285,7 +286,8 @@ func (m *Metrics) schema(name, level string) *schemaMetrics {
 		dispatchedTotal: m.dispatchedTotal.WithLabelValues(level, name),
 		widths:          m.widths.WithLabelValues(level, name), lengths: m.lengths.WithLabelValues(level, name), watches: m.watches.WithLabelValues(level, name),
 		waited: m.waited.WithLabelValues(level, name, "true"), refused: m.waited.WithLabelValues(level, name, "false"),
-		regular: m.execution.WithLabelValues(level, name, "regular"), watch: m.execution.WithLabelValues(level, name, "watch"),
+		regular: sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "regular") }),
+		watch:   sync.OnceValue(func() prometheus.Observer { return m.execution.WithLabelValues(level, name, "watch") }),
 	}
 	m.schemas[key] = s
 	return s
@@ -304,9 +306,9 @@ func (s *schemaMetrics) addRunning(r *Request, n float64) {
 
 func (s *schemaMetrics) recordEnd(r *Request, ran time.Duration) {
 	if r.watch {
-		s.watch.Observe(ran.Seconds())
+		s.watch().Observe(ran.Seconds())
 	} else {
-		s.regular.Observe(ran.Seconds())
+		s.regular().Observe(ran.Seconds())
 	}
 }
 
