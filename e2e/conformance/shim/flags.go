@@ -84,7 +84,7 @@ func gateFlags() []string {
 	}
 	var changed []string
 	for name, spec := range gate.GetAll() {
-		if strings.HasPrefix(string(name), "All") {
+		if name == "AllAlpha" || name == "AllBeta" {
 			continue
 		}
 		if on := gate.Enabled(name); on != spec.Default {

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace/noop"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/tracing"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 	"k8s.io/kubernetes/pkg/controlplane"
 
@@ -122,6 +124,9 @@ func prepare(c Config) ([]string, *Server, error) {
 	s.Client = &rest.Config{
 		Host: "https://127.0.0.1:" + strconv.Itoa(port), BearerToken: token, QPS: -1,
 		TLSClientConfig: rest.TLSClientConfig{ServerName: loopbackName, CAData: certPEM},
+	}
+	if c.Options.Traces != nil && c.Options.Traces.ConfigFile != "" {
+		s.Client.Wrap(tracing.WrapperFor(noop.NewTracerProvider())) // sends the trace of a call's context
 	}
 	h, err := runHook(c)
 	if err != nil {

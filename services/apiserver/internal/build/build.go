@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/google/uuid"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -33,6 +35,7 @@ import (
 	"binnacle/services/apiserver/internal/controllers/storageversions"
 	"binnacle/services/apiserver/internal/crd/definition"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/rest/allocator"
 	"binnacle/services/apiserver/internal/rest/compress"
@@ -170,6 +173,9 @@ func (p *parts) buildAPI(context.Context) error {
 		Codec: p.codec, Fields: p.fields, Store: p.values, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), Damage: damage(p.base), EventTTL: p.options.EventTTL,
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Written:    p.recordWrite,
+		Updated: map[schema.GroupResource]func(old, obj registry.Object){
+			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(p.metrics).Observe,
+		},
 		// Methods of p, because these parts are created after this one.
 		Settled: map[schema.GroupResource]func(context.Context, int64){
 			definitions().GroupResource(): p.waitForDefinitions, flowResource("flowschemas"): p.waitForFlowConfig, flowResource("prioritylevelconfigurations"): p.waitForFlowConfig,

@@ -9,8 +9,10 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
+	"time"
 
 	"binnacle/services/apiserver/internal/config"
 )
@@ -114,6 +116,44 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
 		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services", name); c.code == 403 && r.at("message") != want {
 			t.Errorf("%s: %v", name, r.at("message"))
+		}
+	}
+}
+
+// issued returns the base64 PEM text of a certificate with a lifetime.
+func issued(t *testing.T, lifetime time.Duration) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: start, NotAfter: start.Add(lifetime)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func TestIssuedDurationsAreCounted(t *testing.T) {
+	a := start(t, nil)
+	for name, lifetime := range map[string]time.Duration{"as-requested": 65 * time.Minute, "longer": 2 * time.Hour, "unspecified": time.Hour} {
+		request := requestFor(t, name, clientSigner, pkix.Name{CommonName: "c"})
+		if name != "unspecified" {
+			request = strings.Replace(request, `"spec":{`, `"spec":{"expirationSeconds":3600,`, 1)
+		}
+		a.want(201, "POST", requestsPath, request)
+		a.want(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
+		a.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All", `{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type", "application/merge-patch+json")
+		a.want(200, "PATCH", requestsPath+"/"+name+"/status", `{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type", "application/merge-patch+json")
+	}
+	for _, want := range []string{
+		`apiserver_certificates_registry_csr_requested_duration_total{signerName="kubernetes.io/kube-apiserver-client"} 2`,
+		`apiserver_certificates_registry_csr_honored_duration_total{signerName="kubernetes.io/kube-apiserver-client"} 1`,
+	} {
+		if text := a.get("/metrics").body; !strings.Contains(string(text), want+"\n") {
+			t.Errorf("got no line %s", want)
 		}
 	}
 }

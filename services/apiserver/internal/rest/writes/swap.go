@@ -181,6 +181,14 @@ func (w *Writer) note(r *Request, revision int64) {
 	}
 }
 
+// observeUpdate calls the observer of the resource. obj is nil if only metadata of an unreadable
+// object changed.
+func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
+	if observe := w.Updated[r.Kind.GVR().GroupResource()]; observe != nil && old != nil && obj != nil {
+		observe(old, obj)
+	}
+}
+
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
@@ -265,6 +273,7 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 				z.Release(ctx, l.obj)
 			}
 			if !out.remove {
+				w.observeUpdate(r, l.obj, out.obj)
 				w.awaitSettled(ctx, r, rev)
 			}
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil

@@ -41,6 +41,8 @@ type Config struct {
 	// Written, if set, is called with each written revision before the response is sent, so that
 	// decisions based on such objects can wait for that revision.
 	Written func(resource schema.GroupResource, revision int64)
+	// Updated, by resource, is called after an update was stored; not for dry runs.
+	Updated map[schema.GroupResource]func(old, obj registry.Object)
 	// Damage is the policy for reporting unreadable objects.
 	Damage status.Damage
 	// Declared configures declarative validation.

@@ -1,0 +1,96 @@
+package certificates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"binnacle/libs/serving/metrics"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	// maxSigners bounds the signer names in metrics. Clients choose these names.
+	maxSigners = 100
+	// otherSigner is the label of signers outside kubernetes.io and of those beyond the limit.
+	otherSigner  = "other"
+	signerPrefix = "kubernetes.io/"
+	// durationTolerance is how much the lifetime of a certificate that honors a requested duration
+	// may differ from it, beside a twentieth of the duration: signers set the start back.
+	durationTolerance = 5 * time.Minute
+)
+
+// Durations counts issued certificates whose request has spec.expirationSeconds, and those whose
+// lifetime is about as requested, by signer.
+type Durations struct {
+	signers *metrics.Series[string, durationCounters]
+}
+
+type durationCounters struct{ requested, honored prometheus.Counter }
+
+// NewDurations returns Durations with metrics in r.
+func NewDurations(r prometheus.Registerer) *Durations {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "apiserver", Subsystem: "certificates_registry", Name: name, Help: "[ALPHA] " + help,
+		}, []string{"signerName"})
+	}
+	requested := counter("csr_requested_duration_total", "Total number of issued CSRs with a requested duration, sliced by signer (only kubernetes.io signer names are specifically identified)")
+	honored := counter("csr_honored_duration_total", "Total number of issued CSRs with a requested duration that was honored, sliced by signer (only kubernetes.io signer names are specifically identified)")
+	d := &Durations{signers: metrics.NewSeries(metrics.SeriesConfig[string, durationCounters]{
+		Limit: maxSigners,
+		Add: func(signer string) durationCounters {
+			return durationCounters{requested.WithLabelValues(signer), honored.WithLabelValues(signer)}
+		},
+		Overflow: func(string) string { return otherSigner },
+	})}
+	d.signers.MustRegister(r, requested, honored)
+	return d
+}
+
+// Observe counts an update that issues the certificate.
+func (d *Durations) Observe(old, obj registry.Object) {
+	was, is := old.(*certificatesv1.CertificateSigningRequest), obj.(*certificatesv1.CertificateSigningRequest)
+	if len(was.Status.Certificate) > 0 || len(is.Status.Certificate) == 0 || is.Spec.ExpirationSeconds == nil {
+		return
+	}
+	issued := firstCertificate(is.Status.Certificate)
+	if issued == nil {
+		return
+	}
+	counters := d.signers.Of(signerLabel(is.Spec.SignerName))
+	counters.requested.Inc()
+	want := time.Duration(*is.Spec.ExpirationSeconds) * time.Second
+	if got := issued.NotAfter.Sub(issued.NotBefore); (want - got).Abs() < durationTolerance+want/20 {
+		counters.honored.Inc()
+	}
+}
+
+func signerLabel(signer string) string {
+	if strings.HasPrefix(signer, signerPrefix) {
+		return signer
+	}
+	return otherSigner
+}
+
+// firstCertificate returns the first certificate of a PEM bundle, or nil if it has none.
+func firstCertificate(bundle []byte) *x509.Certificate {
+	for {
+		block, rest := pem.Decode(bundle)
+		if block == nil {
+			return nil
+		}
+		if block.Type == certificateBlock {
+			c, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				return nil
+			}
+			return c
+		}
+		bundle = rest
+	}
+}
