@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -54,11 +55,11 @@ type runner struct {
 
 // test runs the tests of a package and returns the outcome of each.
 func (r *runner) test(ctx context.Context, name string) (map[string]outcome, error) {
-	module, path := "k8s.io/kubernetes", "test/integration/"+name
+	module, folder := "k8s.io/kubernetes", "test/integration/"+name
 	if rest, ok := strings.CutPrefix(name, "apiextensions/"); ok {
-		module, path = "k8s.io/apiextensions-apiserver", "test/integration/"+rest
+		module, folder = "k8s.io/apiextensions-apiserver", path.Join("test/integration", rest)
 	}
-	binary, err := r.compile(ctx, name, module+"/"+filepath.ToSlash(filepath.Clean(path)))
+	binary, err := r.compile(ctx, name, module+"/"+folder)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
 		return map[string]outcome{compiled: fail}, nil
 	}
@@ -75,7 +76,7 @@ func (r *runner) test(ctx context.Context, name string) (map[string]outcome, err
 	}
 	defer log.Close()
 	defer fmt.Println("  log:", log.Name())
-	dir := filepath.Join(r.modules[module], filepath.FromSlash(path))
+	dir := filepath.Join(r.modules[module], filepath.FromSlash(folder))
 	stop, err := r.startEtcd(ctx, log)
 	if err != nil {
 		return nil, err
@@ -258,7 +259,8 @@ func moduleDir(ctx context.Context, module string) (string, error) {
 
 // compile compiles a package of tests with the shim.
 func (r *runner) compile(ctx context.Context, name, pkg string) (string, error) {
-	binary := filepath.Join(r.cache, "tests", flat(name)+".test")
+	// Tests compare the name of the program, which clients send, with that of their package.
+	binary := filepath.Join(r.cache, "tests", flat(name), path.Base(pkg)+".test")
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-modfile="+r.modfile, "-o", binary, pkg)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
