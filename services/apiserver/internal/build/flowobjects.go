@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -41,22 +42,19 @@ func followChanges(ctx context.Context, store *watchcache.Store, handle func([]w
 
 // followSelected is followChanges for the objects of a selection.
 func followSelected(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, handle func([]watchcache.Event)) error {
-	return watchcache.Follow(ctx, func(ctx context.Context) error { return followUntilError(ctx, store, sel, handle) })
-}
-
-func followUntilError(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, handle func([]watchcache.Event)) error {
-	w, err := store.Watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	var buf []watchcache.Event
-	for {
-		if buf, err = w.Next(ctx, buf); err != nil {
-			return err
-		}
-		if len(buf) > 0 {
-			handle(buf)
-		}
-	}
+	return informer.New(informer.Config{
+		Store: store, Selection: sel,
+		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
+			added := make([]watchcache.Event, len(objects))
+			for i, e := range objects {
+				added[i] = watchcache.Event{Type: watchcache.Added, Revision: e.Revision, Entry: e}
+			}
+			handle(added)
+		},
+		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
+			if len(changes) > 0 {
+				handle(changes)
+			}
+		},
+	}).Run(ctx)
 }
