@@ -11,27 +11,11 @@ import (
 // flowTasks returns tasks that apply changed flow schemas and priority levels, and maintain the
 // statuses of schemas.
 func (p *parts) flowTasks() []task.Task {
-	changed := make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case changed <- struct{}{}:
-		default: // an update is pending
-		}
-	}
 	f := p.flowConfig
-	tasks := []task.Task{
-		{Name: "flow schemas", Run: f.dangling.Run},
-		{Name: "flow control configuration", Run: func(ctx context.Context) error { return f.follow(ctx, changed) }},
+	return []task.Task{
+		{Name: "flow schemas", Run: f.schemas.Run}, {Name: "priority levels", Run: f.levels.Run},
+		{Name: "statuses of flow schemas", Run: f.dangling.Run},
 	}
-	for _, store := range []*watchcache.Store{f.schemas.Kind.Store, f.levels.Kind.Store} {
-		tasks = append(tasks, task.Task{Name: "changes of flow control objects", Run: func(ctx context.Context) error { return wakeOnChanges(ctx, store, wake) }})
-	}
-	return tasks
-}
-
-// wakeOnChanges calls wake after every change of a resource until ctx ends.
-func wakeOnChanges(ctx context.Context, store *watchcache.Store, wake func()) error {
-	return followChanges(ctx, store, func([]watchcache.Event) { wake() })
 }
 
 // followChanges calls handle with the current objects and then with every change of a resource
