@@ -74,7 +74,7 @@ func (p *parts) tokenTasks() []task.Task {
 	}
 	o := p.objects(false)
 	tasks := []task.Task{{Name: "token reviews", Run: func(ctx context.Context) error {
-		return p.authn.reviews.Run(ctx, p.cache, []reviews.Followed{
+		return p.authn.reviews.Run(ctx, []reviews.Followed{
 			{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
 			{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
 		})

@@ -138,16 +138,16 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	const mine = flowSchemas + "/of-alice"
 	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
 	f, made := a.parts.flowConfig, map[string]int{}
-	f.updating <- struct{}{}
-	schema, level := f.schemas.Put, f.levels.Put
-	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
-	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
-	<-f.updating
+	f.mu.Lock()
+	schema, level := f.schema.put, f.level.put
+	f.schema.put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
+	f.level.put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
+	f.mu.Unlock()
 	for i := range 3 {
 		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
 	}
-	f.updating <- struct{}{}
-	defer func() { <-f.updating }()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if made["of-alice"] == 0 || len(made) != 1 {
 		t.Errorf("got recompiled schemas %v", made)
 	}
@@ -163,15 +163,15 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	f := a.parts.flowConfig
 	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making, goOn := make(chan struct{}), make(chan struct{})
-	f.updating <- struct{}{}
-	put, once := f.schemas.Put, sync.Once{}
-	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) {
+	f.mu.Lock()
+	put, once := f.schema.put, sync.Once{}
+	f.schema.put = func(s *flowcontrolv1.FlowSchema) {
 		if s.Name == "of-alice" {
 			once.Do(func() { close(making); <-goOn })
 		}
 		put(s)
 	}
-	<-f.updating
+	f.mu.Unlock()
 	made := make(chan answer)
 	go func() {
 		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{

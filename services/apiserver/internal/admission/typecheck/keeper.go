@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
@@ -45,6 +46,7 @@ type Config struct {
 // Keeper updates the statuses of all policies.
 type Keeper struct {
 	Config
+	informer *informer.Informer
 	// due holds the policies to check. late holds those whose status could not be written. done
 	// holds the checked state of the remaining ones.
 	due, late map[string]bool
@@ -53,7 +55,6 @@ type Keeper struct {
 	mu sync.Mutex // leaf lock
 	// redefined holds the resources whose definition changed since the last check.
 	redefined map[schema.GroupResource]bool
-	wake      func()
 }
 
 // checked is the checked state of a policy.
@@ -67,74 +68,47 @@ const retryPause = time.Second
 
 // New returns a keeper. It works while Run runs.
 func New(c Config) *Keeper {
-	return &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}, wake: func() {}}
+	k := &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}}
+	k.informer = informer.New(informer.Config{Store: c.Policies, Replace: k.replace, Apply: k.apply})
+	return k
 }
 
 // Redefined reports resources whose definition changed or was removed.
 func (k *Keeper) Redefined(resources []schema.GroupResource) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	for _, r := range resources {
 		k.redefined[r] = true
 	}
-	if len(k.redefined) > 0 {
-		k.wake()
+	k.mu.Unlock()
+	if len(resources) > 0 {
+		k.informer.Nudge()
 	}
 }
 
 // Run updates statuses until ctx ends or the watch cache stops.
 func (k *Keeper) Run(ctx context.Context) error {
-	return watchcache.Follow(ctx, k.follow)
+	return k.informer.Run(ctx)
 }
 
-// follow checks all policies and then each changed one, until its position in the history is lost.
-func (k *Keeper) follow(ctx context.Context) error {
-	w, err := k.Policies.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	k.wakes(w.Nudge)
-	defer k.wakes(func() {})
+// replace checks all policies.
+func (k *Keeper) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
 	k.due, k.late, k.done = map[string]bool{}, map[string]bool{}, map[string]checked{}
-	loading := true
-	var buf []watchcache.Event
-	for {
-		events, err := k.next(ctx, w, buf)
-		if err != nil {
-			return err
-		}
-		at := w.Revision()
-		for _, ev := range events {
-			at = max(at, ev.Revision)
-			switch ev.Type {
-			case watchcache.Bookmark:
-				loading = false
-			case watchcache.Deleted:
-				delete(k.done, ev.Entry.Name())
-			default:
-				k.due[ev.Entry.Name()] = true
-			}
-		}
-		if !loading {
-			k.work(ctx, at)
-		}
+	for _, e := range policies {
+		k.due[e.Name()] = true
 	}
+	k.work(ctx, revision)
 }
 
-func (k *Keeper) wakes(wake func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.wake = wake
-}
-
-// next waits for events, or until a retry is due.
-func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
-	if len(k.late) > 0 {
-		timer := time.AfterFunc(retryPause, w.Nudge)
-		defer timer.Stop()
+// apply checks changed policies, those that match changed definitions, and late ones.
+func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
+	for _, ev := range changes {
+		if ev.Type == watchcache.Deleted {
+			delete(k.done, ev.Entry.Name())
+		} else {
+			k.due[ev.Entry.Name()] = true
+		}
 	}
-	return w.Next(ctx, buf)
+	k.work(ctx, revision)
 }
 
 // work checks the due policies against definitions of at least the given revision.
@@ -168,6 +142,9 @@ func (k *Keeper) work(ctx context.Context, at int64) {
 		}
 	}
 	clear(k.due)
+	if len(k.late) > 0 {
+		k.informer.NudgeAfter(retryPause)
+	}
 }
 
 // dueToDefinitions adds the policies that may match a resource whose definition changed.

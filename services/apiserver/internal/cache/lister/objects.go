@@ -3,8 +3,7 @@
 // write depends on). A read returns at least the state of all writes that this server has
 // acknowledged (Written).
 //
-// The package keeps no state except that of Derived and Kept, which cache values, and Follower,
-// which records the versions that it has reported.
+// The package keeps no state except that of Derived and Kept, which cache values.
 package lister
 
 import (

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -91,6 +92,9 @@ func (s *Store) Era() uint64 { return s.cache.Era() }
 
 // Ready reports whether the contents are loaded. Before that the store is empty.
 func (s *Store) Ready() bool { return s.cache.Ready() }
+
+// WaitReady blocks until the contents are loaded.
+func (s *Store) WaitReady(ctx context.Context) error { return s.cache.WaitReady(ctx) }
 
 // Gone reports whether the resource has left the cache. Its contents do not change any more. It
 // stays true.

@@ -2,18 +2,16 @@ package crdinformer
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"hash/maphash"
 	"iter"
 	"log/slog"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"github.com/tidwall/btree"
 
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/json/jsontext"
@@ -51,9 +49,11 @@ type Swap struct {
 // Changed is a definition before and after a change, nil where it is not served.
 type Changed struct{ Before, Now *kind.Definition }
 
-// Follower follows definitions. Run does the work. The other methods are safe for concurrent use.
+// Follower serves the kinds of definitions. The informer calls it. The exported methods are safe for
+// concurrent use.
 type Follower struct {
 	Config
+	*informer.Informer
 	defined map[string]*defined // by key
 	// all holds their definitions. Swap receives copies of it.
 	all *btree.Map[string, *kind.Definition]
@@ -65,9 +65,7 @@ type Follower struct {
 	// definition never serves an encoding of an older definition of its resource.
 	nextSlot int
 	// seed is the seed of the definitions' sums.
-	seed maphash.Seed
-	// era is the era of the watch cache whose definitions are served, or -1.
-	era   atomic.Int64
+	seed  maphash.Seed
 	looks looks
 	// swapping and swapped are called with each set before and after it is served.
 	swapping, swapped []func(Swap)
@@ -86,7 +84,7 @@ func New(c Config) *Follower {
 		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
-	f.era.Store(-1)
+	f.Informer = informer.New(informer.Config{Store: c.Definitions, Replace: f.replace, Apply: f.apply})
 	return f
 }
 
@@ -97,69 +95,37 @@ func (f *Follower) OnSwapping(observe func(Swap)) { f.swapping = append(f.swappi
 // OnSwapped is OnSwapping for calls after the set is served.
 func (f *Follower) OnSwapped(observe func(Swap)) { f.swapped = append(f.swapped, observe) }
 
-// batchSize is the maximum number of changes per set.
-const batchSize = 64
-
-// Run follows definitions until ctx ends or the watch cache stops. It restarts when the cache loses
-// its history.
-func (f *Follower) Run(ctx context.Context) error {
-	for {
-		err := f.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		var expired *watchcache.ExpiredError
-		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
-			return fmt.Errorf("follow definitions of custom resources: %w", err)
+// replace serves all definitions.
+func (f *Follower) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+	exists := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		exists[e.Key()] = true
+		f.put(e)
+	}
+	for key := range f.defined {
+		if !exists[key] {
+			f.remove(key)
 		}
 	}
+	maps.DeleteFunc(f.unread, func(key string, _ bool) bool { return !exists[key] })
+	f.swap(revision)
 }
 
-func (f *Follower) follow(ctx context.Context) error {
-	if err := f.Builder.Cache.WaitReady(ctx); err != nil {
-		return err
+// apply serves changed definitions.
+func (f *Follower) apply(_ context.Context, changes []watchcache.Event, revision int64) {
+	if len(changes) == 0 {
+		return
 	}
-	w, err := f.Definitions.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	seen, initial := map[string]bool{}, true
-	buf := make([]watchcache.Event, 0, batchSize)
-	for {
-		if buf, err = w.Next(ctx, buf[:0]); err != nil {
-			return err
-		}
-		revision := int64(0)
-		for i := range buf {
-			ev := &buf[i]
-			revision = max(revision, ev.Revision)
-			switch ev.Type {
-			case watchcache.Bookmark:
-				if initial {
-					for key := range f.defined {
-						if !seen[key] {
-							f.remove(key)
-						}
-					}
-					maps.DeleteFunc(f.unread, func(key string, _ bool) bool { return !seen[key] })
-				}
-				initial, seen = false, nil
-			case watchcache.Deleted:
-				delete(f.unread, ev.Entry.Key())
-				f.remove(ev.Entry.Key())
-			default:
-				if initial {
-					seen[ev.Entry.Key()] = true
-				}
-				f.put(ev.Entry)
-			}
-		}
-		if !initial {
-			f.swap(revision)
-			f.era.Store(int64(w.Era()))
+	for i := range changes {
+		switch e := changes[i].Entry; changes[i].Type {
+		case watchcache.Deleted:
+			delete(f.unread, e.Key())
+			f.remove(e.Key())
+		default:
+			f.put(e)
 		}
 	}
+	f.swap(revision)
 }
 
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
@@ -295,11 +261,3 @@ func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
 		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
 	}
 }
-
-// Synced reports whether the follower serves the definitions of the cache's current era. A new era
-// starts when the store has gone back.
-func (f *Follower) Synced() bool { return f.era.Load() == int64(f.Builder.Cache.Era()) }
-
-// Loaded reports whether the definitions of any state of the cache were served. It stays true while
-// the cache reloads.
-func (f *Follower) Loaded() bool { return f.era.Load() >= 0 }

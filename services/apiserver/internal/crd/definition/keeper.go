@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/storage"
@@ -37,19 +37,13 @@ type Config struct {
 // Keeper writes the status of definitions and cleans up after deleted ones. Every replica runs one.
 type Keeper struct {
 	Config
-	names *Names
+	informer *informer.Informer
+	names    *Names
 	// late holds the definitions whose status could not be written.
 	late map[string]bool
 	// heads holds the definitions that were read from changed entries. write clears it.
 	heads map[*watchcache.Entry]*v1.CustomResourceDefinition
 	clean *cleaner
-	// passed reports whether the keeper has handled all definitions of the initial state.
-	passed atomic.Bool
-
-	mu sync.Mutex
-	// done is the revision up to which all changes are handled. moved is closed when it grows.
-	done  int64
-	moved chan struct{}
 }
 
 // Times and limits of a Keeper.
@@ -64,120 +58,62 @@ const (
 
 // NewKeeper returns a keeper. It works while Run runs.
 func NewKeeper(c Config) *Keeper {
-	return &Keeper{Config: c, clean: newCleaner(c), moved: make(chan struct{})}
+	k := &Keeper{Config: c, clean: newCleaner(c)}
+	k.informer = informer.New(informer.Config{Store: c.Definitions, Replace: k.replace, Apply: k.apply})
+	return k
 }
 
 // Settled waits until the keeper has handled the changes up to a revision, so that a client finds
 // its new definition established. It waits at most settleWithin. The status may follow later.
 func (k *Keeper) Settled(ctx context.Context, revision int64) {
-	timer := time.NewTimer(settleWithin)
-	defer timer.Stop()
-	for {
-		k.mu.Lock()
-		done, moved := k.done, k.moved
-		k.mu.Unlock()
-		if done >= revision {
-			return
-		}
-		select {
-		case <-moved:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	_ = k.informer.WaitFor(ctx, revision) // bounded: the status may follow later
 }
 
-// begin resets the handled revision, which may belong to a history that the store no longer has.
-func (k *Keeper) begin() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.done = 0
-}
-
-func (k *Keeper) actedUpTo(revision int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if revision > k.done {
-		k.done = revision
-		close(k.moved)
-		k.moved = make(chan struct{})
-	}
-}
+// Started reports whether the keeper has handled all definitions that existed at its start. A
+// status that it could not write does not count: the keeper retries it.
+func (k *Keeper) Started() bool { return k.informer.Loaded() }
 
 // Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
 func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.clean.wait()
 	defer cancel()
-	return watchcache.Follow(ctx, k.follow)
+	return k.informer.Run(ctx)
 }
 
-// follow handles all definitions and then each change, until its position in the history is lost.
-func (k *Keeper) follow(ctx context.Context) error {
-	w, err := k.Definitions.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
+// replace handles all definitions.
+func (k *Keeper) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
 	k.names, k.late, k.heads = NewNames(), map[string]bool{}, map[*watchcache.Entry]*v1.CustomResourceDefinition{}
-	k.begin()
-	loading := true
-	var buf []watchcache.Event
-	for {
-		events, err := k.next(ctx, w, buf)
-		if err != nil {
-			return err
-		}
-		for _, ev := range events {
-			if ev.Type == watchcache.Bookmark {
-				loading = false
-			} else {
-				k.note(ev)
-			}
-		}
-		if loading {
-			continue
-		}
-		at := w.Revision()
-		if len(events) > 0 {
-			at = max(at, events[len(events)-1].Revision)
-		}
-		k.write(ctx)
-		k.actedUpTo(at)
-		k.passed.Store(true)
+	for _, e := range entries {
+		k.put(e)
 	}
+	k.write(ctx)
 }
 
-// Started reports whether the keeper has handled all definitions that existed at its start. A
-// status that it could not write does not count: the keeper retries it.
-func (k *Keeper) Started() bool { return k.passed.Load() }
-
-// next waits for events, or until a retry is due.
-func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
-	if len(k.late) > 0 {
-		timer := time.AfterFunc(retryPause, w.Nudge)
-		defer timer.Stop()
+// apply handles changed definitions, and retries.
+func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, _ int64) {
+	for _, ev := range changes {
+		if ev.Type == watchcache.Deleted {
+			k.names.Remove(groupOf(ev.Entry.Name()), ev.Entry.Name())
+		} else {
+			k.put(ev.Entry)
+		}
 	}
-	return w.Next(ctx, buf)
+	k.write(ctx)
 }
 
-// note adds a change to the set of definitions.
-func (k *Keeper) note(ev watchcache.Event) {
-	group := groupOf(ev.Entry.Name())
-	if ev.Type == watchcache.Deleted {
-		k.names.Remove(group, ev.Entry.Name())
-		return
-	}
-	d, err := HeadOf(ev.Entry)
+// put adds a definition to the set.
+func (k *Keeper) put(e *watchcache.Entry) {
+	d, err := HeadOf(e)
 	if err != nil {
 		// It keeps its names: no other definition may take them meanwhile.
-		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name(), "error", err)
+		k.Logger.Error("a definition cannot be read", "definition", e.Name(), "error", err)
 		return
 	}
-	k.names.Put(group, ClaimOf(d, ev.Entry.CreateRevision))
-	k.heads[ev.Entry] = d
+	k.names.Put(groupOf(e.Name()), ClaimOf(d, e.CreateRevision))
+	k.heads[e] = d
 }
 
 // write updates the statuses of changed definitions and retries failed ones.
@@ -210,6 +146,9 @@ func (k *Keeper) write(ctx context.Context) {
 		})
 	}
 	work.Wait()
+	if len(k.late) > 0 {
+		k.informer.NudgeAfter(retryPause)
+	}
 }
 
 // keep writes the status of one definition if it differs from the desired one.
@@ -222,7 +161,7 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if d == nil {
 		var err error
 		if d, err = HeadOf(e); err != nil {
-			return nil // note has logged the error
+			return nil // put has logged the error
 		}
 	}
 	verdict, ok := k.names.Of(groupOf(name), name)

@@ -3,25 +3,29 @@ package authz
 import (
 	"context"
 	"errors"
-	"sync/atomic"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// feed loads one resource into the policy and follows it.
+// feed passes the objects of one resource to the policy.
 type feed struct {
-	name    string
-	policy  *Policy
-	source  Source
-	into    sink
-	at      atomic.Int64 // everything up to this revision is in the policy; 0 before it is loaded
-	era     atomic.Int64 // era of the watch cache that at belongs to; -1 before the first load
-	watcher atomic.Pointer[watchcache.Watcher]
+	*informer.Informer
+	name   string
+	policy *Policy
+	source Source
+	into   sink
+	loaded bool // replace has been called
+}
+
+func (p *Policy) newFeed(name string, s Source, into sink) *feed {
+	f := &feed{name: name, policy: p, source: s, into: into}
+	f.Informer = informer.New(informer.Config{Store: s.Store, Replace: f.replace, Apply: f.apply, Lost: f.lost})
+	return f
 }
 
 // sink receives the data of a feed. One goroutine calls its methods.
@@ -39,83 +43,31 @@ type change struct {
 	revision        int64
 }
 
-const (
-	feedBatch = 256
-	// retryPause is the delay between attempts to follow a resource.
-	retryPause = 100 * time.Millisecond
-)
-
-func (f *feed) run(ctx context.Context) error {
-	for {
-		err := f.follow(ctx)
-		var expired *watchcache.ExpiredError
-		if errors.Is(err, watchcache.ErrStopped) {
-			return nil // the cache itself reports the reason
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
-			return err
-		}
-		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
-		if err := f.policy.cfg.Cache.WaitReady(ctx); err != nil {
-			return f.policy.waited(err)
-		}
-		if int64(f.policy.cfg.Cache.Era()) != f.era.Load() {
-			continue // at once: the known state belongs to a discarded history
-		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return ctx.Err()
+func (f *feed) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+	objects := make([]metav1.Object, 0, len(entries))
+	for _, e := range entries {
+		if o := f.decode(e); o != nil {
+			objects = append(objects, o)
 		}
 	}
+	f.into.replace(objects, revision, f.loaded)
+	f.loaded = true
 }
 
-// follow loads the resource and then applies each change, until its position is lost.
-func (f *feed) follow(ctx context.Context) error {
-	w, err := f.source.Store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
-	if err != nil {
-		return err
+func (f *feed) apply(_ context.Context, events []watchcache.Event, _ int64) {
+	if len(events) == 0 {
+		return
 	}
-	defer w.Close()
-	f.watcher.Store(w)
-	buf := make([]watchcache.Event, 0, feedBatch)
-	var initial []metav1.Object
-	loading := true
-	for {
-		events, err := w.Next(ctx, buf)
-		if err != nil {
-			return err
-		}
-		var changes []change
-		for _, ev := range events {
-			switch {
-			case ev.Type == watchcache.Bookmark:
-				f.into.replace(initial, ev.Revision, f.era.Load() >= 0)
-				f.at.Store(ev.Revision)
-				f.era.Store(int64(w.Era()))
-				f.policy.noteMove()
-				loading, initial = false, nil
-			case loading:
-				if obj := f.decode(ev.Entry); obj != nil {
-					initial = append(initial, obj)
-				}
-			default:
-				changes = append(changes, f.change(ev))
-			}
-		}
-		if len(changes) > 0 {
-			f.into.apply(changes)
-		}
-		if loading {
-			continue
-		}
-		if at := w.Revision(); at > f.at.Load() {
-			f.at.Store(at)
-			f.policy.noteMove()
-		}
+	changes := make([]change, len(events))
+	for i, ev := range events {
+		changes[i] = f.change(ev)
+	}
+	f.into.apply(changes)
+}
+
+func (f *feed) lost(err error) {
+	if errors.As(err, new(*watchcache.ExpiredError)) {
+		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
 	}
 }
 
@@ -135,12 +87,6 @@ func (f *feed) decode(e *watchcache.Entry) metav1.Object {
 		return nil
 	}
 	return obj
-}
-
-func (f *feed) nudge() {
-	if w := f.watcher.Load(); w != nil {
-		w.Nudge()
-	}
 }
 
 // ruleSink applies a kind of role or binding to the engine.

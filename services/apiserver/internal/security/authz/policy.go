@@ -47,25 +47,19 @@ type Policy struct {
 	updates sync.Mutex
 
 	mu        sync.Mutex // a leaf lock; listeners are called without it
-	moved     chan struct{}
 	listeners []func(rbac.Change)
 }
 
 // NewPolicy returns a policy, which is empty before Run.
 func NewPolicy(c PolicyConfig) *Policy {
-	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c, moved: make(chan struct{})}
+	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
 	for kind, s := range c.Rules {
-		p.add(&feed{name: kind, policy: p, source: s, into: &ruleSink{policy: p, kind: kind}})
+		p.feeds = append(p.feeds, p.newFeed(kind, s, &ruleSink{policy: p, kind: kind}))
 	}
 	for kind, s := range c.Nodes {
-		p.add(&feed{name: s.Store.Name(), policy: p, source: s, into: &nodeSink{policy: p, kind: kind}})
+		p.feeds = append(p.feeds, p.newFeed(s.Store.Name(), s, &nodeSink{policy: p, kind: kind}))
 	}
 	return p
-}
-
-func (p *Policy) add(f *feed) {
-	f.era.Store(-1)
-	p.feeds = append(p.feeds, f)
 }
 
 // OnChange registers f. It is called after each update of roles or bindings, once the engine uses
@@ -91,42 +85,19 @@ func (p *Policy) update(set func(*rbac.Tx)) {
 
 // Run follows the resources until ctx ends or the cache stops.
 func (p *Policy) Run(ctx context.Context) error {
-	if err := p.cfg.Cache.WaitReady(ctx); err != nil {
-		return p.waited(err)
-	}
 	tasks := make([]task.Task, len(p.feeds))
 	for i, f := range p.feeds {
-		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.run}
+		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.Run}
 	}
 	return task.Run(ctx, tasks...)
-}
-
-// waited returns the error for a failed wait for the cache.
-func (p *Policy) waited(err error) error {
-	if errors.Is(err, watchcache.ErrStopped) {
-		return nil // the cache itself reports the reason
-	}
-	return err
-}
-
-// noteMove wakes the callers that wait for a position.
-func (p *Policy) noteMove() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	close(p.moved)
-	p.moved = make(chan struct{})
 }
 
 var errNotSynced = errors.New("roles and bindings are not loaded")
 
 // Synced reports whether every resource is loaded, and loaded again if etcd was restored.
 func (p *Policy) Synced() bool {
-	if len(p.feeds) == 0 {
-		return true
-	}
-	era := int64(p.cfg.Cache.Era())
 	for _, f := range p.feeds {
-		if f.era.Load() != era {
+		if !f.Synced() {
 			return false
 		}
 	}
@@ -146,26 +117,12 @@ func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
 	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
 		return err
 	}
-	for {
-		p.mu.Lock()
-		moved := p.moved
-		p.mu.Unlock()
-		behind := false
-		for _, f := range p.feeds {
-			if f.at.Load() < revision || f.era.Load() != int64(p.cfg.Cache.Era()) {
-				behind = true
-				f.nudge()
-			}
-		}
-		if !behind {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
+	for _, f := range p.feeds {
+		if err := f.WaitFor(ctx, revision); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // MostRecent blocks until the policy includes all changes that were acknowledged before the call.

@@ -3,13 +3,13 @@ package reviews
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/satoken"
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -19,25 +19,26 @@ type Followed struct {
 	Store *watchcache.Store
 }
 
-// Waiter waits until the watch cache is loaded.
-type Waiter interface {
-	WaitReady(ctx context.Context) error
-}
-
 // Run follows the objects that results depend on until ctx ends.
-func (c *Cache) Run(ctx context.Context, ready Waiter, followed []Followed) error {
-	if err := ready.WaitReady(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return fmt.Errorf("follow what tokens depend on: %w", err)
-	}
+func (c *Cache) Run(ctx context.Context, followed []Followed) error {
 	state := &followers{cache: c, missing: len(followed)}
 	var tasks []task.Task
 	for _, f := range followed {
-		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: func(ctx context.Context) error {
-			return c.follow(ctx, ready, f, state)
-		}})
+		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: informer.New(informer.Config{
+			Store: f.Store, ChangesOnly: true,
+			Replace: func(context.Context, []*watchcache.Entry, int64) { state.found() },
+			Apply: func(ctx context.Context, changes []watchcache.Event, _ int64) {
+				for _, ev := range changes {
+					c.event(ctx, f.Kind, ev)
+				}
+			},
+			Lost: func(err error) {
+				if errors.As(err, new(*watchcache.ExpiredError)) {
+					c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", f.Kind)
+				}
+				state.lost()
+			},
+		}).Run})
 	}
 	return task.Run(ctx, tasks...)
 }
@@ -66,50 +67,6 @@ func (s *followers) found() {
 	s.cache.Forget()
 	if s.missing == 0 {
 		s.cache.following.Store(true)
-	}
-}
-
-// follow follows one kind, and restarts if the watch cache has lost the position.
-func (c *Cache) follow(ctx context.Context, ready Waiter, f Followed, state *followers) error {
-	var expired *watchcache.ExpiredError
-	for {
-		err := c.watch(ctx, f, state)
-		if errors.Is(err, watchcache.ErrNotReady) { // the cache reloads
-			if err = ready.WaitReady(ctx); err == nil {
-				continue
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.As(err, &expired):
-			c.cfg.Logger.Info("kept reviews of tokens are forgotten: events were missed", "kind", f.Kind)
-		case errors.Is(err, watchcache.ErrStopped):
-			<-ctx.Done() // the server is ending; nothing is cached any more
-			return nil
-		default:
-			return fmt.Errorf("follow what tokens depend on: %w", err)
-		}
-	}
-}
-
-func (c *Cache) watch(ctx context.Context, f Followed, state *followers) error {
-	w, err := f.Store.Watch(watchcache.WatchOptions{After: f.Store.Snapshot().Revision()})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	state.found()
-	defer state.lost()
-	var buf []watchcache.Event
-	for {
-		buf, err = w.Next(ctx, buf)
-		if err != nil {
-			return err
-		}
-		for _, ev := range buf {
-			c.event(ctx, f.Kind, ev)
-		}
 	}
 }
 

@@ -3,7 +3,6 @@ package reviews_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -55,22 +54,6 @@ func TestEndOfWatchCache(t *testing.T) {
 	r.until("kept", func() bool { return r.isCached("alice") })
 	r.stop()
 	r.until("not kept", func() bool { return !r.isCached("alice") })
-}
-
-type neverReady struct{}
-
-func (neverReady) WaitReady(context.Context) error { return errors.New("stopped") }
-
-func TestWatchCacheIsNeverReady(t *testing.T) {
-	r := newFixture(t, false, nil)
-	if err := r.cache.Run(t.Context(), neverReady{}, nil); err == nil || !strings.Contains(err.Error(), "stopped") {
-		t.Errorf("%v", err)
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.cache.Run(ended, neverReady{}, nil); err != nil {
-		t.Errorf("after shutdown: got %v", err)
-	}
 }
 
 // TestMetricsAndOutageLogs: results are counted, and the log reports the start and the end of an

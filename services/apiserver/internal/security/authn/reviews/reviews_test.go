@@ -185,7 +185,7 @@ func newFixture(t testing.TB, follow bool, change func(*reviews.Config)) *fixtur
 	var fed context.Context
 	fed, r.stop = context.WithCancel(ctx)
 	go func() { done <- wc.Run(fed) }()
-	go func() { done <- r.cache.Run(ctx, wc, followed) }()
+	go func() { done <- r.cache.Run(ctx, followed) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {

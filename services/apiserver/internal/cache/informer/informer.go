@@ -1,0 +1,203 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// restartPause is the delay before an informer that missed changes starts again.
+const restartPause = 100 * time.Millisecond
+
+// Config describes what an informer follows and where its changes go.
+type Config struct {
+	Store *watchcache.Store
+	// Selection selects objects of the store. The zero value selects all.
+	Selection watchcache.Selection
+	// ChangesOnly calls Replace without objects, which then only reports that changes follow.
+	ChangesOnly bool
+	// Replace receives all objects at a revision, in the order of their keys. They replace
+	// everything that was received before.
+	Replace func(ctx context.Context, objects []*watchcache.Entry, revision int64)
+	// Apply receives changes in their order. They are complete up to the revision. There may be
+	// none after a Nudge.
+	Apply func(ctx context.Context, changes []watchcache.Event, revision int64)
+	// Lost, if set, is called when the informer stops receiving changes after a Replace, because it
+	// missed some or because Run ends.
+	Lost func(err error)
+}
+
+// Informer follows the objects of a resource.
+type Informer struct {
+	cfg Config
+
+	mu      sync.Mutex // a leaf lock
+	watcher *watchcache.Watcher
+	timer   *time.Timer   // of NudgeAfter
+	at      int64         // every change up to this revision has been applied
+	era     int64         // era of the watch cache that at belongs to; -1 before the first Replace
+	moved   chan struct{} // closed when at or era changes
+}
+
+// New returns an informer, which works while Run runs.
+func New(c Config) *Informer {
+	return &Informer{cfg: c, era: -1, moved: make(chan struct{})}
+}
+
+// Run follows the objects until ctx ends, whose error it returns, or the watch cache stops, which is
+// no error.
+func (i *Informer) Run(ctx context.Context) error {
+	for {
+		era := i.cfg.Store.Era()
+		err := i.cfg.Store.WaitReady(ctx)
+		if err == nil {
+			err = i.follow(ctx)
+		}
+		var expired *watchcache.ExpiredError
+		switch {
+		case errors.Is(err, watchcache.ErrStopped):
+			return nil // the cache itself reports the reason
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady):
+			return fmt.Errorf("follow %s: %w", i.cfg.Store.Name(), err)
+		case i.cfg.Store.Era() != era:
+			continue // at once: the known state belongs to a discarded history
+		}
+		select {
+		case <-time.After(restartPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow receives the objects and then each change, until its place in the history is lost.
+func (i *Informer) follow(ctx context.Context) (err error) {
+	options := watchcache.WatchOptions{Selection: i.cfg.Selection, Initial: watchcache.InitialState}
+	if i.cfg.ChangesOnly {
+		options.Initial, options.After = watchcache.InitialNone, i.cfg.Store.Snapshot().Revision()
+	}
+	w, err := i.cfg.Store.Watch(options)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	i.setWatcher(w)
+	var objects []*watchcache.Entry
+	loading := true
+	if i.cfg.ChangesOnly {
+		loading = false
+		i.cfg.Replace(ctx, nil, options.After)
+		i.advance(w, options.After)
+	}
+	if i.cfg.Lost != nil {
+		defer func() {
+			if !loading {
+				i.cfg.Lost(err)
+			}
+		}()
+	}
+	var buf []watchcache.Event
+	for {
+		if buf, err = w.Next(ctx, buf); err != nil {
+			return err
+		}
+		if !loading {
+			revision := w.Revision()
+			i.cfg.Apply(ctx, buf, revision)
+			i.advance(w, revision)
+			continue
+		}
+		for _, ev := range buf {
+			if ev.Type == watchcache.Bookmark {
+				i.cfg.Replace(ctx, objects, ev.Revision)
+				i.advance(w, ev.Revision)
+				loading, objects = false, nil
+				break
+			}
+			objects = append(objects, ev.Entry)
+		}
+	}
+}
+
+func (i *Informer) setWatcher(w *watchcache.Watcher) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.watcher = w
+}
+
+// advance records that every change up to a revision has been applied.
+func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	era := int64(w.Era())
+	if era == i.era && revision <= i.at {
+		return
+	}
+	i.era, i.at = era, revision
+	close(i.moved)
+	i.moved = make(chan struct{})
+}
+
+// Synced reports whether the state of the watch cache's current era was received. A new era begins
+// when the store was restored from a backup.
+func (i *Informer) Synced() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.era == int64(i.cfg.Store.Era())
+}
+
+// Loaded reports whether any state was received. It stays true while the watch cache reloads.
+func (i *Informer) Loaded() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.era >= 0
+}
+
+// WaitFor blocks until every change up to a revision has been applied.
+func (i *Informer) WaitFor(ctx context.Context, revision int64) error {
+	if err := i.cfg.Store.WaitFor(ctx, revision); err != nil {
+		return err
+	}
+	for {
+		i.mu.Lock()
+		reached, moved := i.at >= revision && i.era == int64(i.cfg.Store.Era()), i.moved
+		i.mu.Unlock()
+		if reached {
+			return nil
+		}
+		i.Nudge()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Nudge causes a call of Apply soon, even if there are no changes. It does nothing before the first
+// Replace.
+func (i *Informer) Nudge() {
+	i.mu.Lock()
+	w := i.watcher
+	i.mu.Unlock()
+	if w != nil {
+		w.Nudge()
+	}
+}
+
+// NudgeAfter calls Nudge after a delay. Only the last call counts.
+func (i *Informer) NudgeAfter(d time.Duration) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.timer == nil {
+		i.timer = time.AfterFunc(d, i.Nudge)
+		return
+	}
+	i.timer.Reset(d)
+}

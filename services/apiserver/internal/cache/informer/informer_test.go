@@ -1,0 +1,283 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// source is a store in memory. Its stream can break, with or without a new history.
+type source struct {
+	mu       sync.Mutex
+	revision int64
+	objects  map[string]int64 // revisions by key
+	events   []storage.Event
+	broken   error // ends the stream
+	wake     chan struct{}
+}
+
+func (s *source) put(key string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.objects[key] = s.revision
+	return s.add(storage.Event{Key: "/r/" + key, Revision: s.revision, CreateRevision: s.revision, Type: storage.Created, Value: []byte(key)})
+}
+
+func (s *source) remove(key string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	delete(s.objects, key)
+	return s.add(storage.Event{Key: "/r/" + key, Revision: s.revision, Type: storage.Deleted})
+}
+
+func (s *source) add(ev storage.Event) int64 {
+	s.events = append(s.events, ev)
+	s.signal()
+	return s.revision
+}
+
+func (s *source) signal() {
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+// lose ends the stream with an error and changes objects without events.
+func (s *source) lose(err error, revision int64, keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.events, s.broken = revision, nil, err
+	s.objects = map[string]int64{}
+	for _, k := range keys {
+		s.objects[k] = revision
+	}
+	s.signal()
+}
+
+func (s *source) Confirm(context.Context, storage.Place) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, nil
+}
+
+func (s *source) Progress(context.Context) error { return nil }
+
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = nil
+	var all []storage.KeyValue
+	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
+		all = append(all, storage.KeyValue{Key: "/r/" + k, Value: []byte(k), ModRevision: s.objects[k], CreateRevision: s.objects[k]})
+	}
+	return storage.Place{Revision: s.revision}, page(all)
+}
+
+func (s *source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	for after := from.Revision; ; {
+		s.mu.Lock()
+		b, err, wake := storage.Batch{Revision: s.revision}, s.broken, s.wake
+		for _, ev := range s.events {
+			if ev.Revision > after {
+				b.Events = append(b.Events, ev)
+			}
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if b.Revision > after {
+			if err := apply(b); err != nil {
+				return err
+			}
+			after = b.Revision
+			continue
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// fixture is a running informer of the objects below /r/a/. It records the calls.
+type fixture struct {
+	*informer.Informer
+	t      *testing.T
+	source *source
+	calls  chan string
+	nudges atomic.Bool // record calls without changes
+	cache  *watchcache.Cache
+	ended  <-chan error // result of Run
+	// stop ends Run, stopCache the watch cache.
+	stop, stopCache func()
+}
+
+func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
+	f.source.lose(nil, 10, keys...)
+	var resources []watchcache.Resource
+	for _, prefix := range []string{"/r/a/", "/r/b/"} {
+		resources = append(resources, watchcache.Resource{Name: strings.Trim(prefix[3:], "/"), Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
+		}})
+	}
+	var err error
+	f.cache, err = watchcache.New(watchcache.Config{Root: "/r/", Source: f.source, Newest: f.source, Resources: resources, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Informer = informer.New(informer.Config{
+		Store: f.cache.Store("a"), ChangesOnly: changesOnly,
+		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
+			names := make([]string, len(objects))
+			for i, e := range objects {
+				names[i] = e.Name()
+			}
+			f.calls <- fmt.Sprint("replace ", names)
+		},
+		Apply: func(_ context.Context, changes []watchcache.Event, _ int64) {
+			if len(changes) == 0 && f.nudges.Load() {
+				f.calls <- "nudged"
+			}
+			for _, ev := range changes {
+				f.calls <- ev.Type.String() + " " + ev.Entry.Name()
+			}
+		},
+		Lost: func(err error) {
+			f.calls <- fmt.Sprintf("lost expired=%t", errors.As(err, new(*watchcache.ExpiredError)))
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	feed, stopFeed := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.cache.Run(feed) })
+	ended := make(chan error, 1)
+	wg.Go(func() { ended <- f.Run(ctx) })
+	f.stop, f.stopCache, f.ended = cancel, stopFeed, ended
+	t.Cleanup(func() { cancel(); stopFeed(); wg.Wait() })
+	return f
+}
+
+// expect checks the next calls.
+func (f *fixture) expect(want ...string) {
+	f.t.Helper()
+	for _, w := range want {
+		if got := <-f.calls; got != w {
+			f.t.Fatalf("got %s, want %s", got, w)
+		}
+	}
+}
+
+func (f *fixture) waitFor(revision int64) {
+	f.t.Helper()
+	if err := f.WaitFor(f.t.Context(), revision); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestInformerReceivesObjectsAndThenChanges(t *testing.T) {
+	f := newFixture(t, false, "a/1", "a/2", "b/1")
+	f.expect("replace [1 2]")
+	f.source.put("a/3")
+	f.source.put("a/1")
+	f.source.remove("a/2")
+	f.expect("ADDED 3", "MODIFIED 1", "DELETED 2")
+	f.stop()
+	f.expect("lost expired=false")
+	if err := <-f.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestInformerReceivesManyObjectsInOneCall(t *testing.T) {
+	var keys, names []string
+	for i := range 200 {
+		keys, names = append(keys, fmt.Sprintf("a/%03d", i)), append(names, fmt.Sprintf("%03d", i))
+	}
+	newFixture(t, false, keys...).expect(fmt.Sprint("replace ", names))
+}
+
+func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
+	f := newFixture(t, true, "a/1")
+	f.expect("replace []")
+	f.source.put("a/1")
+	f.expect("MODIFIED 1")
+}
+
+// After a compaction or a restored backup, changes were missed.
+func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
+	for name, broken := range map[string]error{"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"}} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, false, "a/1", "a/2")
+			f.expect("replace [1 2]")
+			f.source.lose(broken, 200, "a/2", "a/3")
+			f.expect("lost expired=true", "replace [2 3]")
+			f.waitFor(200)
+			if !f.Synced() {
+				t.Error("not synced after the new state was received")
+			}
+			f.source.put("a/4")
+			f.expect("ADDED 4")
+		})
+	}
+}
+
+// WaitFor returns at the revision of another resource, and after the change at a revision was applied.
+func TestWaitForIncludesRevision(t *testing.T) {
+	f := newFixture(t, false, "a/1")
+	f.waitFor(10)
+	if !f.Synced() || !f.Loaded() {
+		t.Error("neither synced nor loaded after the state was received")
+	}
+	f.expect("replace [1]")
+	f.waitFor(f.source.put("b/1"))
+	f.waitFor(f.source.put("a/2"))
+	select {
+	case got := <-f.calls:
+		if got != "ADDED 2" {
+			t.Errorf("got %s", got)
+		}
+	default:
+		t.Error("WaitFor returned before the change was applied")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.WaitFor(ctx, 1000); !errors.Is(err, context.Canceled) {
+		t.Errorf("wait for a future revision: got %v", err)
+	}
+}
+
+func TestRunReturnsNilWhenWatchCacheStops(t *testing.T) {
+	f := newFixture(t, false)
+	f.expect("replace []")
+	f.stopCache()
+	f.expect("lost expired=false")
+	if err := <-f.ended; err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestNudgeAppliesWithoutChanges(t *testing.T) {
+	f := newFixture(t, false)
+	f.expect("replace []")
+	f.nudges.Store(true)
+	f.Nudge()
+	f.expect("nudged")
+	f.NudgeAfter(0)
+	f.expect("nudged")
+}
