@@ -293,6 +293,7 @@ func TestRules(t *testing.T) {
 		{name: "nested claim", rest: "  claimMappings:\n    username: {expression: claims.a.b}\n", claims: map[string]any{"a": map[string]any{"b": "x"}}, want: authenticator.User{Name: "x"}},
 		{name: "rule passes", rest: sub + "  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: claims.n < 5}\n", claims: map[string]any{"hd": "x", "n": 4}, want: authenticator.User{Name: "ada"}},
 		{name: "rule with a message passes", rest: sub + "  claimValidationRules:\n  - {expression: claims.n < 5, message: too much}\n", claims: map[string]any{"n": 4}, want: authenticator.User{Name: "ada"}},
+		{name: "username claim is empty", rest: "  claimMappings:\n    username: {claim: x, prefix: ''}\n", claims: map[string]any{"x": ""}, want: authenticator.User{}},
 		{name: "username is missing", rest: "  claimMappings:\n    username: {expression: 'claims.x'}\n", err: "username: evaluation failed: no such key: x"},
 		{name: "groups are missing", rest: sub + "    groups: {expression: claims.g}\n", err: "groups: evaluation failed: no such key: g"},
 		{name: "user rule passes", rest: sub + "  userValidationRules:\n  - {expression: 'user.username == \"ada\" && user.groups.size() == 0 && user.uid == \"\" && !(\"x\" in user.extra)'}\n", want: authenticator.User{Name: "ada"}},

@@ -53,15 +53,12 @@ func (c Claims) Strings(name string) ([]string, error) {
 	return nil, fmt.Errorf("claim %q is neither a string nor a list of strings", name)
 }
 
-// Username returns the claim with the user's name, with a prefix. An email address is rejected if
-// the claim "email_verified" is false.
+// Username returns the claim with the user's name, with a prefix. As in Kubernetes the name may be
+// empty. An email address is rejected if the claim "email_verified" is false.
 func (c Claims) Username(name, prefix string) (string, error) {
 	s, err := c.String(name)
 	if err != nil {
 		return "", fmt.Errorf("username: %w", err)
-	}
-	if s == "" {
-		return "", fmt.Errorf("username: claim %q is empty", name)
 	}
 	if v, ok := c[emailVerifiedClaim]; ok && name == emailClaim {
 		verified, ok := v.(bool)

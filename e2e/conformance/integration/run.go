@@ -225,6 +225,15 @@ func (r *runner) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lay out modules: %w", err)
 	}
+	// A test reads the serialized objects of earlier releases, which this module contains.
+	api, err := moduleDir(ctx, "k8s.io/api")
+	if err != nil {
+		return err
+	}
+	staging := filepath.Join(r.modules["k8s.io/kubernetes"], "staging", "src", "k8s.io")
+	if err := errors.Join(os.RemoveAll(filepath.Dir(filepath.Dir(staging))), os.MkdirAll(staging, 0o755), os.Symlink(api, filepath.Join(staging, "api"))); err != nil {
+		return err
+	}
 	r.modfile = filepath.Join(r.cache, "go.mod")
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(name)
