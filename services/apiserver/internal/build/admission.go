@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"
 	"binnacle/services/apiserver/internal/admission/plugins"
@@ -34,6 +35,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
 	"binnacle/services/apiserver/internal/admission/plugins/podtopologylabels"
 	"binnacle/services/apiserver/internal/admission/plugins/priority"
+	"binnacle/services/apiserver/internal/admission/plugins/rbacescalation"
 	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
 	"binnacle/services/apiserver/internal/admission/plugins/runtimeclass"
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
@@ -42,7 +44,11 @@ import (
 	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/writes"
 )
 
 // pluginFactory creates a plugin from its configuration, which is nil if there is none.
@@ -59,63 +65,89 @@ func withoutConfiguration(plugin any) pluginFactory {
 }
 
 // pluginFactories returns the factories of the plugins of this server, by name.
-func (p *parts) pluginFactories() map[string]pluginFactory {
-	o := p.objects(true)
-	gates := p.options.Features
+func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
+	o := a.caches.objects(true)
 	classes := func(g, v, r string) lister.Kind {
-		return p.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
+		return a.caches.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
 	}
 	ingress := classes(networkingv1.GroupName, "v1", "ingressclasses")
 	storage := classes(storagev1.GroupName, "v1", "storageclasses")
 	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
-	hooks := p.webhooks()
+	hooks := a.webhooks()
 	out := map[string]pluginFactory{
-		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
-		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
-		policies.ValidatingName: p.validatingPolicies,
-		policies.MutatingName:   p.mutatingPolicies,
-		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
-		limitranger.Name:        p.limitRanger,
+		webhooks.MutatingName:   func(c []byte) (any, error) { return a.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
+		webhooks.ValidatingName: func(c []byte) (any, error) { return a.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
+		policies.ValidatingName: a.validatingPolicies,
+		policies.MutatingName:   a.mutatingPolicies,
+		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: a.namespaces}),
+		limitranger.Name:        a.limitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
-			pods, err := newPodObjects(o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces")))
+			pods, err := newPodObjects(o, a.caches.core("namespaces"))
 			if err != nil {
 				return nil, err
 			}
-			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(p.metrics))
+			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(a.metrics))
 		},
 		serviceaccount.Name:                withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
-		noderestriction.Name:               withoutConfiguration(p.nodeRestriction()),
+		noderestriction.Name:               withoutConfiguration(a.nodeRestriction()),
 		nodetaint.Name:                     withoutConfiguration(nodetaint.Plugin{}),
 		priority.Name:                      withoutConfiguration(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
-		defaulttolerationseconds.Name:      withoutConfiguration(defaulttolerationseconds.Plugin{NotReady: p.options.Admission.NotReadySeconds, Unreachable: p.options.Admission.UnreachableSeconds}),
+		defaulttolerationseconds.Name:      withoutConfiguration(defaulttolerationseconds.Plugin{NotReady: a.o.NotReadySeconds, Unreachable: a.o.UnreachableSeconds}),
 		defaultstorageclass.Name:           withoutConfiguration(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
-		storageprotection.Name:             withoutConfiguration(storageprotection.Plugin{AttributesClasses: gates.Enabled(features.VolumeAttributesClass)}),
+		storageprotection.Name:             withoutConfiguration(storageprotection.Plugin{AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass)}),
 		claimresize.Name:                   withoutConfiguration(&claimresize.Plugin{Classes: &clusterGetter[*storagev1.StorageClass]{o, storage}}),
 		runtimeclass.Name:                  withoutConfiguration(&runtimeclass.Plugin{Classes: &clusterGetter[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
-		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: p.authz.chain}),
-		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: p.authz.chain}),
+		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: a.authz.chain}),
+		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: a.authz.chain}),
 		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
-		resourcequota.Name:                 p.resourceQuota,
+		resourcequota.Name:                 a.resourceQuota,
 		defaultingressclass.Name:           withoutConfiguration(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
-		clustertrustbundleattest.Name:      withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: p.authz.chain}),
-		podtopologylabels.Name:             withoutConfiguration(&podtopologylabels.Plugin{Nodes: o, Enabled: gates.Enabled(features.PodTopologyLabelsAdmission)}),
+		clustertrustbundleattest.Name:      withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
+		podtopologylabels.Name:             withoutConfiguration(&podtopologylabels.Plugin{Nodes: o, Enabled: a.gates.Enabled(features.PodTopologyLabelsAdmission)}),
 	}
-	maps.Copy(out, p.optionalPlugins())
+	maps.Copy(out, a.optionalPlugins())
 	return out
 }
 
 // initializer is a plugin that can check its configuration only once it has all its dependencies.
 type initializer interface{ ValidateInitialization() error }
 
-// admission returns the chain of the enabled plugins in their order, followed by those that cannot
-// be disabled.
-func (p *parts) admission() (*admission.Chain, error) {
-	o := &p.options.Admission
+// admissionBuilder constructs the admission chain.
+type admissionBuilder struct {
+	*base
+	o          *config.AdmissionOptions
+	caches     *caches
+	sets       *apiSets
+	authz      *authorization
+	network    *network
+	namespaces *namespaces
+	// compiler returns the compiler of CEL expressions.
+	compiler func() (*expressions.Compiler, error)
+	// writer writes the statuses of quotas, within the limit of large requests.
+	writer func() *writes.Writer
+	large  serving.LargeRequests
+	// responses bounds the concurrent large responses of webhooks.
+	responses *webhookclient.ResponseLimiter
+}
+
+// newAdmission creates the admission chain. The writer is created later, because it needs the chain.
+func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large serving.LargeRequests) (*admission.Chain, error) {
+	builder := &admissionBuilder{
+		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
+		namespaces: &namespaces{cache: k.cache, kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(),
+	}
+	return builder.chain()
+}
+
+// chain returns the chain of the enabled plugins in their order, followed by those that cannot be
+// disabled.
+func (a *admissionBuilder) chain() (*admission.Chain, error) {
+	o := a.o
 	file, err := configuration.Load(o.ConfigFile, plugins.Names())
 	if err != nil {
 		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
 	}
-	factories := p.pluginFactories()
+	factories := a.pluginFactories()
 	var on []admission.Plugin
 	for _, name := range plugins.Names() {
 		if !o.Enabled(name) {
@@ -133,25 +165,13 @@ func (p *parts) admission() (*admission.Chain, error) {
 		}
 		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
 	}
-	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.deviceAdmin(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+	return admission.NewChain(admission.NewMetrics(a.metrics), append(on, a.escalation(), a.deviceAdmin(), a.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
 }
 
 // deviceAdmin returns the plugin that restricts administrative access to devices to namespaces that
 // allow it.
-func (p *parts) deviceAdmin() admission.Plugin {
-	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{namespaces{p}}}}
-}
-
-// newestNamespaces confirms that the cache is current before it reads a namespace. A label that
-// another replica has just removed is not seen.
-type newestNamespaces struct{ namespaces }
-
-// Labels implements deviceadmin.Namespaces.
-func (n *newestNamespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
-	if _, err := n.p.cache.MostRecent(ctx); err != nil {
-		return nil, err
-	}
-	return n.namespaces.Labels(ctx, name)
+func (a *admissionBuilder) deviceAdmin() admission.Plugin {
+	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{*a.namespaces}}}
 }
 
 func newPlugin(factory pluginFactory, name string, file *configuration.File) (any, error) {
@@ -181,14 +201,22 @@ func (l *clusterGetter[T]) Get(ctx context.Context, name string) (T, error) {
 	return lister.Get[T](ctx, l.objects, &l.kind, "", name)
 }
 
+// escalation returns the plugin that prevents users from granting permissions that they do not
+// have. It cannot be disabled.
+func (a *admissionBuilder) escalation() admission.Plugin {
+	return admission.Plugin{
+		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: a.authz.policy.Engine, Authorizer: a.authz.chain},
+	}
+}
+
 // limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
 // ranges.
-func (p *parts) limitRanger(configuration []byte) (any, error) {
-	ranges, err := lister.NewKept[*corev1.LimitRange](p.objects(true), p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges")), "metadata.name", "spec")
+func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
+	ranges, err := lister.NewKept[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}
-	return withoutConfiguration(&limitranger.Plugin{Ranges: ranges, PodLevel: p.options.Features.Enabled(features.PodLevelResources)})(configuration)
+	return withoutConfiguration(&limitranger.Plugin{Ranges: ranges, PodLevel: a.gates.Enabled(features.PodLevelResources)})(configuration)
 }
 
 // classes is a clusterGetter for a kind that may have a default object.

@@ -26,12 +26,10 @@ func startError(t *testing.T, change func(dir string, o *config.Options)) string
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
-	if err == nil {
-		p.life.close()
-		return ""
+	if err := buildAndRelease(ctx, o, slog.New(slog.DiscardHandler)); err != nil {
+		return err.Error()
 	}
-	return err.Error()
+	return ""
 }
 
 func TestInvalidAdmissionFlags(t *testing.T) {

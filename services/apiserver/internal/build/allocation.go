@@ -10,9 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
-	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/allocator"
+	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
@@ -29,29 +30,34 @@ func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object
 }
 
 // viewOf returns the cached objects of a built-in kind.
-func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
-	kind := p.catalog.Resource(gvr)
-	return allocator.View[T]{Store: p.cached(apiset.KeyPrefix(p.base.root, kind)), Coder: p.codec.Of(kind)}
+func viewOf[T registry.Object](k *caches, gvr schema.GroupVersionResource) allocator.View[T] {
+	kind := k.lookup(gvr)
+	return allocator.View[T]{Store: kind.Store, Coder: kind.Coder}
 }
 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
 // that calls it.
-func (p *parts) newAllocator(identity string) *allocator.Allocator {
+func newAllocator(b *base, o *config.Options, k *caches, s *stores, client *internalclient.Client) *allocator.Allocator {
 	var prefixes []netip.Prefix
-	for _, r := range p.options.ServiceRanges {
+	for _, r := range o.ServiceRanges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
 			prefixes = append(prefixes, prefix)
 		}
 	}
-	return allocator.New(allocator.Config{
-		API:   p.client,
-		Store: p.store, Root: p.base.root, Cache: p.cache,
-		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
-		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
-		Ranges:    viewOf[*networkingv1.ServiceCIDR](p, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
-		Prefixes:  prefixes, Ports: p.options.ServiceNodePorts, DualWrite: !p.options.Features.Enabled(features.DisableAllocatorDualWrite),
-		Bitmap:   !p.options.Features.Enabled(features.MultiCIDRServiceAllocator),
-		Scheme:   p.codec.Scheme(),
-		Identity: identity, Now: time.Now, Logger: p.log, Registerer: p.metrics,
+	services, addresses := corev1.SchemeGroupVersion.WithResource("services"), networkingv1.SchemeGroupVersion.WithResource("ipaddresses")
+	a := allocator.New(allocator.Config{
+		API:   client,
+		Store: s.store, Root: b.root, Cache: k.cache,
+		Services:  viewOf[*corev1.Service](k, services),
+		Addresses: viewOf[*networkingv1.IPAddress](k, addresses),
+		Ranges:    viewOf[*networkingv1.ServiceCIDR](k, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
+		Prefixes:  prefixes, Ports: o.ServiceNodePorts, DualWrite: !b.gates.Enabled(features.DisableAllocatorDualWrite),
+		Bitmap:   !b.gates.Enabled(features.MultiCIDRServiceAllocator),
+		Scheme:   k.codec.Scheme(),
+		Identity: b.host, Now: time.Now, Logger: b.log, Registerer: b.metrics,
 	})
+	if b.gates.Enabled(features.MultiCIDRServiceAllocator) {
+		repairAddresses(b, a, k.lookup(services).Store, k.lookup(addresses).Store)
+	}
+	return a
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/rest/allocator"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -239,13 +240,18 @@ func TestClusterIPRules(t *testing.T) {
 	}
 }
 
+// secondAllocator returns an allocator beside that of the server.
+func (a *api) secondAllocator() *allocator.Allocator {
+	b := *a.server.base
+	b.metrics, b.host, b.life = prometheus.NewRegistry(), "test", &lifecycle{}
+	return newAllocator(&b, a.options, a.server.caches, a.server.stores, a.server.sets.client)
+}
+
 // TestRepairFixesAllocations breaks allocations in every way that a crash can.
 func TestRepairFixesAllocations(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	p := *a.parts
-	p.metrics = prometheus.NewRegistry()
-	allocator := p.newAllocator("test")
+	allocator := a.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	repair := func() {
 		t.Helper()
@@ -262,20 +268,20 @@ func TestRepairFixesAllocations(t *testing.T) {
 	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
 	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
 	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
-	key := a.parts.base.root + "/ipaddresses/10.0.0.41"   // has another owner
-	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
+	key := a.server.base.root + "/ipaddresses/10.0.0.41"  // has another owner
+	kv, _, err := a.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.parts.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	key = a.parts.base.root + "/ranges/servicenodeports"
-	kv, _, err = a.parts.store.Get(context.Background(), key, 0)
+	key = a.server.base.root + "/ranges/servicenodeports"
+	kv, _, err = a.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.parts.store.Delete(context.Background(), key, kv.ModRevision); err != nil {
+	if _, err := a.server.stores.store.Delete(context.Background(), key, kv.ModRevision); err != nil {
 		t.Fatal(err)
 	}
 	repair()

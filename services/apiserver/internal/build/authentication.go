@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"crypto/x509"
 	"net/http"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/features"
 	"binnacle/libs/satoken"
-	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 	"binnacle/services/apiserver/internal/security/authn"
@@ -21,8 +22,13 @@ import (
 // failureTTL is how long the rejection of a token is cached.
 const failureTTL = 10 * time.Second
 
-// authentication holds the authenticators and the issuer of tokens.
+// authentication holds the authenticators of bearer tokens and the issuer of tokens.
 type authentication struct {
+	*base
+	o          *config.AuthenticationOptions
+	servingKey string // key file of the server's certificate
+	caches     *caches
+
 	tokens  authn.Tokens
 	reviews *reviews.Cache // nil without token authenticators
 	issuer  *tokens.Issuer
@@ -33,64 +39,54 @@ type authentication struct {
 	signer *externaljwt.Signer
 }
 
-// buildAuthentication creates the authenticators of bearer tokens.
-func (p *parts) buildAuthentication(ctx context.Context) error {
-	o := &p.options.Authentication
-	p.authn.tokens = authn.NoTokens{}
+func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOptions, servingKey string, k *caches, client *internalclient.Client) (*authentication, error) {
+	a := &authentication{base: b, o: o, servingKey: servingKey, caches: k, tokens: authn.NoTokens{}}
 	var union authenticator.Union
-	ofAccounts := func() (authenticator.Token, error) { return p.serviceAccountTokens(ctx) }
-	for _, add := range []func() (authenticator.Token, error){p.tokenFile, ofAccounts, p.bootstrapTokens, p.jwtTokens, p.tokenWebhook} {
+	ofAccounts := func() (authenticator.Token, error) { return a.serviceAccountTokens(ctx) }
+	for _, add := range []func() (authenticator.Token, error){a.tokenFile, ofAccounts, a.bootstrapTokens, a.jwtTokens, a.tokenWebhook} {
 		t, err := add()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if t != nil {
 			union = append(union, t)
 		}
 	}
 	if len(union) == 0 {
-		return nil
+		return a, nil
 	}
 	var err error
-	p.authn.reviews, err = reviews.New(reviews.Config{
+	a.reviews, err = reviews.New(reviews.Config{
 		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: p.objects(false), Legacy: legacyTokens{p}, Logger: p.log, Registerer: p.metrics,
+		Objects: k.objects(false), Legacy: legacyTokens{k.objects(false), client, b.log}, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.authn.tokens = p.authn.reviews
-	if p.authn.signer != nil {
-		return p.followSigner()
+	a.tokens = a.reviews
+	b.life.inBackground("token reviews", a.followObjects)
+	if a.jwt != nil {
+		b.life.inBackground("issuers of tokens", a.jwt.Run)
 	}
-	return nil
+	if a.signer != nil {
+		b.life.inBackground("keys of the external token signer", a.signer.Run)
+		return a, a.followSigner()
+	}
+	return a, nil
 }
 
-// tokenTasks returns tasks that invalidate cached reviews and follow the keys and configuration of
-// token issuers.
-func (p *parts) tokenTasks() []task.Task {
-	if p.authn.reviews == nil {
-		return nil
-	}
-	o := p.objects(false)
-	tasks := []task.Task{{Name: "token reviews", Run: func(ctx context.Context) error {
-		return p.authn.reviews.Run(ctx, []reviews.Followed{
-			{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
-			{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
-		})
-	}}}
-	if p.authn.signer != nil {
-		tasks = append(tasks, task.Task{Name: "keys of the external token signer", Run: p.authn.signer.Run})
-	}
-	if p.authn.jwt != nil {
-		tasks = append(tasks, task.Task{Name: "issuers of tokens", Run: p.authn.jwt.Run})
-	}
-	return tasks
+// followObjects invalidates cached reviews when an object changes that the token depends on.
+func (a *authentication) followObjects(ctx context.Context) error {
+	o := a.caches.objects(false)
+	return a.reviews.Run(ctx, []reviews.Followed{
+		{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
+		{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
+	})
 }
 
 // authenticator returns the authenticators of requests in the order in which they are tried.
-func (p *parts) authenticator() (authn.Authenticator, error) {
-	o := &p.options.Authentication
+func (a *authentication) authenticator(clientCAs func() *x509.CertPool) (authn.Authenticator, error) {
+	o := a.o
 	chain := authn.Chain{internalclient.Authenticator{}}
 	if o.ProxyCAs != nil {
 		proxy, err := authn.NewFrontProxy(o.ProxyCAs.Pool, o.Proxy.Names, o.Proxy.Headers)
@@ -99,30 +95,30 @@ func (p *parts) authenticator() (authn.Authenticator, error) {
 		}
 		chain = append(chain, proxy)
 	}
-	certs, err := authn.NewCertificates(p.server.ClientCAs, p.options.Features.Enabled(features.AllowParsingUserUIDFromCertAuth))
+	certs, err := authn.NewCertificates(clientCAs, a.gates.Enabled(features.AllowParsingUserUIDFromCertAuth))
 	if err != nil {
 		return nil, err
 	}
-	certs.Measure(p.metrics)
-	chain = append(chain, certs, authn.Bearer{Tokens: p.authn.tokens}, authn.WebSocket{Tokens: p.authn.tokens})
+	certs.Measure(a.metrics)
+	chain = append(chain, certs, authn.Bearer{Tokens: a.tokens}, authn.WebSocket{Tokens: a.tokens})
 	switch {
-	case p.authn.jwt != nil:
-		chain = append(chain, authn.Anonymous{Allowed: p.anonymousAllowed})
+	case a.jwt != nil:
+		chain = append(chain, authn.Anonymous{Allowed: a.anonymousAllowed})
 	case o.Anonymous:
 		chain = append(chain, authn.Anonymous{})
 	}
 	if o.AnonymousReset {
-		p.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
+		a.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
 	}
-	return authn.NewMeasured(chain, p.metrics), nil
+	return authn.NewMeasured(chain, a.metrics), nil
 }
 
 // anonymousAllowed reports whether anonymous requests may access a path. The configuration file
 // decides, or the flag if the file says nothing. With an authorizer that allows everything, a file
 // without conditions would open the whole cluster to anonymous requests, and is ignored.
-func (p *parts) anonymousAllowed(path string) bool {
-	o := &p.options.Authentication
-	c := p.authn.jwt.Anonymous()
+func (a *authentication) anonymousAllowed(path string) bool {
+	o := a.o
+	c := a.jwt.Anonymous()
 	if c == nil {
 		return o.Anonymous
 	}

@@ -13,14 +13,9 @@ import (
 	"binnacle/libs/filewatch"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
-	"binnacle/libs/task"
-	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/plugins/rbacescalation"
-	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
@@ -34,9 +29,6 @@ type authorization struct {
 	chain   *modes.Reloadable
 	metrics *authz.Metrics
 	changed chan struct{} // receives after changes of RBAC objects
-	// fileData is the content of the configuration file in use; nil without a file.
-	fileData []byte
-	reloads  *modes.ReloadMetrics
 	// usesRBAC reports whether roles decide on requests, in process or in a webhook.
 	usesRBAC bool
 }
@@ -61,67 +53,69 @@ func rbacResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
 }
 
-// waitForPolicy waits until the authorizer has seen a revision, so that clients that grant or
+// settled waits until the authorizer has seen a revision, so that clients that grant or
 // revoke permissions see the effect at once.
-func (p *parts) waitForPolicy(ctx context.Context, revision int64) {
+func (a *authorization) settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
 	defer cancel()
-	_ = p.authz.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later
+	_ = a.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later
 }
 
 const policySettleTime = 2 * time.Second
 
-func (p *parts) buildAuthorization(context.Context) error {
-	o, a, gates := &p.options.Authorization, &p.authz, p.options.Features
+func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*authorization, error) {
 	var conditions *webhook.Compiler
 	var err error
 	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
 		if conditions, err = webhook.NewCompiler(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	c, data, err := loadAuthorization(o, conditions)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.fileData, a.usesRBAC = data, c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook)
-	policy, err := p.policyConfig(c.Has(authzconfig.Node))
+	policy, err := policyConfig(b, k, c.Has(authzconfig.Node))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.policy = authz.NewPolicy(policy)
-	a.changed = make(chan struct{}, 1)
+	a := &authorization{
+		policy: authz.NewPolicy(policy), metrics: authz.NewMetrics(b.metrics), changed: make(chan struct{}, 1),
+		usesRBAC: c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook),
+	}
 	a.policy.OnChange(func(rbac.Change) {
 		select {
 		case a.changed <- struct{}{}:
 		default: // a notification is pending
 		}
 	})
-	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: gates.Enabled,
+		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
+		WebhookMetrics: webhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
 	}, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.life.onClose(a.chain.Close)
+	b.life.onClose(a.chain.Close)
+	b.life.inBackground("policy", a.policy.Run)
 	if o.ConfigFile != "" {
-		a.reloads = modes.NewReloadMetrics(p.metrics, p.base.address)
+		reloads := modes.NewReloadMetrics(b.metrics, b.address)
+		b.life.inBackground("authorization configuration", func(ctx context.Context) error {
+			return a.chain.Follow(ctx, o.ConfigFile, data, reloads, b.log)
+		})
 	}
-	return nil
+	return a, nil
 }
 
 // policyConfig returns the sources of the objects that RBAC and the node authorizer follow.
-func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
+func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
-		kind := p.catalog.Resource(gvr)
-		coder := p.codec.Of(kind)
+		kind := k.lookup(gvr)
 		return authz.Source{
-			Store: p.cached(apiset.KeyPrefix(p.base.root, kind)),
+			Store: kind.Store,
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-				return coder.DecodeStored(e.Stored(), e.Revision)
+				return kind.Coder.DecodeStored(e.Stored(), e.Revision)
 			},
 		}
 	}
@@ -129,7 +123,7 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
 	}
 	c := authz.PolicyConfig{
-		Cache: p.cache, Logger: p.log,
+		Cache: k.cache, Logger: b.log,
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
 			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
@@ -139,8 +133,7 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 	}
 	if nodes {
 		pods := source(core("pods"))
-		coder := p.codec.Of(p.catalog.Resource(core("pods")))
-		partly, err := coder.Partly(node.PodPaths()...)
+		partly, err := k.core("pods").Coder.Partly(node.PodPaths()...)
 		if err != nil {
 			return c, err
 		}
@@ -159,37 +152,10 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 	return c, nil
 }
 
-// escalation returns the plugin that prevents users from granting permissions that they do not
-// have. It cannot be disabled.
-func (p *parts) escalation() admission.Plugin {
-	return admission.Plugin{
-		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: p.authz.policy.Engine, Authorizer: p.authz.chain},
-	}
-}
-
-// policyTasks returns tasks that follow the objects of the authorizers and reload the configuration
-// file.
-func (p *parts) policyTasks() []task.Task {
-	a := &p.authz
-	tasks := []task.Task{{Name: "policy", Run: a.policy.Run}}
-	if a.reloads != nil {
-		tasks = append(tasks, task.Task{Name: "authorization configuration", Run: func(ctx context.Context) error {
-			return a.chain.Follow(ctx, p.options.Authorization.ConfigFile, a.fileData, a.reloads, p.log)
-		}})
-	}
-	return tasks
-}
-
-// roleAggregator returns the task that updates aggregated cluster roles.
-func (p *parts) roleAggregator() task.Task {
-	g := &bootstrap.Aggregator{API: p.client, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
-	return task.Task{Name: "aggregated cluster roles", Run: g.Run}
-}
-
-// policySynced waits until the authorizer has seen all RBAC objects. The wait is bounded, because
+// synced waits until the authorizer has seen all RBAC objects. The wait is bounded, because
 // bootstrapping is retried.
-func (p *parts) policySynced(ctx context.Context) error {
+func (a *authorization) synced(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return p.authz.policy.MostRecent(ctx)
+	return a.policy.MostRecent(ctx)
 }

@@ -62,7 +62,7 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
 	a.want(201, "POST", victim, `{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
 	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
-	_, err := a.parts.store.Create(context.Background(), a.parts.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
+	_, err := a.server.stores.store.Create(context.Background(), a.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
 		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"kube-system.rolebindings","uid":"1","creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["customresourcecleanup.apiextensions.k8s.io"]},
 		"spec":{"group":"rolebindings","scope":"Cluster","names":{`+names+`},"conversion":{"strategy":"None"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]},
 		"status":{"conditions":[{"type":"NamesAccepted","status":"True"},{"type":"Established","status":"True"}],"acceptedNames":{`+names+`},"storedVersions":["v1"]}}`), storage.WriteOptions{})
@@ -81,7 +81,7 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 // kinds.
 func TestCustomResourceKeysDoNotCollide(t *testing.T) {
 	t.Parallel()
-	for _, k := range shared(t).parts.catalog.Kinds() {
+	for _, k := range shared(t).server.catalogs.catalog.Kinds() {
 		group, resource, _ := strings.Cut(k.Stored.Prefix, "/")
 		if !k.Virtual && definition.HasOwnPlace(group, resource) {
 			t.Errorf("%s: a custom resource may have %s", k.GVK(), k.Stored.Prefix)

@@ -22,7 +22,7 @@ const (
 )
 
 // components returns the checks of componentstatuses.
-func (p *parts) components() []handlers.Component {
+func components(s *stores) []handlers.Component {
 	client := &http.Client{
 		Timeout: componentTimeout,
 		Transport: &http.Transport{
@@ -38,9 +38,9 @@ func (p *parts) components() []handlers.Component {
 	}
 	return append([]handlers.Component{
 		{Name: "controller-manager", Check: probe(controllerManagerHealth)},
-		{Name: "etcd-0", Check: etcdCheck(p.store)},
+		{Name: "etcd-0", Check: etcdCheck(s.store)},
 		{Name: "scheduler", Check: probe(schedulerHealth)},
-	}, p.stores.overrideClusters.components()...)
+	}, s.overrideClusters.components()...)
 }
 
 // etcdCheck returns a check that pings a store.

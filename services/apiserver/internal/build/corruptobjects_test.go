@@ -14,14 +14,14 @@ import (
 func (a *api) overwrite(key, value string) {
 	a.t.Helper()
 	ctx := a.t.Context()
-	_, err := a.parts.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
+	_, err := a.server.stores.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
 	var exists *storage.ExistsError
 	var changed *storage.ConflictError // the server also writes the status of a policy
 	for errors.As(err, &exists) || errors.As(err, &changed) {
 		exists, changed = nil, nil
 		var kv storage.KeyValue
-		if kv, _, err = a.parts.store.Get(ctx, key, 0); err == nil {
-			_, err = a.parts.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
+		if kv, _, err = a.server.stores.store.Get(ctx, key, 0); err == nil {
+			_, err = a.server.stores.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})
 		}
 	}
 	if err != nil {
@@ -151,7 +151,7 @@ func TestCorruptField(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	a.want(201, "POST", secrets, `{"metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
-	kv, _, err := a.parts.store.Get(t.Context(), "/registry/secrets/default/good", 0)
+	kv, _, err := a.server.stores.store.Get(t.Context(), "/registry/secrets/default/good", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

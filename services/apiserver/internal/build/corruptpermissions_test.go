@@ -19,13 +19,13 @@ import (
 // none. mend restores it.
 func (a *api) spoil(path string) (mend func()) {
 	a.t.Helper()
-	key := a.parts.base.root + "/" + path
+	key := a.server.base.root + "/" + path
 	for { // the server updates statuses
-		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+		kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
 		if errors.Is(err, storage.ErrNotFound) {
-			_, err = a.parts.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
+			_, err = a.server.stores.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
 		} else if err == nil {
-			_, err = a.parts.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
+			_, err = a.server.stores.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
 		}
 		if conflict := new(storage.ConflictError); err != nil && !errors.As(err, &conflict) {
 			a.t.Fatal(err)
@@ -36,9 +36,9 @@ func (a *api) spoil(path string) (mend func()) {
 	}
 	return func() {
 		a.t.Helper()
-		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+		kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
 		if err == nil {
-			_, err = a.parts.store.Delete(a.t.Context(), key, kv.ModRevision)
+			_, err = a.server.stores.store.Delete(a.t.Context(), key, kv.ModRevision)
 		}
 		if err != nil {
 			a.t.Fatal(err)

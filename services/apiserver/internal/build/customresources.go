@@ -24,16 +24,36 @@ func definitions() schema.GroupVersionResource {
 	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 }
 
-// newDefinitionController creates the controller that maintains the statuses of definitions and
-// deletes the objects of deleted ones.
-func (p *parts) newDefinitionController() *definition.Keeper {
-	return definition.NewKeeper(definition.Config{
-		Definitions: p.allKinds.Current().Resource(definitions()).Store,
-		Client:      definitionStatuses{p.client},
-		Instances:   &definition.Stored{Store: p.values, Root: p.base.root, Now: time.Now},
-		Definable:   p.definable(),
-		Logger:      p.log, Now: time.Now,
-	})
+// customResources serves the resources that definitions define.
+type customResources struct {
+	// informer serves defined resources. controller maintains the statuses of definitions and
+	// deletes the objects of deleted ones.
+	informer   *crdinformer.Follower
+	controller *definition.Keeper
+}
+
+func newCustomResources(b *base, k *caches, s *stores, sets *apiSets, n *network) (*customResources, error) {
+	informer, err := newDefinitionInformer(b, k, sets, n)
+	if err != nil {
+		return nil, err
+	}
+	c := &customResources{informer: informer, controller: definition.NewKeeper(definition.Config{
+		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
+		Client:      definitionStatuses{sets.client},
+		Instances:   &definition.Stored{Store: s.values, Root: b.root, Now: time.Now},
+		Definable:   k.definable(),
+		Logger:      b.log, Now: time.Now,
+	})}
+	b.life.inBackground("custom resources", c.informer.Run)
+	b.life.whileServing("definitions", c.controller.Run)
+	return c, nil
+}
+
+// settled waits until a write of a definition is processed: the controller has set its status, and
+// requests see the resulting API set.
+func (c *customResources) settled(ctx context.Context, revision int64) {
+	c.controller.Settled(ctx, revision)
+	c.informer.Settled(ctx, revision)
 }
 
 // definitionStatuses writes the statuses of definitions as the server itself.
@@ -45,46 +65,36 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 	return s.client.Patch(ctx, internalclient.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch, while...)
 }
 
-// conversions returns a function that creates the conversion webhook of a definition.
-func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	caller, err := conversion.NewCaller(p.services(), p.webhookDialers(), webhookclient.NewResponseLimiter(), p.calls)
-	if err != nil {
-		return nil, err
-	}
-	p.life.onClose(caller.Close)
-	return func(d *kind.Definition) kind.Conversion {
-		if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
-			return w
-		}
-		return nil
-	}, nil
-}
-
-// servable returns a predicate of the resources whose definitions are served. As in Kubernetes, all
-// paths of a group with built-in kinds belong to the built-in kinds.
-func (p *parts) servable() func(group, resource string) bool {
-	definable := p.definable()
-	return func(group, resource string) bool {
-		return !p.kinds.Current().BuiltIn(group) && definable(group, resource)
-	}
-}
-
 // newDefinitionInformer creates the informer that serves the defined resources.
-func (p *parts) newDefinitionInformer(b apiset.Builder) (*crdinformer.Follower, error) {
-	k := p.allKinds.Current().Resource(definitions())
-	convert, err := p.conversions()
+func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Follower, error) {
+	resource := sets.allKinds.Current().Resource(definitions())
+	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
 	if err != nil {
 		return nil, err
 	}
+	b.life.onClose(caller.Close)
 	compiler := rules.NewCompiler()
-	compiler.NoRatcheting = !p.options.Features.Enabled(features.CRDValidationRatcheting)
-	compiler.Metrics = rules.NewMetrics(p.metrics)
+	compiler.NoRatcheting = !b.gates.Enabled(features.CRDValidationRatcheting)
+	compiler.Metrics = rules.NewMetrics(b.metrics)
+	definable := k.definable()
 	return crdinformer.New(crdinformer.Config{
-		Definitions: k.Store, Definable: p.servable(), Maker: &kind.Maker{
-			Rules: compiler, Conversion: convert, NoSelectableFields: !p.options.Features.Enabled(features.CustomResourceFieldSelectors),
-		}, Builder: b,
+		Definitions: resource.Store,
+		// As in Kubernetes, all paths of a group with built-in kinds belong to the built-in kinds.
+		Definable: func(group, resource string) bool {
+			return !sets.kinds.Current().BuiltIn(group) && definable(group, resource)
+		},
+		Maker: &kind.Maker{
+			Rules: compiler, NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
+			Conversion: func(d *kind.Definition) kind.Conversion {
+				if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
+					return w
+				}
+				return nil
+			},
+		},
+		Builder: sets.builder,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
-			obj, err := k.Coder.DecodeStored(stored, revision)
+			obj, err := resource.Coder.DecodeStored(stored, revision)
 			if err != nil {
 				return nil, err
 			}
@@ -94,14 +104,7 @@ func (p *parts) newDefinitionInformer(b apiset.Builder) (*crdinformer.Follower, 
 			}
 			return d, nil
 		},
-		Live:   []*apiset.Live{p.kinds, p.allKinds},
-		Logger: p.log,
+		Live:   []*apiset.Live{sets.kinds, sets.allKinds},
+		Logger: b.log,
 	}), nil
-}
-
-// waitForDefinitions waits until a write of a definition is processed: the controller has set its
-// status, and requests see the resulting API set.
-func (p *parts) waitForDefinitions(ctx context.Context, revision int64) {
-	p.definitionController.Settled(ctx, revision)
-	p.definitionInformer.Settled(ctx, revision)
 }

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/kind"
@@ -17,7 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// registrations tracks the group versions of custom resources, which have APIServices.
+// customVersions tracks the group versions of custom resources, which have APIServices.
 type customVersions struct {
 	changed chan struct{}
 
@@ -31,8 +31,26 @@ type customVersions struct {
 	wanted []bootstrap.APIService
 }
 
-func newCustomVersions() *customVersions {
-	return &customVersions{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
+// newCustomVersions follows definitions and maintains the APIServices of their group versions.
+func newCustomVersions(b *base, k *caches, sets *apiSets, informer *crdinformer.Follower, remotes *aggregation.Aggregator) *customVersions {
+	v := &customVersions{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
+	informer.OnSwapped(func(s crdinformer.Swap) { v.set(s.Changed, s.Complete) })
+	registrations := &bootstrap.Registrations{
+		API: sets.client,
+		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
+			if !k.cache.Ready() {
+				return nil, status.Reloading()
+			}
+			return remotes.Registered(), nil
+		},
+		Wanted: v.get, Changed: v.changed, Logger: b.log,
+		Gone: func(ctx context.Context, group, version string) bool {
+			gone := !informer.Newest(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			return gone && v.allKnown()
+		},
+	}
+	b.life.whileServing("API services of custom resources", registrations.Run)
+	return v
 }
 
 // set applies changed definitions. complete reports whether every definition was readable.
@@ -100,23 +118,4 @@ func (r *customVersions) get() ([]bootstrap.APIService, bool) {
 		})
 	}
 	return r.wanted, r.known
-}
-
-// registrationTask returns the task that maintains the APIServices of custom resources.
-func (p *parts) registrationTask() task.Task {
-	r := &bootstrap.Registrations{
-		API: p.client,
-		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
-			if !p.cache.Ready() {
-				return nil, status.Reloading()
-			}
-			return p.extensions.Registered(), nil
-		},
-		Wanted: p.customVersions.get, Changed: p.customVersions.changed, Logger: p.log,
-		Gone: func(ctx context.Context, group, version string) bool {
-			gone := !p.definitionInformer.Newest(ctx, p.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
-			return gone && p.customVersions.allKnown()
-		},
-	}
-	return task.Task{Name: "API services of custom resources", Run: r.Run}
 }

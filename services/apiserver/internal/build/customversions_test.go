@@ -98,9 +98,9 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 		if broken == "as.ex.test" {
 			a.overwrite(at+"bs.ex.test", "nonsense")
 		}
-		kv, _, err := a.parts.store.Get(t.Context(), at+broken, 0)
+		kv, _, err := a.server.stores.store.Get(t.Context(), at+broken, 0)
 		if err == nil {
-			_, err = a.parts.store.Delete(t.Context(), at+broken, kv.ModRevision)
+			_, err = a.server.stores.store.Delete(t.Context(), at+broken, kv.ModRevision)
 		}
 		if err != nil {
 			t.Fatal(err)

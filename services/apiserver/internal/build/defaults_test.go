@@ -66,11 +66,9 @@ func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 	for mode, said := range map[string]bool{"AlwaysAllow": true, "RBAC": false} {
 		o := given(t, "--authorization-mode="+mode)
 		var log bytes.Buffer
-		p, err := build(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
+		if err := buildAndRelease(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
-		p.life.close()
 		if got := strings.Contains(log.String(), "level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
 			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
 		}
@@ -84,11 +82,9 @@ func TestUnverifiedKubeletsAreLogged(t *testing.T) {
 	for flag, said := range map[string]bool{"": true, ca: false} {
 		o := given(t, "--kubelet-certificate-authority="+flag)
 		var log bytes.Buffer
-		p, err := build(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
+		if err := buildAndRelease(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
-		p.life.close()
 		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
 			t.Errorf("%q: said %v:\n%s", flag, got, log.String())
 		}

@@ -115,9 +115,9 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	replicas := replicasOn(t, 2)
-	a, store := replicas[0], replicas[0].parts.store
+	a, store := replicas[0], replicas[0].server.stores.store
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	prefix := a.parts.base.root + "/example.com/things/ns/"
+	prefix := a.server.base.root + "/example.com/things/ns/"
 	put := func(name, metadata string) {
 		t.Helper()
 		if _, err := store.Create(context.Background(), prefix+name, fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
@@ -168,13 +168,13 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
-	key := a.parts.base.root + "/example.com/others/ns/x"
-	if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`), storage.WriteOptions{}); err != nil {
+	key := a.server.base.root + "/example.com/others/ns/x"
+	if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.want(200, "DELETE", definitionsPath+"/others.example.com", "")
 	a.eventually("gone", func() bool { return a.get(definitionsPath+"/others.example.com").code == 404 })
-	if _, _, err := a.parts.store.Get(context.Background(), key, 0); err != nil {
+	if _, _, err := a.server.stores.store.Get(context.Background(), key, 0); err != nil {
 		t.Errorf("object of another owner: got %v", err)
 	}
 }
@@ -191,8 +191,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 	t.Run("begun", func(t *testing.T) {
 		a := start(t, on)
 		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-		key = a.parts.base.root + "/example.com/things/ns/held"
-		if _, err := a.parts.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
+		key = a.server.base.root + "/example.com/things/ns/held"
+		if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
@@ -201,16 +201,16 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 		})
 	})
 	a := start(t, on)
-	kv, _, err := a.parts.store.Get(context.Background(), key, 0)
+	kv, _, err := a.server.stores.store.Get(context.Background(), key, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// Remove the mark.
-	if _, err := a.parts.store.Update(context.Background(), key, []byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Update(context.Background(), key, []byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
-	if _, _, err := a.parts.store.Get(context.Background(), key, 0); err == nil {
+	if _, _, err := a.server.stores.store.Get(context.Background(), key, 0); err == nil {
 		t.Error("the object is left")
 	}
 }

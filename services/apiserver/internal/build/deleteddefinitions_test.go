@@ -71,7 +71,7 @@ func TestDeletedDefinitionIsGoneOnAllReplicas(t *testing.T) {
 			a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
 			a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
 			then()
-			left, err := a.parts.store.List(t.Context(), a.parts.base.root+"/example.com/things/", storage.ListOptions{})
+			left, err := a.server.stores.store.List(t.Context(), a.server.base.root+"/example.com/things/", storage.ListOptions{})
 			if err != nil || left.Count != 0 {
 				t.Errorf("left are %v, %v", left.Items, err)
 			}
@@ -90,8 +90,8 @@ func TestDefinitionOutlivesItsObjects(t *testing.T) {
 	a.want(200, "DELETE", path, "")
 	a.eventually("in progress", func() bool { return a.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
 	release := func(prefix string) error {
-		return definitionStatuses{a.parts.client}.PatchStatus(t.Context(), "things.example.com",
-			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Premise{Key: a.parts.base.root + prefix, Prefix: true})
+		return definitionStatuses{a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
+			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Premise{Key: a.server.base.root + prefix, Prefix: true})
 	}
 	if err := release("/example.com/things/"); !apierrors.IsConflict(err) {
 		t.Errorf("release while there is one: %v", err)

@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,14 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"binnacle/libs/features"
+	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/discovery"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/crd/structural"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
 // documents updates the discovery and OpenAPI documents when they are requested after a change of
@@ -49,23 +56,29 @@ type customVersion struct {
 	group   openapi.Group
 }
 
-func newDocuments() *documents {
-	return &documents{versions: map[schema.GroupVersion]*customVersion{}}
-}
-
-// attach sets the documents to update.
-func (d *documents) attach(docs *discovery.Documents, spec *openapi.Service, remotes *aggregation.Aggregator) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.docs, d.spec, d.extensions, d.extensionSwaggers, d.announced = docs, spec, remotes.Versions, remotes.Others, remotes.Announced
-	spec.Others(remotes.Swaggers)
-}
-
-// attached reports whether attach was called.
-func (d *documents) attached() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.docs != nil && d.spec != nil
+// newDocuments creates the documents, which follow definitions and extension servers. paths returns
+// the paths that are served in addition to the API.
+func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Follower) (*documents, error) {
+	minor := o.Compatibility.Emulation().Minor
+	docs, err := discovery.New(c.served, respond.Object, discovery.WithServerAddress(b.address), discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(minor)))
+	if err != nil {
+		return nil, err
+	}
+	swagger, err := openapi.New(c.served, builtin.Documented, openapi.Options{CBOR: respond.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, minor), NoEnums: !b.gates.Enabled(features.OpenAPIEnums), Refuse: respond.Error})
+	if err != nil {
+		return nil, err
+	}
+	if issuer {
+		swagger.DescribeIssuer()
+	}
+	d := &documents{
+		docs: docs, spec: swagger, versions: map[schema.GroupVersion]*customVersion{},
+		extensions: remotes.Versions, extensionSwaggers: remotes.Others, announced: remotes.Announced,
+	}
+	swagger.Others(remotes.Swaggers)
+	informer.OnSwapped(func(s crdinformer.Swap) { d.set(s.Changed) })
+	remotes.OnChange(d.extensionsChanged)
+	return d, nil
 }
 
 // extensionsChanged records that extension servers serve other resources.
@@ -249,5 +262,17 @@ func isStructural(s *apiextensionsv1.JSONSchemaProps) bool {
 			return false
 		}
 		return true
+	})
+}
+
+// followAPIServices adds a task that follows the APIServices.
+func followAPIServices(b *base, k *caches, remotes *aggregation.Aggregator, d *documents, v *customVersions) {
+	store := k.lookup(apiServiceResource()).Store
+	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
+		return followChanges(ctx, store, func([]watchcache.Event) {
+			d.extensionsChanged()
+			v.wake()
+			remotes.Wake()
+		})
 	})
 }

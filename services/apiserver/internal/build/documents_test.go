@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
@@ -64,7 +65,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDocuments()
+	d := &documents{versions: map[schema.GroupVersion]*customVersion{}}
 	if d.docs, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func BenchmarkManyVersions(b *testing.B) {
 // TestVersionsOfDeletedDefinitionsAreDropped checks that they are dropped before a client requests
 // the documents.
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
-	d := newDocuments()
+	d := &documents{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
 	d.set([]crdinformer.Changed{{Now: def}})
 	if len(d.versions) != 3 {

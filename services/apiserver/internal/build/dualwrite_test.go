@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
@@ -21,13 +20,13 @@ import (
 // takenBits reads a range allocation like a server without IPAddress objects.
 func (a *api) takenBits(name string) (span string, taken []int, revision int64) {
 	a.t.Helper()
-	kv, _, err := a.parts.store.Get(context.Background(), a.parts.base.root+"/ranges/"+name, 0)
+	kv, _, err := a.server.stores.store.Get(context.Background(), a.server.base.root+"/ranges/"+name, 0)
 	if errors.Is(err, storage.ErrNotFound) {
 		return "", nil, 0
 	}
 	r := &corev1.RangeAllocation{}
 	if err == nil {
-		_, _, err = protobuf.NewSerializer(a.parts.codec.Scheme(), a.parts.codec.Scheme()).Decode(kv.Value, nil, r)
+		_, _, err = protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Decode(kv.Value, nil, r)
 	}
 	if err != nil {
 		a.t.Fatal(err)
@@ -51,9 +50,9 @@ func (a *api) setBits(name, span string, taken []int, revision int64) {
 	r := &corev1.RangeAllocation{Range: span, Data: bits.Bytes()}
 	r.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("RangeAllocation"))
 	var value strings.Builder
-	err := protobuf.NewSerializer(a.parts.codec.Scheme(), a.parts.codec.Scheme()).Encode(r, &value)
+	err := protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Encode(r, &value)
 	if err == nil {
-		_, err = a.parts.store.Update(context.Background(), a.parts.base.root+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
+		_, err = a.server.stores.store.Update(context.Background(), a.server.base.root+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
 	}
 	if err != nil {
 		a.t.Fatal(err)
@@ -130,9 +129,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	a.want(201, "POST", servicesPath, service("kept", `"clusterIP":"10.0.0.5",`+onePort))
 	_, _, revision = a.takenBits(first)
 	a.setBits(first, span, []int{0, 3}, revision)
-	p := *a.parts
-	p.metrics = prometheus.NewRegistry()
-	allocator := p.newAllocator("test")
+	allocator := a.secondAllocator()
 	allocator.Now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	for i := range 4 {
 		if err := allocator.Repair(context.Background()); err != nil {
@@ -191,9 +188,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	// A repair restores an address that the range allocation lacks.
 	span, _, revision := a.takenBits(first)
 	a.setBits(first, span, []int{0}, revision)
-	p := *a.parts
-	p.metrics = prometheus.NewRegistry()
-	if err := p.newAllocator("test").Repair(context.Background()); err != nil {
+	if err := a.secondAllocator().Repair(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	a.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)

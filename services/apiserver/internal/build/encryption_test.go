@@ -67,7 +67,7 @@ func secret(name, value string) string {
 // stored returns the stored value of a key.
 func (a *api) stored(key string) []byte {
 	a.t.Helper()
-	kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+	kv, _, err := a.server.stores.store.Get(a.t.Context(), key, 0)
 	if err != nil {
 		a.t.Fatalf("%s: %v", key, err)
 	}
@@ -77,9 +77,9 @@ func (a *api) stored(key string) []byte {
 // reconfigured writes a configuration and waits until it is loaded.
 func (a *api) reconfigured(file, configuration string) {
 	a.t.Helper()
-	was := a.parts.encryptionConfig.Current()
+	was := a.server.stores.encryptionConfig.Current()
 	replaceFile(a.t, file, configuration)
-	a.eventually("taken up", func() bool { return a.parts.encryptionConfig.Current() != was })
+	a.eventually("taken up", func() bool { return a.server.stores.encryptionConfig.Current() != was })
 }
 
 // TestReadErrors replays the errors for values that cannot be decrypted. One difference is
@@ -287,7 +287,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		data = o.Etcd.DataDir
 	})
 	// Changes are published only on request.
-	ask := func() { _ = listener.Publish("binnacle."+a.parts.options.Fanout.ClusterID+".ask", nil) }
+	ask := func() { _ = listener.Publish("binnacle."+a.options.Fanout.ClusterID+".ask", nil) }
 	ask()
 	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })

@@ -16,7 +16,7 @@ func TestEtcdPrefixGetsLeadingSlash(t *testing.T) {
 				o.Etcd.Prefix = prefix
 			})
 			a.want(201, "POST", configMaps, configMap("c"))
-			if _, _, err := a.parts.store.Get(t.Context(), root+"/configmaps/default/c", 0); err != nil {
+			if _, _, err := a.server.stores.store.Get(t.Context(), root+"/configmaps/default/c", 0); err != nil {
 				t.Error(err)
 			}
 		})

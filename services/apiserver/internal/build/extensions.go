@@ -2,10 +2,8 @@ package build
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"time"
 
@@ -14,58 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/serving/tlsfiles"
-	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
-	"binnacle/services/apiserver/internal/server"
 )
 
-// foreign returns the delegates for requests that this server does not serve.
-func (p *parts) foreign() server.Delegates {
-	return server.Delegates{Extension: p.extension, Peer: p.peer}
-}
-
-func (p *parts) extension(gv schema.GroupVersion) http.Handler {
-	if p.extensions == nil {
-		return nil
-	}
-	return p.extensions.Handler(gv)
-}
-
-// loadProxyClient loads the client certificate for extension servers and peers; nil if it is not
-// configured.
-func (p *parts) loadProxyClient() (*tlsfiles.Pair, error) {
-	o := p.options.ProxyClient
-	switch {
-	case o.CertFile == "" && o.KeyFile == "":
-		return nil, nil
-	case o.CertFile == "" || o.KeyFile == "":
-		return nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file have to be given together")
-	}
-	pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
-	}
-	return pair, nil
-}
-
-// newExtensions creates the aggregator of extension servers.
-func (p *parts) newExtensions() (*aggregation.Aggregator, error) {
-	pair, err := p.loadProxyClient()
-	if err != nil {
-		return nil, err
-	}
-	p.proxyClientCert = pair
-	k := p.lookup(apiServiceResource())
-	o := &lister.Objects{Cache: p.cache}
-	services, endpoints := p.lookup(corev1.SchemeGroupVersion.WithResource("services")), p.lookup(corev1.SchemeGroupVersion.WithResource("endpoints"))
-	return aggregation.New(aggregation.Config{
-		Store: k.Store,
+// newExtensions creates the aggregator of extension servers. enter acquires a slot for a proxied
+// request.
+func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *apiset.Live, n *network, enter func(*http.Request) (func(), error)) {
+	registered := k.lookup(apiServiceResource())
+	objects, services, endpoints := &lister.Objects{Cache: k.cache}, k.core("services"), k.core("endpoints")
+	d.extensions = aggregation.New(aggregation.Config{
+		Store: registered.Store,
 		Decode: func(e *watchcache.Entry) (*apiregistrationv1.APIService, error) {
-			obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+			obj, err := registered.Coder.DecodeStored(e.Stored(), e.Revision)
 			if err != nil {
 				return nil, err
 			}
@@ -75,30 +39,47 @@ func (p *parts) newExtensions() (*aggregation.Aggregator, error) {
 			}
 			return s, nil
 		},
-		Local: func(gv schema.GroupVersion) bool { return p.kinds.Current().BuiltIns().Serves(gv) },
+		Local: func(gv schema.GroupVersion) bool { return kinds.Current().BuiltIns().Serves(gv) },
 		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-			return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
+			return lister.Get[*corev1.Service](ctx, objects, &services, namespace, name)
 		},
 		Endpoints: func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
-			return lister.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
+			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
-		Resolve: p.services().Resolve, Dial: p.clusterDial(),
-		Certificate: func() *tls.Certificate {
-			if pair == nil {
-				return nil
-			}
-			return pair.Certificate()
-		},
-		MaxRequests: p.maxRequestsPerServer(), Place: p.api.Carried.Enter,
-		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable,
-		Metrics: aggregation.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log, Now: time.Now,
-	}), nil
+		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
+		MaxRequests: maxRequestsPerServer(o), Place: enter,
+		FollowRedirects: !o.RejectRedirects, Write: d.writeAvailable,
+		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
+	})
+	b.life.whileServing("extension servers", d.extensions.Run)
+	for _, kind := range []lister.Kind{services, endpoints} {
+		b.life.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
+			return followNames(ctx, kind.Store, d.extensions.Moved)
+		})
+	}
+}
+
+// loadProxyClient loads the client certificate for extension servers and peers; nil if it is not
+// configured.
+func loadProxyClient(o *config.Options) (*tlsfiles.Pair, error) {
+	c := o.ProxyClient
+	switch {
+	case c.CertFile == "" && c.KeyFile == "":
+		return nil, nil
+	case c.CertFile == "" || c.KeyFile == "":
+		return nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file have to be given together")
+	}
+	pair, err := tlsfiles.LoadPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	return pair, nil
 }
 
 // maxRequestsPerServer returns how many concurrent requests one extension server or peer may
 // occupy: a quarter of all. 0 means no limit.
-func (p *parts) maxRequestsPerServer() int {
-	all := p.options.MaxInFlight + p.options.MaxMutatingInFlight
+func maxRequestsPerServer(o *config.Options) int {
+	all := o.MaxInFlight + o.MaxMutatingInFlight
 	if all <= 0 {
 		return 0
 	}
@@ -111,17 +92,17 @@ func apiServiceResource() schema.GroupVersionResource {
 
 // writeAvailable sets the condition Available of an APIService. Other replicas usually find the
 // same, and write nothing if the condition is already set.
-func (p *parts) writeAvailable(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
+func (d *delegates) writeAvailable(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 	ref := internalclient.Of(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range 5 {
 		var s apiregistrationv1.APIService
-		if err := p.client.Get(ctx, ref, &s); err != nil {
+		if err := d.client.Get(ctx, ref, &s); err != nil {
 			return err
 		}
 		if !setAvailable(&s, c) {
 			return nil
 		}
-		if err := p.client.Update(ctx, ref.Under("status"), &s, nil); !apierrors.IsConflict(err) {
+		if err := d.client.Update(ctx, ref.Under("status"), &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -146,48 +127,4 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 	}
 	s.Status.Conditions = append(s.Status.Conditions, c)
 	return true
-}
-
-// extensionTasks returns tasks that check extension servers and follow their APIServices, services
-// and endpoints.
-func (p *parts) extensionTasks() []task.Task {
-	tasks := []task.Task{{Name: "extension servers", Run: p.extensions.Run}}
-	for _, gvr := range []schema.GroupVersionResource{
-		apiServiceResource(), corev1.SchemeGroupVersion.WithResource("services"), corev1.SchemeGroupVersion.WithResource("endpoints"),
-	} {
-		store := p.lookup(gvr).Store
-		handle := func(events []watchcache.Event) {
-			for i := range events {
-				if e := events[i].Entry; e != nil {
-					p.extensions.Moved(e.Namespace(), e.Name())
-				}
-			}
-		}
-		if gvr == apiServiceResource() {
-			handle = func([]watchcache.Event) {
-				p.documents.extensionsChanged()
-				p.customVersions.wake()
-				p.extensions.Wake()
-			}
-		}
-		tasks = append(tasks, task.Task{Name: gvr.Resource + " of extension servers", Run: func(ctx context.Context) error { return followChanges(ctx, store, handle) }})
-	}
-	if p.proxyClientCert != nil {
-		tasks = append(tasks, task.Task{Name: "certificate for extension servers and peers", Run: func(ctx context.Context) error {
-			return tlsfiles.Watch(ctx, p.log, p.proxyClientCert)
-		}})
-	}
-	return tasks
-}
-
-// authenticationConfig returns the data of the ConfigMap extension-apiserver-authentication.
-func (p *parts) authenticationConfig() map[string]string {
-	data := maps.Clone(proxyConfig(&p.options.Authentication))
-	if data == nil {
-		data = map[string]string{}
-	}
-	if b := p.server.ClientCABundle(); b != nil {
-		data["client-ca-file"] = string(b.PEM()) // the loaded CAs, even if the file changed since
-	}
-	return data
 }

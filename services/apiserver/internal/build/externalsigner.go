@@ -16,18 +16,18 @@ import (
 
 // externalTokens connects to the external signer, which issues tokens, and returns an
 // authenticator that verifies tokens by the keys of the signer.
-func (p *parts) externalTokens(ctx context.Context) (authenticator.Token, error) {
-	o := &p.options.Authentication
-	metrics, err := externaljwt.NewMetrics(p.metrics)
+func (a *authentication) externalTokens(ctx context.Context) (authenticator.Token, error) {
+	o := a.o
+	metrics, err := externaljwt.NewMetrics(a.metrics)
 	if err != nil {
 		return nil, err
 	}
-	signer, err := externaljwt.New(ctx, externaljwt.Config{Socket: o.ServiceAccountSigningEndpoint, Logger: p.log, Metrics: metrics})
+	signer, err := externaljwt.New(ctx, externaljwt.Config{Socket: o.ServiceAccountSigningEndpoint, Logger: a.log, Metrics: metrics})
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
 	}
-	p.life.onClose(signer.Close)
-	p.authn.signer = signer
+	a.life.onClose(signer.Close)
+	a.signer = signer
 	supported, err := signer.MaxLifetime(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
@@ -40,23 +40,23 @@ func (p *parts) externalTokens(ctx context.Context) (authenticator.Token, error)
 		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", longest, supported)
 	}
 	if o.ServiceAccountExtend && longest < tokens.MarkedLifetime {
-		p.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the one that marks them", "maximum", longest, "mark", tokens.MarkedLifetime)
+		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the one that marks them", "maximum", longest, "mark", tokens.MarkedLifetime)
 	}
 	if o.ServiceAccountExtend && longest < tokens.ExtendedLifetime {
-		p.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime", "maximum", supported)
+		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime", "maximum", supported)
 	}
-	p.authn.issuer = &tokens.Issuer{
+	a.issuer = &tokens.Issuer{
 		Name: o.ServiceAccountIssuers[0], Signer: signer, Audiences: o.Audiences, MaxLifetime: longest,
-		ExtendLifetime: o.ServiceAccountExtend, MaxExtended: supported, Objects: p.objects(true),
+		ExtendLifetime: o.ServiceAccountExtend, MaxExtended: supported, Objects: a.caches.objects(true),
 	}
-	return p.verifier(satoken.Config{Source: signer.Candidates})
+	return a.verifier(satoken.Config{Source: signer.Candidates})
 }
 
 // followSigner publishes the keys of the external signer and follows their changes. Cached reviews
 // are dropped when the keys change.
-func (p *parts) followSigner() error {
+func (a *authentication) followSigner() error {
 	var current atomic.Pointer[issuerDocuments]
-	signer, issuer, uri := p.authn.signer, p.options.Authentication.ServiceAccountIssuers[0], p.jwksURI()
+	signer, issuer, uri := a.signer, a.o.ServiceAccountIssuers[0], a.jwksURI()
 	update := func() error {
 		keys := slices.DeleteFunc(slices.Clone(signer.Keys()), func(k satoken.PublicKey) bool { return k.Undiscoverable })
 		if len(keys) == 0 {
@@ -74,14 +74,14 @@ func (p *parts) followSigner() error {
 	}
 	err := update()
 	if err != nil { // as with keys from files
-		p.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
+		a.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
 	} else {
-		p.authn.documents = serveIssuer(func() (*issuerDocuments, time.Duration) { return current.Load(), signer.MaxAge() })
+		a.documents = serveIssuer(func() (*issuerDocuments, time.Duration) { return current.Load(), signer.MaxAge() })
 	}
 	signer.OnChange(func() {
-		p.authn.reviews.Forget()
+		a.reviews.Forget()
 		if err := update(); err != nil {
-			p.log.Warn("failed to publish the keys of the external token signer", "error", err)
+			a.log.Warn("failed to publish the keys of the external token signer", "error", err)
 		}
 	})
 	return nil

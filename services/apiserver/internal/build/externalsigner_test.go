@@ -136,10 +136,7 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 			}
 			err := fmt.Errorf("%v", o.Validate())
 			if len(o.Validate()) == 0 {
-				var p *parts
-				if p, err = build(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil {
-					p.life.close()
-				}
+				err = buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
 			}
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %s", err, c.want)

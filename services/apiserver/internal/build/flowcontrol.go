@@ -11,8 +11,10 @@ import (
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -95,9 +97,9 @@ func (f *flowConfig) update(change func()) {
 	}
 }
 
-// waitFor waits until the objects of a revision are applied, at most flowSettleTime. After that, they
+// settled waits until the objects of a revision are applied, at most flowSettleTime. After that, they
 // take effect later.
-func (f *flowConfig) waitFor(ctx context.Context, revision int64) {
+func (f *flowConfig) settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, flowSettleTime)
 	defer cancel()
 	_ = f.schemas.WaitFor(ctx, revision)
@@ -158,30 +160,28 @@ func flowResource(name string) schema.GroupResource {
 	return schema.GroupResource{Group: flowcontrolv1.GroupName, Resource: name}
 }
 
-// buildFlow creates flow control, unless it is disabled.
-func (p *parts) buildFlow() {
+// newFlow creates flow control, unless it is disabled.
+func newFlow(b *base, o *config.Options, k *caches, client *internalclient.Client) *flowConfig {
 	kind := func(name string) lister.Kind {
-		return p.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
+		return k.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
-	f := newFlowConfig(kind("prioritylevelconfigurations"), kind("flowschemas"), bootstrap.NewDangling(p.client, p.log))
-	p.flowConfig = f
-	seats := p.options.MaxInFlight + p.options.MaxMutatingInFlight
-	if !p.options.PriorityAndFairness || seats == 0 {
-		return
+	f := newFlowConfig(kind("prioritylevelconfigurations"), kind("flowschemas"), bootstrap.NewDangling(client, b.log))
+	b.life.whileServing("flow schemas", f.schemas.Run)
+	b.life.whileServing("priority levels", f.levels.Run)
+	b.life.whileServing("statuses of flow schemas", f.dangling.Run)
+	seats := o.MaxInFlight + o.MaxMutatingInFlight
+	if !o.PriorityAndFairness || seats == 0 {
+		return f
 	}
 	f.control = flowcontrol.New(flowcontrol.Options{
 		Seats: seats, IsExempt: server.Exempt,
 		LoadConfig: func(ctx context.Context) {
-			if p.cache.Ready() {
-				f.waitFor(ctx, 0)
+			if k.cache.Ready() {
+				f.settled(ctx, 0)
 			}
 		},
-		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(p.metrics, p.options.MaxInFlight, p.options.MaxMutatingInFlight, time.Now),
+		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
 	})
-	p.flow = f.control
-}
-
-// waitForFlowConfig waits until flow control has applied a revision.
-func (p *parts) waitForFlowConfig(ctx context.Context, revision int64) {
-	p.flowConfig.waitFor(ctx, revision)
+	b.life.inBackground("flow control", f.control.Run)
+	return f
 }

@@ -137,7 +137,7 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
 	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
-	f, made := a.parts.flowConfig, map[string]int{}
+	f, made := a.server.security.flow, map[string]int{}
 	f.mu.Lock()
 	schema, level := f.schema.put, f.level.put
 	f.schema.put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
@@ -160,7 +160,7 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	a := start(t, nil)
 	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
 	before := judge()
-	f := a.parts.flowConfig
+	f := a.server.security.flow
 	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making, goOn := make(chan struct{}), make(chan struct{})
 	f.mu.Lock()

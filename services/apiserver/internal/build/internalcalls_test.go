@@ -24,7 +24,7 @@ func TestInternalCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	ctx, own := t.Context(), w.parts.client
+	ctx, own := t.Context(), w.server.sets.client
 	all := internalclient.Of("", "v1", "configmaps", "")
 	here, there := internalclient.Of("", "v1", "configmaps", "a"), internalclient.Of("", "v1", "configmaps", "req")
 	object := func(name, value string) *corev1.ConfigMap {

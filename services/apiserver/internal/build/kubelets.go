@@ -9,26 +9,26 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 )
 
-// kubelets creates the client of kubelets and pods.
-func (p *parts) kubelets() (*kubeletproxy.Upstream, error) {
-	if p.options.Upstream.CAFile == "" {
-		p.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
+// newKubelets creates the client of kubelets and pods.
+func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
+	if o.CAFile == "" {
+		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
-	up, err := kubeletproxy.New(p.options.Upstream, p.metrics, p.egress.To(egress.Cluster))
+	up, err := kubeletproxy.New(o, b.metrics, b.egress.To(egress.Cluster))
 	if err != nil {
 		return nil, err
 	}
-	p.life.onClose(up.Close)
-	return up.Traced(p.traces), nil
+	b.life.onClose(up.Close)
+	return up.Traced(b.traces), nil
 }
 
-// proxyLimit returns the limit of concurrent proxied requests (Options.MaxProxied or its default).
+// newProxyLimit returns the limit of concurrent proxied requests: most or, if that is 0, a default.
 // Each request has two connections, so the default is a quarter of the file limit of the process, within
 // bounds.
-func (p *parts) proxyLimit() *handlers.Carried {
+func newProxyLimit(b *base, most int) *handlers.Carried {
 	var files syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-	return handlers.NewCarried(cmp.Or(p.options.Upstream.MaxProxied, int(min(max(files.Cur/4, minProxied), maxProxied))), p.metrics)
+	return handlers.NewCarried(cmp.Or(most, int(min(max(files.Cur/4, minProxied), maxProxied))), b.metrics)
 }
 
 // Bounds of the default limit of concurrent proxied requests.

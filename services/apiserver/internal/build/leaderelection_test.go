@@ -143,7 +143,7 @@ func TestNoElectionWithoutGate(t *testing.T) {
 	})
 	a.want(201, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/kube-system/leasecandidates", `{"apiVersion":"coordination.k8s.io/v1beta1","kind":"LeaseCandidate","metadata":{"name":"a"},
 		"spec":{"leaseName":"example","binaryVersion":"1.33.0","emulationVersion":"1.33.0","strategy":"OldestEmulationVersion","renewTime":"2026-01-01T00:00:00.000000Z"}}`)
-	if len(a.parts.leaderElectionTasks()) != 0 {
+	if a.server.controllers.leaderElection != nil {
 		t.Error("there is work to do")
 	}
 	for _, path := range []string{officeLease, contestedLease} {

@@ -16,18 +16,17 @@ import (
 )
 
 // nodeRestriction creates the plugin that restricts kubelets to their own objects.
-func (p *parts) nodeRestriction() *noderestriction.Plugin {
-	gates := p.options.Features
+func (a *admissionBuilder) nodeRestriction() *noderestriction.Plugin {
 	return &noderestriction.Plugin{
 		Objects: &nodeObjects{
-			Objects: p.objects(true),
-			claims:  p.lookup(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")),
-			volumes: p.lookup(corev1.SchemeGroupVersion.WithResource("persistentvolumes")),
-			drivers: p.lookup(storagev1.SchemeGroupVersion.WithResource("csidrivers")),
+			Objects: a.caches.objects(true),
+			claims:  a.caches.core("persistentvolumeclaims"),
+			volumes: a.caches.core("persistentvolumes"),
+			drivers: a.caches.lookup(storagev1.SchemeGroupVersion.WithResource("csidrivers")),
 		},
-		Authorizer:     p.authz.chain,
-		Audiences:      gates.Enabled(features.ServiceAccountNodeAudienceRestriction),
-		AnyCertificate: gates.Enabled(features.AllowInsecureKubeletCertificateSigningRequests),
+		Authorizer:     a.authz.chain,
+		Audiences:      a.gates.Enabled(features.ServiceAccountNodeAudienceRestriction),
+		AnyCertificate: a.gates.Enabled(features.AllowInsecureKubeletCertificateSigningRequests),
 	}
 }
 

@@ -78,7 +78,7 @@ func TestListsOfOldVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := a.parts.cache.Store("/registry/configmaps/")
+	store := a.server.caches.cache.Store("/registry/configmaps/")
 	for i := 0; ; i++ {
 		if _, ok := store.SnapshotAt(revision, nil); !ok {
 			break
@@ -120,7 +120,7 @@ func expireByCompaction(t *testing.T, a *api) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.parts.store.Compact(t.Context(), revision); err != nil {
+	if err := a.server.stores.store.Compact(t.Context(), revision); err != nil {
 		t.Fatal(err)
 	}
 	a.want(410, "GET", exact, "")

@@ -1,12 +1,7 @@
 package build
 
 import (
-	"context"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/plugins/alwaysadmit"
 	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
@@ -21,13 +16,11 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/ownerreferences"
 	"binnacle/services/apiserver/internal/admission/plugins/podnodeselector"
 	"binnacle/services/apiserver/internal/admission/plugins/podtolerationrestriction"
-	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
 // optionalPlugins returns the factories of plugins.OffByDefault.
-func (p *parts) optionalPlugins() map[string]pluginFactory {
-	o := &podObjects{Objects: p.objects(true), namespaces: p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
+func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
+	o := &podObjects{Objects: a.caches.objects(true), namespaces: a.caches.core("namespaces")}
 	return map[string]pluginFactory{
 		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),
 		alwaysdeny.Name:                 withoutConfiguration(alwaysdeny.Plugin{}),
@@ -35,9 +28,9 @@ func (p *parts) optionalPlugins() map[string]pluginFactory {
 		antiaffinity.Name:               withoutConfiguration(antiaffinity.Plugin{}),
 		denyserviceexternalips.Name:     withoutConfiguration(denyserviceexternalips.Plugin{}),
 		extendedresourcetoleration.Name: withoutConfiguration(extendedresourcetoleration.Plugin{}),
-		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: &namespaces{p}}),
-		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: &namespaces{p}}),
-		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: p.authz.chain, KindOf: p.storedKind}),
+		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: a.namespaces}),
+		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: a.namespaces}),
+		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: a.authz.chain, KindOf: a.sets.storedKind}),
 		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, o) },
 		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, o) },
 		eventratelimit.Name: func(data []byte) (any, error) {
@@ -47,11 +40,11 @@ func (p *parts) optionalPlugins() map[string]pluginFactory {
 			}
 			return eventratelimit.New(c, time.Now)
 		},
-		imagepolicy.Name: p.imagePolicy,
+		imagepolicy.Name: a.imagePolicy,
 	}
 }
 
-func (p *parts) imagePolicy(data []byte) (any, error) {
+func (a *admissionBuilder) imagePolicy(data []byte) (any, error) {
 	c, err := imagepolicy.Load(data)
 	if err != nil {
 		return nil, err
@@ -60,20 +53,6 @@ func (p *parts) imagePolicy(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.life.onClose(plugin.Close)
+	a.life.onClose(plugin.Close)
 	return plugin, nil
-}
-
-// storedKind returns the served kind that stores a kind; nil if none is served.
-func (p *parts) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
-	if r := p.kinds.Current().StoredKind(gvk); r != nil {
-		return r.Kind
-	}
-	return nil
-}
-
-// Create implements namespaceautoprovision.Namespaces.
-func (n *namespaces) Create(ctx context.Context, name string) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.p.client.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
 }

@@ -56,7 +56,7 @@ func TestEtcdOverrides(t *testing.T) {
 		})
 	}
 	a, b := replica(), replica()
-	if n := len(a.parts.stores.overrideClusters); n != 1 {
+	if n := len(a.server.stores.overrideClusters); n != 1 {
 		t.Fatalf("%d clusters beside the main one", n)
 	}
 	keeps := func(s storage.Interface, key string) []byte {
@@ -69,12 +69,12 @@ func TestEtcdOverrides(t *testing.T) {
 	event := a.want(201, "POST", eventsPath, eventOf("e"))
 	a.want(201, "POST", deploymentsPath, deploymentOne)
 	a.want(201, "POST", configMaps, configMap("c"))
-	second1 := a.parts.stores.overrideClusters[0].store
+	second1 := a.server.stores.overrideClusters[0].store
 	for key, there := range map[string]bool{"/registry/events/default/e": true, "/registry/deployments/default/d": true, "/registry/configmaps/default/c": false} {
 		if got := keeps(second1, key) != nil; got != there {
 			t.Errorf("%s is in the other cluster: %t", key, got)
 		}
-		if got := keeps(a.parts.store, key) != nil; got == there {
+		if got := keeps(a.server.stores.store, key) != nil; got == there {
 			t.Errorf("%s is in the main cluster: %t", key, got)
 		}
 	}
@@ -90,7 +90,7 @@ func TestEtcdOverrides(t *testing.T) {
 		t.Errorf("a list is at %s, its event at %s, the cluster at %d", list.version(), event.version(), revision)
 	}
 	b.eventually("fed by the stream", func() bool {
-		s := b.parts.stores.overrideClusters[0].fanout.State().Source
+		s := b.server.stores.overrideClusters[0].fanout.State().Source
 		return s == "nats" || s == "local"
 	})
 	// A watch resumes from versions of the other cluster.
@@ -180,7 +180,7 @@ func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 		o.Fanout.Servers = []string{bus.ClientURL()}
 	})
 	a.eventually("published", func() bool {
-		return a.parts.fanout.State().Publisher && a.parts.stores.overrideClusters[0].fanout.State().Publisher
+		return a.server.stores.fanout.State().Publisher && a.server.stores.overrideClusters[0].fanout.State().Publisher
 	})
 }
 
@@ -204,7 +204,7 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 	other.Stop()
 	again := second(t, socket, filepath.Join(dir, "empty"))
 	t.Cleanup(again.Stop)
-	a.eventually("noticed", func() bool { return a.parts.stores.overrideClusters[0].cache.Era() == 1 })
+	a.eventually("noticed", func() bool { return a.server.stores.overrideClusters[0].cache.Era() == 1 })
 	a.eventually("reloaded", func() bool {
 		r := a.get(eventsPath)
 		items, _ := r.at("items").([]any)
@@ -214,8 +214,8 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 		t.Errorf("watch of a reloaded resource: got %s", got)
 	}
 	a.want(201, "POST", configMaps, configMap("d"))
-	if got := others.next(); got != "ADDED d" || a.parts.cache.Era() != 0 {
-		t.Errorf("other watch: got %s, era %d", got, a.parts.cache.Era())
+	if got := others.next(); got != "ADDED d" || a.server.caches.cache.Era() != 0 {
+		t.Errorf("other watch: got %s, era %d", got, a.server.caches.cache.Era())
 	}
 	a.want(201, "POST", eventsPath, eventOf("e"))
 }

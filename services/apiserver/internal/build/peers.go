@@ -3,7 +3,6 @@ package build
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,29 +15,26 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/libs/serving/tlsfiles"
-	"binnacle/libs/task"
-	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/server/peers"
 )
 
-// buildPeers creates the publisher of this replica's address and the client of other replicas, if
-// the gate is enabled.
-func (p *parts) buildPeers(host string) (err error) {
-	o := p.options
-	if !o.Features.Enabled(features.UnknownVersionInteroperabilityProxy) {
+// newPeers creates the publisher of this replica's address and the client of other replicas, if the
+// gate is enabled.
+func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, refuse func(http.ResponseWriter, *http.Request, error)) (err error) {
+	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		return nil
 	}
-	coder := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
-	port := p.base.port
+	coder := k.core("endpoints").Coder
+	port := b.port
 	if o.Peers.AdvertisePort != "" {
 		if port, err = strconv.Atoi(o.Peers.AdvertisePort); err != nil {
 			return fmt.Errorf("--peer-advertise-port: %w", err)
 		}
 	}
-	p.presence = &peers.Presence{
-		Store: p.store, Root: p.base.root, Identity: bootstrap.Identity(host), Logger: p.log,
+	d.presence = &peers.Presence{
+		Store: s.store, Root: b.root, Identity: b.identity, Logger: b.log,
 		IP: net.ParseIP(cmp.Or(o.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
 		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode: func(value []byte, revision int64) (*corev1.Endpoints, error) {
@@ -53,16 +49,18 @@ func (p *parts) buildPeers(host string) (err error) {
 			return e, nil
 		},
 	}
+	b.life.whileServing("presence for peers", d.presence.Run)
 	if o.Peers.CAFile == "" {
 		return nil
 	}
-	if p.peerCAs, err = tlsfiles.LoadBundle(o.Peers.CAFile); err != nil {
+	authorities, err := tlsfiles.LoadBundle(o.Peers.CAFile)
+	if err != nil {
 		return fmt.Errorf("--peer-ca-file: %w", err)
 	}
-	versions := p.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
-	leases, responder := p.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")), p.responder()
-	p.peers = peers.New(peers.Config{
-		Identity: p.presence.Identity, Store: versions.Store, Addresses: p.presence.Addresses, Authorities: p.peerCAs.Pool,
+	versions := k.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
+	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases"))
+	d.peers = peers.New(peers.Config{
+		Identity: b.identity, Store: versions.Store, Addresses: d.presence.Addresses, Authorities: authorities.Pool,
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			obj, err := versions.Coder.DecodeStored(e.Stored(), e.Revision)
 			if err != nil {
@@ -78,31 +76,10 @@ func (p *parts) buildPeers(host string) (err error) {
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: func() *tls.Certificate { return p.proxyClientCert.Certificate() },
-		MaxRequests: p.maxRequestsPerServer(), Refuse: responder.Error,
-		Metrics: peers.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log,
+		Certificate: d.certificate, MaxRequests: maxRequestsPerServer(o), Refuse: refuse,
+		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
 	})
+	b.life.whileServing("peers", d.peers.Run)
+	b.life.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })
 	return nil
-}
-
-// peer returns a handler that proxies a request to a replica that serves its resource; nil if there
-// is none.
-func (p *parts) peer(r *http.Request, op *requestinfo.Info) http.Handler {
-	if p.peers == nil {
-		return nil
-	}
-	return p.peers.Handler(r, op)
-}
-
-// peerTasks returns tasks that publish this replica's address and follow other replicas.
-func (p *parts) peerTasks() (tasks []task.Task) {
-	if p.presence == nil {
-		return nil
-	}
-	tasks = append(tasks, task.Task{Name: "presence for peers", Run: p.presence.Run})
-	if p.peers != nil {
-		tasks = append(tasks, task.Task{Name: "peers", Run: p.peers.Run},
-			task.Task{Name: "authorities of peers", Run: func(ctx context.Context) error { return tlsfiles.Watch(ctx, p.log, p.peerCAs) }})
-	}
-	return tasks
 }

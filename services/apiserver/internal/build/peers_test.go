@@ -207,7 +207,7 @@ func TestUnservedResourceIsNotFound(t *testing.T) {
 	b.eventually("published", func() bool { return b.get(storageVersionsPath+"/example.com.things").code == 200 })
 	b.want(200, "DELETE", definitionsPath+"/things.example.com", "")
 	b.eventually("not defined", func() bool { return b.get(definitionsPath+"/things.example.com").code == 404 })
-	identity := b.parts.presence.Identity
+	identity := b.server.delegates.presence.Identity
 	b.stop()
 	a.eventually("found to be gone", func() bool { return a.get(cronJobs+"/one").code == http.StatusServiceUnavailable })
 	if r := a.get(things + "/a"); r.code != http.StatusNotFound {
@@ -226,7 +226,7 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 	b.serves()
 	a := w.replica("batch/v1=false")
 	a.serves()
-	identity := b.parts.presence.Identity
+	identity := b.server.delegates.presence.Identity
 	b.stop()
 	var asked atomic.Int32
 	impostor := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
@@ -261,7 +261,7 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 
 // pretend publishes the address of a replica until end is called.
 func (a *api) pretend(identity, port string) (end func()) {
-	p := a.parts.presence
+	p := a.server.delegates.presence
 	is := &peers.Presence{Store: p.Store, Root: p.Root, Encode: p.Encode, Decode: p.Decode, Identity: identity, IP: net.IPv4(127, 0, 0, 1), Logger: slog.New(slog.DiscardHandler)}
 	_, _ = fmt.Sscan(port, &is.Port)
 	ctx, cancel := context.WithCancel(a.t.Context())
@@ -276,7 +276,7 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	t.Parallel()
 	a := newPeerFixture(t).replica("")
 	a.serves()
-	p := a.parts.presence
+	p := a.server.delegates.presence
 	at := func(id, ip string, port int32) string {
 		e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}}}
 		e.Labels = map[string]string{"apiserverIdentity": id}

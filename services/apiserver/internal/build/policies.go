@@ -28,12 +28,12 @@ import (
 
 // costed returns the compiler of expressions whose costs follow a feature gate.
 // With the gate off, functions of the libraries of Kubernetes cost 1.
-func (p *parts) costed(strict features.Gate) func() (*expressions.Compiler, error) {
-	if p.options.Features.Enabled(strict) {
-		return p.compiler
+func (a *admissionBuilder) costed(strict features.Gate) func() (*expressions.Compiler, error) {
+	if a.gates.Enabled(strict) {
+		return a.compiler
 	}
 	return sync.OnceValues(func() (*expressions.Compiler, error) {
-		c, err := p.compiler()
+		c, err := a.compiler()
 		if err != nil {
 			return nil, err
 		}
@@ -42,12 +42,12 @@ func (p *parts) costed(strict features.Gate) func() (*expressions.Compiler, erro
 }
 
 // policies returns the common configuration of both plugins for admission policies.
-func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
-	namespaceKind := p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
-	o := p.objects(true)
+func (a *admissionBuilder) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
+	namespaceKind := a.caches.core("namespaces")
+	o := a.caches.objects(true)
 	parameters, err := policies.NewParameters(
-		func(gvk schema.GroupVersionKind) *apiset.Resource { return p.kinds.Current().StoredKind(gvk) },
-		p.waitForWrites,
+		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
+		a.caches.waitForWrites,
 	)
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
 		c, err := compiler()
@@ -57,7 +57,7 @@ func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compi
 		return expressions.NewPrograms(c), nil
 	})
 	return policies.Config{
-		Ready: p.policiesKnown, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
+		Ready: a.policiesKnown, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
 		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
 			return lister.Get[*corev1.Namespace](ctx, o, &namespaceKind, "", name)
 		},
@@ -70,18 +70,18 @@ func (p *parts) policies(sort policies.Sort, compiler func() (*expressions.Compi
 			c, err := compiler()
 			return shared, c, err
 		},
-		Codec: p.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(p.metrics, sort), Logger: p.log,
+		Codec: a.caches.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(a.metrics, sort), Logger: a.log,
 	}, err
 }
 
 // policiesKnown reports whether all policies and bindings are loaded and readable. An unreadable
 // policy may forbid anything.
-func (p *parts) policiesKnown() bool {
-	if !p.cache.Ready() {
+func (a *admissionBuilder) policiesKnown() bool {
+	if !a.caches.cache.Ready() {
 		return false
 	}
 	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		if s := p.cache.Store((schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}).String()); s != nil && !s.Known() {
+		if s := a.caches.cache.Store((schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}).String()); s != nil && !s.Known() {
 			return false
 		}
 	}
@@ -97,56 +97,56 @@ func lastReadable(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
 }
 
 // policySource returns the source of a kind of the group admissionregistration.k8s.io.
-func (p *parts) policySource(version, resource string) policies.Source {
-	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
+func (a *admissionBuilder) policySource(version, resource string) policies.Source {
+	k := a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
 	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 		return lastReadable(k.Coder, e)
 	}}
 }
 
-func (p *parts) validatingPolicies(configuration []byte) (any, error) {
+func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := p.policies(policies.SortValidating, p.costed(features.StrictCostEnforcementForVAP))
+	c, err := a.policies(policies.SortValidating, a.costed(features.StrictCostEnforcementForVAP))
 	if err != nil {
 		return nil, err
 	}
-	return policies.NewValidating(c, p.policySource("v1", "validatingadmissionpolicies"), p.policySource("v1", "validatingadmissionpolicybindings")), nil
+	return policies.NewValidating(c, a.policySource("v1", "validatingadmissionpolicies"), a.policySource("v1", "validatingadmissionpolicybindings")), nil
 }
 
 // mutatingPolicies creates the plugin. It does nothing if its gate is disabled.
-func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
+func (a *admissionBuilder) mutatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	if !p.options.Features.Enabled(features.MutatingAdmissionPolicy) {
+	if !a.gates.Enabled(features.MutatingAdmissionPolicy) {
 		return struct{}{}, nil
 	}
-	c, err := p.policies(policies.SortMutating, p.compiler)
+	c, err := a.policies(policies.SortMutating, a.compiler)
 	if err != nil {
 		return nil, err
 	}
 	c.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 		var kind *registry.Kind
-		if r := p.kinds.Current().StoredKind(of); r != nil {
+		if r := a.sets.kinds.Current().StoredKind(of); r != nil {
 			kind = r.Kind
 		}
-		return p.fields.Configure(kind, obj, configuration)
+		return a.sets.fields.Configure(kind, obj, configuration)
 	}
-	return policies.NewMutating(c, p.policySource("v1alpha1", "mutatingadmissionpolicies"), p.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
+	return policies.NewMutating(c, a.policySource("v1alpha1", "mutatingadmissionpolicies"), a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
 // policyParams returns the plugin that prevents users from reading parameters through policies. It
 // cannot be disabled.
-func (p *parts) policyParams() admission.Plugin {
-	validating := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
-	mutating := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})
-	o := p.objects(true)
+func (a *admissionBuilder) policyParams() admission.Plugin {
+	validating := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	mutating := a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})
+	o := a.caches.objects(true)
 	return admission.Plugin{Name: policyparams.Name, Plugin: &policyparams.Plugin{
-		Authorizer: p.authz.chain,
+		Authorizer: a.authz.chain,
 		Resource: func(gvk schema.GroupVersionKind) string {
-			if r := p.kinds.Current().StoredKind(gvk); r != nil {
+			if r := a.sets.kinds.Current().StoredKind(gvk); r != nil {
 				return r.Resource
 			}
 			return ""

@@ -42,7 +42,7 @@ func TestRandomObjects(t *testing.T) {
 	})
 	minimal, codes := minimalObjects(t), map[int]int{}
 	for round := range rounds {
-		for _, k := range a.parts.served.Kinds() {
+		for _, k := range a.server.catalogs.served.Kinds() {
 			if !k.HasVerb("create") {
 				continue
 			}

@@ -56,18 +56,18 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 // forgetHistory compacts the store up to the current revision.
 func forgetHistory(t *testing.T, a *api) {
 	t.Helper()
-	_, before, err := a.parts.store.History(t.Context())
+	_, before, err := a.server.stores.store.History(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- (&etcd.Compactor{Store: a.parts.store.(*etcd.Store), Interval: 20 * time.Millisecond}).Run(ctx)
+		done <- (&etcd.Compactor{Store: a.server.stores.store.(*etcd.Store), Interval: 20 * time.Millisecond}).Run(ctx)
 	}()
 	defer func() { cancel(); <-done }()
 	a.eventually("compacted", func() bool {
-		oldest, _, err := a.parts.store.History(t.Context())
+		oldest, _, err := a.server.stores.store.History(t.Context())
 		return err == nil && oldest >= before
 	})
 }

@@ -355,7 +355,7 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	for i := range n {
 		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()
 	}
-	store := a.parts.etcd.Client()
+	store := a.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -33,9 +33,11 @@ import (
 // api is a running server and a client with an administrator's certificate.
 type api struct {
 	t      *testing.T
-	parts  *parts
-	url    string
-	client *http.Client
+	server *apiServer
+	// options are those that the server was started with.
+	options *config.Options
+	url     string
+	client  *http.Client
 	// ns is the namespace of the test on the shared server.
 	ns string
 	// stop ends the server before the end of the test.
@@ -129,25 +131,35 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
+	life := &lifecycle{}
+	p, err := build(ctx, o, slog.New(slog.DiscardHandler), life)
 	if err != nil {
 		cancel()
+		life.close()
 		return nil, nil, err
 	}
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx) }()
+	go func() { done <- life.run(ctx) }()
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
-	a = &api{parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	a = &api{server: p, options: o, url: "https://" + p.listener.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 	return a, func() error {
 		transport.CloseIdleConnections()
 		cancel()
 		err := <-done
-		p.life.close()
+		life.close()
 		return err
 	}, nil
+}
+
+// buildAndRelease builds a server that does not run, and returns the error.
+func buildAndRelease(ctx context.Context, o *config.Options, log *slog.Logger) error {
+	life := &lifecycle{}
+	defer life.close()
+	_, err := build(ctx, o, log, life)
+	return err
 }
 
 // clientPair creates a CA and a client certificate in system:masters.

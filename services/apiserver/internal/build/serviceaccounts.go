@@ -16,23 +16,23 @@ import (
 // serviceAccountTokens creates the authenticator of service account tokens. With a signing key, it
 // also creates the issuer and the published keys. If a webhook reviews tokens and no verification
 // key is configured, it returns nil and leaves these tokens to the webhook.
-func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
-	o := &p.options.Authentication
+func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
+	o := a.o
 	if len(o.ServiceAccountIssuers) == 0 {
 		return nil, nil
 	}
 	if o.ServiceAccountSigningEndpoint != "" {
-		return p.externalTokens(ctx)
+		return a.externalTokens(ctx)
 	}
 	reviewedElsewhere := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
 	var keys []satoken.PublicKey
 	if !reviewedElsewhere {
 		var err error
-		if keys, err = verifyingKeys(o, p.options.Serving.KeyFile); err != nil {
+		if keys, err = verifyingKeys(o, a.servingKey); err != nil {
 			return nil, err
 		}
 	}
-	objects := p.objects(true)
+	objects := a.caches.objects(true)
 	if o.ServiceAccountSigner != "" {
 		key, err := satoken.LoadPrivateKey(o.ServiceAccountSigner)
 		if err != nil {
@@ -46,26 +46,26 @@ func (p *parts) serviceAccountTokens(ctx context.Context) (authenticator.Token, 
 		if public := signer.PublicKey(); !slices.ContainsFunc(keys, func(k satoken.PublicKey) bool { return k.ID == public.ID }) {
 			keys = append(keys, public)
 		}
-		p.authn.issuer = &tokens.Issuer{
+		a.issuer = &tokens.Issuer{
 			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: objects,
 		}
 	}
 	if len(keys) > 0 {
-		if err := p.publishKeys(keys); err != nil {
+		if err := a.publishKeys(keys); err != nil {
 			return nil, err
 		}
 	}
 	if reviewedElsewhere {
 		return nil, nil
 	}
-	return p.verifier(satoken.Config{Keys: keys})
+	return a.verifier(satoken.Config{Keys: keys})
 }
 
 // verifier returns an authenticator of service account tokens. c names the keys.
-func (p *parts) verifier(c satoken.Config) (authenticator.Token, error) {
-	o := &p.options.Authentication
-	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, p.objects(true)
-	c.Observe = satoken.CountUses(p.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
+func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error) {
+	o := a.o
+	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, a.caches.objects(true)
+	c.Observe = satoken.CountUses(a.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
 	return satoken.New(c)
 }
 
@@ -88,10 +88,10 @@ func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.P
 
 // publishKeys creates the discovery documents for verifiers of tokens. An issuer that is not an
 // https URL has none.
-func (p *parts) publishKeys(keys []satoken.PublicKey) error {
-	discovery, err := satoken.Discovery(p.options.Authentication.ServiceAccountIssuers[0], p.jwksURI(), keys)
+func (a *authentication) publishKeys(keys []satoken.PublicKey) error {
+	discovery, err := satoken.Discovery(a.o.ServiceAccountIssuers[0], a.jwksURI(), keys)
 	if err != nil {
-		p.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
+		a.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
 		return nil
 	}
 	jwks, err := satoken.JWKS(keys)
@@ -99,16 +99,16 @@ func (p *parts) publishKeys(keys []satoken.PublicKey) error {
 		return err
 	}
 	d := &issuerDocuments{discovery, jwks}
-	p.authn.documents = serveIssuer(func() (*issuerDocuments, time.Duration) { return d, fixedKeysAge })
+	a.documents = serveIssuer(func() (*issuerDocuments, time.Duration) { return d, fixedKeysAge })
 	return nil
 }
 
 // jwksURI returns the URL of the published keys.
-func (p *parts) jwksURI() string {
-	if uri := p.options.Authentication.ServiceAccountJWKSURI; uri != "" {
+func (a *authentication) jwksURI() string {
+	if uri := a.o.ServiceAccountJWKSURI; uri != "" {
 		return uri
 	}
-	return "https://" + p.base.address + satoken.JWKSPath
+	return "https://" + a.address + satoken.JWKSPath
 }
 
 // fixedKeysAge is how long clients may cache keys from files.
@@ -134,8 +134,8 @@ func serveIssuer(current func() (*issuerDocuments, time.Duration)) http.Handler 
 }
 
 // issuerPaths returns the paths of the issuer documents if they are served.
-func (p *parts) issuerPaths() []string {
-	if p.authn.documents == nil {
+func (a *authentication) issuerPaths() []string {
+	if a.documents == nil {
 		return nil
 	}
 	return []string{satoken.DiscoveryPath, satoken.JWKSPath}

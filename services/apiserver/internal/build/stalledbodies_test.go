@@ -26,7 +26,7 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 		{"DELETE", configMaps + "/a", "application/json"},
 		{"DELETE", configMaps, "application/json"},
 	} {
-		conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), tlsConfig)
+		conn, err := tls.Dial("tcp", a.server.listener.server.Addr().String(), tlsConfig)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,58 +41,59 @@ func afterIf(exists bool, up func() bool) health.Check {
 	return after(up)
 }
 
-// startChecks adds the checks of the parts that start with the server.
-func (p *parts) startChecks() {
-	for _, c := range slices.Concat(p.cacheChecks(), p.controllerChecks(), p.objectChecks(), p.aggregationChecks()) {
+// addStartChecks adds the checks of the parts that start with the server.
+func (r *readiness) addStartChecks(h *health.Registry, reload bool) {
+	for _, c := range slices.Concat(r.cacheChecks(reload), r.controllerChecks(), r.objectChecks(), r.aggregationChecks()) {
 		if c.check != nil {
-			p.health.Add("poststarthook/"+c.name, c.check)
+			h.Add("poststarthook/"+c.name, c.check)
 		}
 		if c.name == "kube-apiserver-autoregistration" {
-			p.health.Add("autoregister-completion", p.registeredCheck())
+			h.Add("autoregister-completion", r.registeredCheck())
 		}
 	}
 }
 
 // cacheChecks returns the checks of the watch cache, its readers, and the limits on requests.
-func (p *parts) cacheChecks() []startCheck {
+func (r *readiness) cacheChecks(reload bool) []startCheck {
+	flow := r.security.flow.control
 	return []startCheck{
-		{"start-apiserver-admission-initializer", after(func() bool { return p.loaded() && p.definitionInformer.Loaded() })},
-		{"start-encryption-provider-config-automatic-reload", afterIf(p.options.Encryption.Reload, p.encryptionConfig.Following)},
-		{"generic-apiserver-start-informers", after(p.loaded)},
-		{"priority-and-fairness-config-consumer", afterIf(p.flow != nil, p.flow.Configured)},
-		{"priority-and-fairness-filter", afterIf(p.flow != nil, p.flow.Running)},
-		{"max-in-flight-filter", afterIf(p.flow == nil, func() bool { return p.handler != nil })},
-		{"storage-object-count-tracker-hook", after(p.loaded)},
-		{"start-apiextensions-informers", after(p.loaded)},
-		{"start-apiextensions-controllers", after(p.definitionController.Started)},
-		{"crd-informer-synced", after(p.definitionInformer.Loaded)},
+		{"start-apiserver-admission-initializer", after(func() bool { return r.caches.loaded() && r.custom.informer.Loaded() })},
+		{"start-encryption-provider-config-automatic-reload", afterIf(reload, r.stores.encryptionConfig.Following)},
+		{"generic-apiserver-start-informers", after(r.caches.loaded)},
+		{"priority-and-fairness-config-consumer", afterIf(flow != nil, flow.Configured)},
+		{"priority-and-fairness-filter", afterIf(flow != nil, flow.Running)},
+		{"max-in-flight-filter", afterIf(flow == nil, func() bool { return true })},
+		{"storage-object-count-tracker-hook", after(r.caches.loaded)},
+		{"start-apiextensions-informers", after(r.caches.loaded)},
+		{"start-apiextensions-controllers", after(r.custom.controller.Started)},
+		{"crd-informer-synced", after(r.custom.informer.Loaded)},
 	}
 }
 
 // controllerChecks returns the checks of controllers behind feature gates.
-func (p *parts) controllerChecks() []startCheck {
+func (r *readiness) controllerChecks() []startCheck {
 	var election, presence health.Check
-	if p.leaderElection != nil {
-		election = p.leaderElection.Check
+	if r.controllers.leaderElection != nil {
+		election = r.controllers.leaderElection.Check
 	}
-	if p.presence != nil {
-		presence = p.presence.Check
+	if r.delegates.presence != nil {
+		presence = r.delegates.presence.Check
 	}
-	namespaces, peers := p.bootstrap.Checks()["start-system-namespaces-controller"], p.peers != nil
+	namespaces, peers := r.controllers.bootstrap.Checks()["start-system-namespaces-controller"], r.delegates.peers != nil
 	return []startCheck{
 		{"start-system-namespaces-controller", namespaces},
 		{"start-kube-apiserver-coordinated-leader-election-controller", election},
 		{"peer-endpoint-reconciler-controller", presence},
-		{"local-discovery-cache-sync", afterIf(peers, p.definitionInformer.Loaded)},
-		{"peer-discovery-cache-sync", afterIf(peers, p.loaded)},
-		{"mixed-version-proxy-handler", afterIf(peers, p.loaded)},
+		{"local-discovery-cache-sync", afterIf(peers, r.custom.informer.Loaded)},
+		{"peer-discovery-cache-sync", afterIf(peers, r.caches.loaded)},
+		{"mixed-version-proxy-handler", afterIf(peers, r.caches.loaded)},
 	}
 }
 
 // objectChecks returns the checks of the objects that the server creates at its start.
-func (p *parts) objectChecks() (out []startCheck) {
-	made := p.bootstrap.Checks()
-	if !p.authz.usesRBAC { // the server creates roles, and serves without them
+func (r *readiness) objectChecks() (out []startCheck) {
+	made := r.controllers.bootstrap.Checks()
+	if !r.security.authz.usesRBAC { // the server creates roles, and serves without them
 		delete(made, "rbac/bootstrap-roles")
 	}
 	for _, name := range []string{
@@ -105,7 +106,7 @@ func (p *parts) objectChecks() (out []startCheck) {
 	} {
 		check := health.Check(made[name])
 		if name == "storage-readiness" {
-			check = afterIf(p.options.Features.Enabled(features.WatchCacheInitializationPostStartHook), p.loaded)
+			check = afterIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
 		}
 		out = append(out, startCheck{name, check})
 	}
@@ -113,16 +114,16 @@ func (p *parts) objectChecks() (out []startCheck) {
 }
 
 // aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
-func (p *parts) aggregationChecks() []startCheck {
-	made := p.bootstrap.Checks()
-	documents := after(func() bool { return p.documents.attached() && p.definitionInformer.Loaded() })
+func (r *readiness) aggregationChecks() []startCheck {
+	made := r.controllers.bootstrap.Checks()
+	documents := after(r.custom.informer.Loaded)
 	return []startCheck{
-		{"aggregator-reload-proxy-client-cert", afterIf(p.proxyClientCert != nil, func() bool { return p.proxyClientCert.Certificate() != nil })},
-		{"start-kube-aggregator-informers", after(p.loaded)},
-		{"apiservice-status-local-available-controller", after(p.extensions.LocalStarted)},
-		{"apiservice-status-remote-available-controller", after(p.extensions.RemoteStarted)},
-		{"apiservice-registration-controller", after(p.extensions.RemoteStarted)},
-		{"apiservice-discovery-controller", after(func() bool { return p.extensions.RemoteStarted() && p.documents.attached() })},
+		{"aggregator-reload-proxy-client-cert", afterIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
+		{"start-kube-aggregator-informers", after(r.caches.loaded)},
+		{"apiservice-status-local-available-controller", after(r.delegates.extensions.LocalStarted)},
+		{"apiservice-status-remote-available-controller", after(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-registration-controller", after(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-discovery-controller", after(r.delegates.extensions.RemoteStarted)},
 		{"built-in-resources-storage-version-updater", made["built-in-resources-storage-version-updater"]},
 		{"kube-apiserver-autoregistration", made["kube-apiserver-autoregistration"]},
 		{"apiservice-openapi-controller", documents},
@@ -132,18 +133,18 @@ func (p *parts) aggregationChecks() []startCheck {
 
 // registeredCheck returns a check that passes once the APIService of each built-in group version
 // was available. It does not keep a server with a full store from deleting objects.
-func (p *parts) registeredCheck() health.Check {
+func (r *readiness) registeredCheck() health.Check {
 	var complete atomic.Bool
 	return func(*http.Request) error {
-		if complete.Load() || p.bootstrap.StoreFull() {
+		if complete.Load() || r.controllers.bootstrap.StoreFull() {
 			return nil
 		}
 		available := map[string]bool{}
-		for s := range p.extensions.Registered() {
+		for s := range r.delegates.extensions.Registered() {
 			available[s.Name] = aggregation.Available(s)
 		}
 		var missing []string
-		for _, s := range apiServices(p.served) {
+		for _, s := range apiServices(r.caches.served) {
 			if name := s.Version + "." + s.Group; !available[name] {
 				missing = append(missing, name)
 			}

@@ -27,7 +27,7 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 	created := a.want(201, "POST", pods, mediaTypePod)
 	a.want(201, "POST", hpas, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	for key, version := range map[string]string{"pods/default/p": "v1", "horizontalpodautoscalers/default/h": "autoscaling/v2"} {
-		kv, _, err := a.parts.store.Get(t.Context(), "/registry/"+key, 0)
+		kv, _, err := a.server.stores.store.Get(t.Context(), "/registry/"+key, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestStorageMediaTypeJSON(t *testing.T) {
 		r.want(200, "GET", hpas+"/h", "")
 	}
 	b.want(200, "PUT", pods+"/p/status", `{"metadata":{"name":"p"},"status":{"phase":"Running"}}`)
-	kv, _, err := b.parts.store.Get(t.Context(), "/registry/pods/default/p", 0)
+	kv, _, err := b.server.stores.store.Get(t.Context(), "/registry/pods/default/p", 0)
 	if err != nil || !bytes.HasPrefix(kv.Value, []byte("k8s\x00")) {
 		t.Errorf("stored after a write with protobuf: %.20q, %v", kv.Value, err)
 	}

@@ -35,7 +35,7 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 	a, b := replica(), replica()
 	for _, r := range []*api{a, b} {
 		r.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
-		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.parts.base.port)))
+		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
 	}
 	for name, want := range map[string]struct{ encoding, decodable string }{
 		"core.pods":                            {"v1", "[v1]"},
@@ -89,7 +89,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 		{"in an older version", "/registry/horizontalpodautoscalers/default/h", scaler + "/h", `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`, "autoscaling/v2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &api{t: t, parts: a.parts, url: a.url, client: a.client}
+			a := &api{t: t, server: a.server, url: a.url, client: a.client}
 			a.overwrite(c.key, c.stored)
 			var before answer
 			a.eventually("there", func() bool { before = a.get(c.path); return before.code == 200 })
@@ -106,7 +106,7 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 		})
 	}
 	t.Run("converted", func(t *testing.T) {
-		objectsOfOlderVersions(&api{t: t, parts: a.parts, url: a.url, client: a.client})
+		objectsOfOlderVersions(&api{t: t, server: a.server, url: a.url, client: a.client})
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/security/authn/webhook"
 )
 
-func (p *parts) tokenFile() (authenticator.Token, error) {
-	o := &p.options.Authentication
+func (a *authentication) tokenFile() (authenticator.Token, error) {
+	o := a.o
 	if o.TokenFile == "" {
 		return nil, nil
 	}
@@ -22,61 +22,61 @@ func (p *parts) tokenFile() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--token-auth-file: %w", err)
 	}
 	for _, w := range warnings {
-		p.log.Warn("token file", "file", o.TokenFile, "warning", w)
+		a.log.Warn("token file", "file", o.TokenFile, "warning", w)
 	}
 	return authenticator.ForAudiences(o.Audiences, f), nil
 }
 
-func (p *parts) bootstrapTokens() (authenticator.Token, error) {
-	o := &p.options.Authentication
+func (a *authentication) bootstrapTokens() (authenticator.Token, error) {
+	o := a.o
 	if !o.BootstrapTokens {
 		return nil, nil
 	}
-	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(p.objects(false), nil)), nil
+	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(a.caches.objects(false), nil)), nil
 }
 
 // jwtTokens returns the authenticator for the issuers of --oidc-issuer-url or
 // --authentication-config.
-func (p *parts) jwtTokens() (authenticator.Token, error) {
-	o := &p.options.Authentication
+func (a *authentication) jwtTokens() (authenticator.Token, error) {
+	o := a.o
 	if !o.JWT.Given() {
 		return nil, nil
 	}
 	// Cached reviews used the previous rules or keys.
-	forget := func() { p.authn.reviews.Forget() }
+	forget := func() { a.reviews.Forget() }
 	source, err := o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: p.anonymousFixed(),
+		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: a.anonymousFixed(),
 		Reloaded: forget, Withdrawn: forget,
-		Logger: p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.base.address),
+		Logger: a.log, Metrics: authnconfig.NewMetrics(a.metrics, a.address),
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.authn.jwt = source
+	a.jwt = source
 	return authenticator.ForAudiences(o.Audiences, source), nil
 }
 
 // anonymousFixed returns why the configuration file must not configure anonymous requests; empty if
 // it may.
-func (p *parts) anonymousFixed() string {
-	if p.options.Authentication.AnonymousGiven() {
+func (a *authentication) anonymousFixed() string {
+	if a.o.AnonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
 	}
-	return authnconfig.AnonymousGate(p.options.Features)
+	return authnconfig.AnonymousGate(a.gates)
 }
 
-func (p *parts) tokenWebhook() (authenticator.Token, error) {
-	o := &p.options.Authentication
+func (a *authentication) tokenWebhook() (authenticator.Token, error) {
+	o := a.o
 	if o.Webhook.Kubeconfig == "" {
 		return nil, nil
 	}
 	c, err := webhook.New(webhook.Config{
-		Logger:     p.log,
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls, Dial: p.egress.To(egress.ControlPlane),
+		Logger:     a.log,
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: a.metrics, Calls: a.calls, Dial: a.egress.To(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
-	p.life.onClose(c.Close)
+	a.life.onClose(c.Close)
 	return reviews.Shared(c), nil
 }

@@ -166,10 +166,7 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 			if err := o.Complete(); err != nil {
 				t.Fatal(err)
 			}
-			p, err := build(t.Context(), o, slog.New(slog.DiscardHandler))
-			if err == nil {
-				p.life.close()
-			}
+			err := buildAndRelease(t.Context(), o, slog.New(slog.DiscardHandler))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %s", err, c.want)
 			}

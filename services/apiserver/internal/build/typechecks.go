@@ -13,10 +13,12 @@ import (
 	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/admission/typecheck"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/cel/expressions"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/registry"
@@ -26,15 +28,19 @@ import (
 // typeChecks maintains the type-checking results in the statuses of admission policies.
 type typeChecks struct {
 	keeper *typecheck.Keeper
+	codec  *codec.Codec
+	served *registry.Catalog
+	kinds  *apiset.Live
 
 	mu sync.Mutex // a leaf
 	// defined holds the served definitions.
 	defined iter.Seq[*kind.Definition]
 }
 
-func (p *parts) newTypeChecks() *typeChecks {
-	t := &typeChecks{defined: slices.Values[[]*kind.Definition](nil)}
-	k := p.allKinds.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+// newTypeChecks follows definitions. The checks run if they are on.
+func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Follower, compiler func() (*expressions.Compiler, error), on bool) *typeChecks {
+	t := &typeChecks{codec: c.codec, served: c.served, kinds: sets.kinds, defined: slices.Values[[]*kind.Definition](nil)}
+	k := sets.allKinds.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	t.keeper = typecheck.New(typecheck.Config{
 		Policies: k.Store,
 		Decode: func(e *watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error) {
@@ -48,19 +54,15 @@ func (p *parts) newTypeChecks() *typeChecks {
 			}
 			return policy, nil
 		},
-		Schemas:  func() typecheck.Schemas { return p.typeSchemas(t) },
-		Settled:  func(ctx context.Context, revision int64) { p.definitionInformer.Settled(ctx, revision) },
-		Compiler: p.compiler, Client: policyStatuses{p.client}, Logger: p.log,
+		Schemas:  func() typecheck.Schemas { return t.schemas() },
+		Settled:  informer.Settled,
+		Compiler: compiler, Client: policyStatuses{sets.client}, Logger: b.log,
 	})
-	return t
-}
-
-// tasks returns the task of the checks; none if they are off.
-func (t *typeChecks) tasks(on bool) []task.Task {
-	if !on {
-		return nil
+	informer.OnSwapped(t.set)
+	if on {
+		b.life.whileServing("types of admission policies", t.keeper.Run)
 	}
-	return []task.Task{{Name: "types of admission policies", Run: t.keeper.Run}}
+	return t
 }
 
 // set applies changed definitions.
@@ -99,9 +101,9 @@ type typeSchemas struct {
 
 var _ typecheck.Schemas = (*typeSchemas)(nil)
 
-func (p *parts) typeSchemas(t *typeChecks) *typeSchemas {
+func (t *typeChecks) schemas() *typeSchemas {
 	s := &typeSchemas{
-		Schemas: openapi.NewSchemas(p.codec.Scheme()), kinds: slices.Concat(p.served.Kinds(), p.kinds.Current().Custom()),
+		Schemas: openapi.NewSchemas(t.codec.Scheme()), kinds: slices.Concat(t.served.Kinds(), t.kinds.Current().Custom()),
 		defined: map[schema.GroupKind]*kind.Definition{},
 	}
 	t.mu.Lock()

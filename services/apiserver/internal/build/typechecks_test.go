@@ -67,7 +67,7 @@ func TestPolicyTypeChecks(t *testing.T) {
 	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers, "manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("its fields are managed by %s", managers)
 	}
-	restarted := start(t, func(o *config.Options) { o.Etcd = a.parts.options.Etcd })
+	restarted := start(t, func(o *config.Options) { o.Etcd = a.options.Etcd })
 	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.waitForStatus("last", "1") // checked after the others
 	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {

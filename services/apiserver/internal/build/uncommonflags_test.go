@@ -23,7 +23,7 @@ func TestUncommonFlags(t *testing.T) {
 		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
 		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = config.ReconcileNone, false, 4
 	})
-	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.parts.base.port)) {
+	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)) {
 		t.Errorf("%s", r.body)
 	}
 	a.want(200, "GET", "/logs/", "")

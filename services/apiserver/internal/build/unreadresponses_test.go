@@ -17,7 +17,7 @@ func (a *api) say(text string) {
 	a.t.Helper()
 	tlsConfig := a.client.Transport.(*http.Transport).TLSClientConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
-	conn, err := tls.Dial("tcp", a.parts.server.Addr().String(), tlsConfig)
+	conn, err := tls.Dial("tcp", a.server.listener.server.Addr().String(), tlsConfig)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -55,12 +55,12 @@ func TestRequestWidths(t *testing.T) {
 		{"POST", "/api/v1/namespaces/default/pods/p/exec", flowcontrol.Width{Seats: 1}}, // no write
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
-		if got := width.Of(requestinfo.Resolve(r, a.parts.kinds.Current()), 10); got != c.want {
+		if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)
-	if got := width.Of(requestinfo.Resolve(r, a.parts.kinds.Current()), 2); got.Seats != 2 {
+	if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 2); got.Seats != 2 {
 		t.Errorf("a level's most is exceeded: %+v", got)
 	}
 }

@@ -3,20 +3,9 @@ package build
 import (
 	"context"
 
-	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
-
-// flowTasks returns tasks that apply changed flow schemas and priority levels, and maintain the
-// statuses of schemas.
-func (p *parts) flowTasks() []task.Task {
-	f := p.flowConfig
-	return []task.Task{
-		{Name: "flow schemas", Run: f.schemas.Run}, {Name: "priority levels", Run: f.levels.Run},
-		{Name: "statuses of flow schemas", Run: f.dangling.Run},
-	}
-}
 
 // followChanges calls handle with the current objects and then with every change of a resource
 // until ctx ends.
@@ -41,4 +30,16 @@ func followSelected(ctx context.Context, store *watchcache.Store, sel watchcache
 			}
 		},
 	}).Run(ctx)
+}
+
+// followNames calls handle with the name of every object of a resource that changes, until ctx
+// ends.
+func followNames(ctx context.Context, store *watchcache.Store, handle func(namespace, name string)) error {
+	return followChanges(ctx, store, func(changes []watchcache.Event) {
+		for _, e := range changes {
+			if e.Entry != nil {
+				handle(e.Entry.Namespace(), e.Entry.Name())
+			}
+		}
+	})
 }

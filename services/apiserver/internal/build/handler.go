@@ -1,0 +1,118 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/metrics"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/storageversions"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/security/flowcontrol/width"
+	"binnacle/services/apiserver/internal/server"
+
+	"github.com/gin-gonic/gin"
+)
+
+// newMux creates the handler of a request that has passed all filters.
+func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (http.Handler, error) {
+	shown, err := o.Metrics.Gatherer(s.overrideClusters.gatherer(b.metrics), b.log)
+	if err != nil {
+		return nil, err
+	}
+	mux := &server.Mux{
+		Flow: sec.flow.control, API: api, Discovery: docs.docs, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.spec, Issuer: sec.authn.documents, Profiling: o.Profiling,
+		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
+	}
+	zpages(mux, o)
+	if o.LogFiles {
+		mux.LogFiles = "/var/log"
+	}
+	return docs.withRefresh(mux), nil
+}
+
+// newHandler creates the handler of all requests: the filters before mux.
+func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+	users, err := sec.authn.authenticator(front.ClientCAs)
+	if err != nil {
+		return nil, err
+	}
+	c := server.Config{
+		Mux: mux, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
+		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
+		Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.MaxInFlight, MaxMutatingInFlight: o.MaxMutatingInFlight,
+		StrictTransportSecurity: o.HSTS, GoawayChance: o.GoawayChance, AllowedOrigins: o.AllowedOrigins,
+		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
+	}
+	if versions != nil {
+		c.StorageVersionPending = versions.Held
+	}
+	h, err := server.Handler(c)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := serving.NewEngine(b.log)
+	if err != nil {
+		return nil, err
+	}
+	// The paths of the API are data, not routes: the handler chain resolves them.
+	engine.NoRoute(func(c *gin.Context) {
+		c.Status(http.StatusOK) // gin presets 404 for unknown routes
+		h.ServeHTTP(c.Writer, c.Request)
+		c.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
+	})
+	return engine, nil
+}
+
+// paths returns the paths that are served in addition to the API.
+func paths(o *config.Options, h *health.Registry, issuer []string) []string {
+	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
+	for _, e := range health.Endpoints() {
+		paths = append(paths, "/"+string(e))
+		for _, check := range h.Names(e) {
+			paths = append(paths, "/"+string(e)+"/"+check)
+		}
+	}
+	if o.LogFiles {
+		paths = append(paths, "/logs")
+	}
+	if o.Features.Enabled("ComponentFlagz") {
+		paths = append(paths, "/flagz")
+	}
+	if o.Features.Enabled("ComponentStatusz") {
+		paths = append(paths, "/statusz")
+	}
+	return append(paths, issuer...)
+}
+
+// zpages adds /flagz and /statusz to the mux if their gates are enabled.
+func zpages(mux *server.Mux, o *config.Options) {
+	const name = "kube-apiserver"
+	if o.Features.Enabled("ComponentFlagz") {
+		mux.Flagz = server.Flagz(name, o.FlagValues())
+	}
+	if o.Features.Enabled("ComponentStatusz") {
+		mux.Statusz = server.Statusz(name, time.Now(), server.Versions{
+			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
+			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
+		})
+	}
+}
+
+// countContention enables the block and mutex profiles.
+func countContention(o *config.Options) {
+	if o.Profiling && o.ContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+		runtime.SetMutexProfileFraction(1)
+	}
+}
