@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
+	"binnacle/libs/reflector"
 	"binnacle/libs/task"
 )
 
@@ -27,7 +28,7 @@ type Config struct {
 type Policy struct {
 	Engine  *rbac.Engine
 	Graph   *node.Graph
-	follows []*follow
+	follows []*reflector.Reflector
 }
 
 // New returns a policy that is empty before Run.
@@ -38,7 +39,7 @@ func New(c Config) (*Policy, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	add := func(resource string, client rest.Interface, into sink) {
-		p.follows = append(p.follows, newFollow(resource, client, into, c.Logger))
+		p.follows = append(p.follows, newFollow(resource, false, into, c.Logger, client))
 	}
 	if c.Rules {
 		r := client.RbacV1().RESTClient()
@@ -51,9 +52,8 @@ func New(c Config) (*Policy, error) {
 		add("pods", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Pod})
 		add("persistentvolumes", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Volume})
 		add("volumeattachments", client.StorageV1().RESTClient(), &nodes{p.Graph, node.Attachment})
-		slices := newFollow("resourceslices", nil, &nodes{p.Graph, node.Slice}, c.Logger)
-		slices.versions = []rest.Interface{client.ResourceV1beta2().RESTClient(), client.ResourceV1beta1().RESTClient()}
-		p.follows = append(p.follows, slices)
+		p.follows = append(p.follows, newFollow("resourceslices", true, &nodes{p.Graph, node.Slice}, c.Logger,
+			client.ResourceV1beta2().RESTClient(), client.ResourceV1beta1().RESTClient()))
 	}
 	return p, nil
 }
@@ -62,7 +62,7 @@ func New(c Config) (*Policy, error) {
 func (p *Policy) Run(ctx context.Context) error {
 	tasks := make([]task.Task, len(p.follows))
 	for i, f := range p.follows {
-		tasks[i] = task.Task{Name: "follow " + f.resource, Run: f.run}
+		tasks[i] = task.Task{Name: "follow " + f.Resource, Run: f.Run}
 	}
 	return task.Run(ctx, tasks...)
 }
@@ -71,8 +71,8 @@ func (p *Policy) Run(ctx context.Context) error {
 func (p *Policy) Check(*http.Request) error {
 	var errs []error
 	for _, f := range p.follows {
-		if !f.synced.Load() {
-			errs = append(errs, fmt.Errorf("%s are not listed yet", f.resource))
+		if !f.Synced() {
+			errs = append(errs, fmt.Errorf("%s are not listed yet", f.Resource))
 		}
 	}
 	return errors.Join(errs...)

@@ -90,7 +90,7 @@ func (f *Follower) Count(r schema.GroupResource, namespace string) (n int, follo
 		if m.resource.GroupResource() != r {
 			continue
 		}
-		if !m.synced.Load() {
+		if !m.Synced() {
 			return 0, true, fmt.Errorf("%s are not listed yet", r)
 		}
 		return f.Graph.Count(r, namespace), true, nil
@@ -103,7 +103,7 @@ func (f *Follower) waiting() (out []string, all int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r, m := range f.monitors {
-		if !m.synced.Load() {
+		if !m.Synced() {
 			out = append(out, r.GroupResource().String())
 		}
 	}
@@ -183,9 +183,9 @@ func (f *Follower) sync(ctx context.Context, t *resources.Table) {
 			continue
 		}
 		mctx, cancel := context.WithCancel(ctx)
-		m := &monitor{graph: f.Graph, client: f.Client.Resource(r.GroupVersionResource), resource: r, log: f.Log, cancel: cancel}
+		m := newMonitor(f.Graph, f.Client.Resource(r.GroupVersionResource), r, f.Log, cancel)
 		f.monitors[r] = m
-		f.group.Go(func() { m.run(mctx) })
+		f.group.Go(func() { _ = m.Run(mctx) })
 	}
 }
 

@@ -1,0 +1,215 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// watchTime is the minimum time after which the server ends a watch. The maximum is twice as
+	// long.
+	watchTime = 5 * time.Minute
+	// notServedPause is the interval of checks whether a resource is served.
+	notServedPause = 30 * time.Second
+)
+
+// ErrNotServed is the error of List and Watch for a resource that the server does not serve, or not
+// to this client. It counts as a resource without objects.
+var ErrNotServed = errors.New("it is not served")
+
+var (
+	errLost       = errors.New("the place in the history is lost")
+	errShort      = errors.New("the watch ended at once")
+	errUnanswered = errors.New("the API server did not answer")
+)
+
+// Config describes a resource and how it is followed.
+type Config struct {
+	// Resource is the name of the resource in logs and errors.
+	Resource string
+	List     func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	// Watch should not retry by itself, because retries would be unnoticed here.
+	Watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	Sink  Sink
+	// PageSize is the maximum number of objects per page of a list.
+	PageSize int64
+	// The pause after a failure is about MinRetry at first, and doubles up to MaxRetry.
+	MinRetry, MaxRetry time.Duration
+	// RelistUnanswered lists the objects again after the server could not be reached, because it may
+	// have been restored from a backup since.
+	RelistUnanswered bool
+	Log              *slog.Logger
+	// Level is the level of the log of failures.
+	Level slog.Level
+}
+
+// Sink receives the objects of a resource. One goroutine calls its methods.
+type Sink interface {
+	// BeginList announces a list. Listed follows for each object, and then EndList with the revision
+	// of the list, after which no other objects exist. If the list fails, another one begins.
+	BeginList()
+	Listed(metav1.Object)
+	EndList(revision string)
+
+	Set(metav1.Object)
+	Remove(metav1.Object)
+	// Advance reports a revision up to which there are no other changes.
+	Advance(revision string)
+}
+
+// Reflector follows a resource.
+type Reflector struct {
+	Config
+	synced atomic.Bool
+}
+
+// New returns a reflector, which works while Run runs.
+func New(c Config) *Reflector { return &Reflector{Config: c} }
+
+// Synced reports whether a complete list was received, or the resource is not served.
+func (r *Reflector) Synced() bool { return r.synced.Load() }
+
+// Run follows the resource until ctx ends, and returns its error.
+func (r *Reflector) Run(ctx context.Context) error {
+	revision, pause := "", r.MinRetry
+	for {
+		begun := time.Now()
+		var err error
+		if revision == "" {
+			revision, err = r.list(ctx)
+		} else {
+			revision, err = r.watch(ctx, revision)
+		}
+		wait := pause/2 + rand.N(pause) // jitter, so that replicas do not retry together
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			pause = r.MinRetry
+			continue
+		case errors.Is(err, errLost):
+			r.Log.Log(ctx, min(r.Level, slog.LevelInfo), "relisting", "resource", r.Resource, "reason", err)
+		case errors.Is(err, ErrNotServed):
+			r.clear()
+			wait = notServedPause
+		default:
+			r.Log.Log(ctx, r.Level, "list or watch failed", "resource", r.Resource, "error", err)
+		}
+		if time.Since(begun) > r.MaxRetry { // it worked for a while
+			pause = r.MinRetry
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		pause = min(2*pause, r.MaxRetry)
+	}
+}
+
+// clear reports that a resource has no objects because it is not served.
+func (r *Reflector) clear() {
+	r.Sink.BeginList()
+	r.Sink.EndList("")
+	if !r.synced.Swap(true) {
+		r.Log.Debug("resource not served; skipping", "resource", r.Resource)
+	}
+}
+
+// list passes all objects to the sink and returns the revision of the list.
+func (r *Reflector) list(ctx context.Context) (string, error) {
+	r.Sink.BeginList()
+	options := metav1.ListOptions{Limit: r.PageSize}
+	for {
+		list, err := r.List(ctx, options)
+		if err != nil {
+			return "", err
+		}
+		err = meta.EachListItem(list, func(item runtime.Object) error {
+			o, err := meta.Accessor(item)
+			if err == nil {
+				r.Sink.Listed(o)
+			}
+			return err
+		})
+		if err != nil {
+			return "", fmt.Errorf("list of %s: %w", r.Resource, err)
+		}
+		page, err := meta.ListAccessor(list)
+		if err != nil {
+			return "", fmt.Errorf("list of %s: %w", r.Resource, err)
+		}
+		if options.Continue = page.GetContinue(); options.Continue == "" {
+			r.Sink.EndList(page.GetResourceVersion())
+			r.synced.Store(true)
+			return page.GetResourceVersion(), nil
+		}
+	}
+}
+
+// watch applies changes after a revision. It returns the revision that it reached, or "" and an
+// error if the objects must be listed again. A lost place is an error too, so that a server that
+// rejects every watch does not cause one list after another without a pause.
+func (r *Reflector) watch(ctx context.Context, after string) (string, error) {
+	begun := time.Now()
+	seconds := int64((watchTime + rand.N(watchTime)).Seconds())
+	w, err := r.Watch(ctx, metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
+	if err != nil {
+		return r.place(after, err)
+	}
+	defer w.Stop()
+	if _, answered := w.(*watch.StreamWatcher); !answered && r.RelistUnanswered { // the connection was closed before a response
+		return r.place(after, errUnanswered)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return after, ctx.Err()
+		case ev, ok := <-w.ResultChan():
+			if !ok {
+				if time.Since(begun) < r.MinRetry {
+					return after, errShort
+				}
+				return after, nil
+			}
+			if ev.Type == watch.Error {
+				return r.place(after, apierrors.FromObject(ev.Object))
+			}
+			o, err := meta.Accessor(ev.Object)
+			if err != nil {
+				return "", fmt.Errorf("watch of %s: %w", r.Resource, err)
+			}
+			switch ev.Type {
+			case watch.Added, watch.Modified:
+				r.Sink.Set(o)
+			case watch.Deleted:
+				r.Sink.Remove(o)
+			case watch.Bookmark:
+				r.Sink.Advance(o.GetResourceVersion())
+			}
+			after = o.GetResourceVersion()
+		}
+	}
+}
+
+// place returns the revision, unless the error means that its place in the history is lost. A
+// server that has not reached the revision may never do so: its store's revision went backwards.
+func (r *Reflector) place(after string, err error) (string, error) {
+	var answer apierrors.APIStatus
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, ErrNotServed) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) || r.RelistUnanswered && !errors.As(err, &answer) {
+		return "", fmt.Errorf("%w: %w", errLost, err)
+	}
+	return after, err
+}
