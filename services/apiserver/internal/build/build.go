@@ -41,6 +41,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/compress"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
@@ -235,7 +236,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.Emulation().Minor), NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
+	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, Patches: patch.MediaTypes(true, responder.Media.CBOR), CustomPatches: patch.MediaTypes(false, false), Release: fmt.Sprintf("%s.%d", version.Major, p.options.Compatibility.Emulation().Minor), NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums), Refuse: responder.Error})
 	if err != nil {
 		return err
 	}
