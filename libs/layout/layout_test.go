@@ -59,6 +59,7 @@ func groups() []string {
 func arrows() []struct{ from, to string } {
 	return []struct{ from, to string }{
 		{"rest/writes", "rest/handlers"}, {"rest/writes", "rest/responsewriters"}, {"rest/writes", "rest/subresources"}, {"rest/writes", "rest/internalclient"},
+		{"rest/patch", "rest/writes"}, {"rest/patch", "rest/handlers"}, {"rest/patch", "rest/responsewriters"},
 		{"rest/responsewriters", "rest/handlers"}, {"rest/responsewriters", "rest/writes"}, {"rest/responsewriters", "rest/subresources"},
 		{"rest/handlers", "rest/subresources"}, {"rest/handlers", "rest/internalclient"},
 		{"rest/subresources", "rest/internalclient"},
@@ -134,7 +135,7 @@ func violations(p pkg) []string {
 		if forTests(imported) && !forTests(p.ImportPath) {
 			out = append(out, fmt.Sprintf("%s imports %s, which is for tests", p.ImportPath, imported))
 		}
-		if imported == "net/http" && under(p.ImportPath, internal("rest/writes")) {
+		if imported == "net/http" && (under(p.ImportPath, internal("rest/writes")) || under(p.ImportPath, internal("rest/patch"))) {
 			out = append(out, p.ImportPath+" knows HTTP")
 		}
 	}

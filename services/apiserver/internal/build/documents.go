@@ -27,6 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/crd/structural"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
@@ -64,7 +65,7 @@ func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewrite
 	if err != nil {
 		return nil, err
 	}
-	swagger, err := openapi.New(c.served, builtin.Documented, openapi.Options{CBOR: respond.Media.CBOR, Release: fmt.Sprintf("%s.%d", version.Major, minor), NoEnums: !b.gates.Enabled(features.OpenAPIEnums), Refuse: respond.Error})
+	swagger, err := openapi.New(c.served, builtin.Documented, openapi.Options{CBOR: respond.Media.CBOR, Patches: patch.MediaTypes(true, respond.Media.CBOR), CustomPatches: patch.MediaTypes(false, false), Release: fmt.Sprintf("%s.%d", version.Major, minor), NoEnums: !b.gates.Enabled(features.OpenAPIEnums), Refuse: respond.Error})
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/crd/rules"
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/rest/patch"
 )
 
 // manyVersions returns a definition of n versions, and a counter of its complete decodings.
@@ -69,7 +70,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	if d.docs, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
-	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{}); err != nil {
+	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)}); err != nil {
 		t.Fatal(err)
 	}
 	d.announced = func() []discovery.GroupVersion { return nil }

@@ -26,10 +26,13 @@ type laggingSource struct {
 }
 
 // startLagging starts a server whose cache can lag.
-func startLagging(t *testing.T) (*api, *laggingSource) {
+func startLagging(t *testing.T, configure ...func(*config.Options)) (*api, *laggingSource) {
 	t.Helper()
 	l := &laggingSource{asked: make(chan struct{}, 1)}
 	a := start(t, func(o *config.Options) {
+		for _, set := range configure {
+			set(o)
+		}
 		o.WrapSource = func(s watchcache.Source) watchcache.Source {
 			l.Source = s
 			return l
@@ -155,6 +158,20 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		a.want(c.code, c.method, configMaps+"/c", c.body, header...)
 		if n := asked.Load() - before; n != 1 {
 			t.Errorf("%d: %s asked %d times", i, c.method, n)
+		}
+	}
+}
+
+// TestVersionZeroWithoutWatchCache checks that --watch-cache=false makes reads with
+// resourceVersion=0 as recent as those without it.
+func TestVersionZeroWithoutWatchCache(t *testing.T) {
+	t.Parallel()
+	a, _ := startLagging(t, func(o *config.Options) { o.Compatibility.WatchCache = false })
+	const path = "/api/v1/namespaces/default/configmaps"
+	for i, query := range []string{"/0?resourceVersion=0", "?resourceVersion=0", "?resourceVersion=0&limit=10", "?resourceVersion=0&resourceVersionMatch=NotOlderThan", "?resourceVersion=0&labelSelector=!x"} {
+		created := a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"%d"}}`, i))
+		if r := a.want(200, "GET", path+query, ""); !strings.Contains(string(r.body), `"resourceVersion":"`+created.version()+`"`) {
+			t.Errorf("%s: got %s", query, r.body)
 		}
 	}
 }

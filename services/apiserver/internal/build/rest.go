@@ -73,7 +73,7 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 		Answers:    responsewriters.Answers{Responder: sets.respond, Compress: zip, Limiter: front.LongAnswers(), Slow: server.SuspendingLimiter{LargeRequests: front.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now},
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(o.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
-		WatchList: b.gates.Enabled(features.WatchList), LimitCached: !o.Compatibility.WatchCache,
+		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
 		Stopping: stopping, Carried: newProxyLimit(b, o.Upstream.MaxProxied), Logger: b.log, Metrics: metrics,
 	}), nil
 }

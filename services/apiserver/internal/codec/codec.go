@@ -337,8 +337,12 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	return out, nil
 }
 
-// DecodeBody is Codec.Decode for a body of the Coder's kind.
+// DecodeBody decodes a body of the Coder's kind; see Codec.Decode. The kind and apiVersion of the
+// result may differ from those of the Coder; see decodeDocumentBody for objects without a Go type.
 func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
+	if k.Decl.Document != nil {
+		return k.decodeDocumentBody(media, body, strict)
+	}
 	gvk := k.Decl.GVK()
 	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
 		obj, ok := a.Read(body, func(text []byte) (registry.Object, error) {
@@ -357,6 +361,23 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 }
 
 var errUnusual = errors.New("the body is read in the general way")
+
+// DecodePatched decodes the JSON of an object that a patch has changed. It is DecodeBody that also
+// rejects an object with a Go type if the patch has changed its type. The validation of other
+// objects checks their type.
+func (k *Coder) DecodePatched(doc []byte, strict bool) (Decoded, error) {
+	d, err := k.DecodeBody(api.MediaJSON, doc, strict)
+	switch {
+	case err != nil:
+	case k.Decl.Document != nil:
+		if d.GVK.Version == "" {
+			err = runtime.NewMissingVersionErr(string(doc))
+		}
+	case d.GVK != k.Decl.GVK():
+		err = fmt.Errorf("unable to decode %s into %T", d.GVK, k.Decl.New())
+	}
+	return d, err
+}
 
 // decoder returns the decoder of a media type and the body to decode. It returns an error if the
 // body exceeds the bounds.

@@ -12,10 +12,10 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// DecodeDocument decodes a body of the given media type. The body must state its kind. Its kind and
+// decodeDocumentBody is DecodeBody for documents. The body must state its kind. Its kind and
 // apiVersion may differ from those of the Coder. Then only the metadata is shaped, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
-func (k *Coder) DecodeDocument(media string, body []byte, strict bool) (Decoded, error) {
+func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
 	out, original := Decoded{}, body
 	body, err := toJSON(media, body, &out, strict)
 	if err != nil {

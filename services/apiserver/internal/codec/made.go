@@ -236,8 +236,17 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	return c.checkJSON(text, want)
 }
 
-// CheckTree rejects a part of an object of a type, such as a patch, whose lists would take too much
-// memory.
+// CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would take
+// too much memory, or that has a value that cannot be served in every encoding.
+func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
+	values, err := countJSON(b)
+	if err != nil || values <= fewValues && !suspect(b) {
+		return err
+	}
+	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
+}
+
+// CheckTree is CheckPart for a decoded part.
 func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
 	return madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)

@@ -239,7 +239,7 @@ func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 		if member == nil {
 			return nil, fmt.Errorf("no kind %q is served for version %q", w.Kind.Kind, w.Kind.GroupVersion())
 		}
-		d, err := member.Coder.DecodeDocument("application/json", doc, false)
+		d, err := member.Coder.DecodeBody("application/json", doc, false)
 		return sameKind(d, err, w.Kind)
 	}
 	d, err := w.views.codec.Decode("application/json", doc, w.Kind, nil, strict)

@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/patch"
 )
 
 const widgetSchema = `{
@@ -59,7 +60,7 @@ func small(t testing.TB) *openapi.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(c, builtin.Documented, openapi.Options{})
+	s, err := openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 	if err != nil {
 		t.Fatal(err)
 	}

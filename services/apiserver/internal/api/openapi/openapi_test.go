@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/patch"
 )
 
 const (
@@ -41,7 +42,7 @@ func newService() (*openapi.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Documented, openapi.Options{})
+	return openapi.New(c, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 }
 
 func service(t testing.TB) *openapi.Service {
@@ -208,7 +209,7 @@ func TestOlderVersionsHaveModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(all, builtin.Documented, openapi.Options{})
+	s, err := openapi.New(all, builtin.Documented, openapi.Options{Patches: patch.MediaTypes(true, false), CustomPatches: patch.MediaTypes(false, false)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,19 +53,17 @@ type forms struct {
 	custom, customPatch []string
 }
 
-// formsOf returns the media types of a server, which may serve CBOR.
-func formsOf(cbor bool) forms {
+// formsOf returns the media types of a server.
+func formsOf(o Options) forms {
 	f := forms{
-		object:      []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
-		list:        []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"},
-		patch:       []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaStrategicPatch, api.MediaApplyYAML},
-		custom:      []string{api.MediaJSON, api.MediaYAML},
-		customPatch: []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML},
+		object: []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
+		list:   []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"},
+		patch:  o.Patches,
+		custom: []string{api.MediaJSON, api.MediaYAML}, customPatch: o.CustomPatches,
 	}
-	if cbor {
+	if o.CBOR {
 		f.object = append(f.object, api.MediaCBOR)
 		f.list = append(f.list, api.MediaCBOR, api.MediaCBORSequence)
-		f.patch = append(f.patch, api.MediaApplyCBOR)
 	}
 	return f
 }

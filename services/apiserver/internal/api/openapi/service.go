@@ -92,6 +92,9 @@ type snapshot struct {
 type Options struct {
 	// CBOR adds CBOR to the media types of built-in kinds.
 	CBOR bool
+	// Patches holds the media types of patches of built-in kinds, CustomPatches those of custom
+	// resources.
+	Patches, CustomPatches []string
 	// NoEnums omits the allowed values of fields.
 	NoEnums bool
 	// Release is the version of the API, 1.33 by default.
@@ -103,7 +106,7 @@ type Options struct {
 // New returns a service for the kinds of a catalog. The scheme knows the types of each version and
 // of subresources. It is called when the first document is built.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse,
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o), enums: !o.NoEnums, refuse: o.Refuse,
 		release: cmp.Or(o.Release, version.Major+"."+version.Minor)}
 	// The v2 document covers the whole API, and its build must not delay v3 documents. One
 	// processor remains free for other work.

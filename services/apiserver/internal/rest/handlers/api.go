@@ -46,8 +46,8 @@ type Config struct {
 	Damage status.Damage
 	// WatchList allows sendInitialEvents.
 	WatchList bool
-	// LimitCached applies the limit of a list to resourceVersion=0 too.
-	LimitCached bool
+	// NoCache reads the most recent objects also for resourceVersion=0.
+	NoCache bool
 	// Stopping is canceled when long-running requests must end.
 	Stopping context.Context
 	// Carried, if set, limits the requests that are proxied to other servers.

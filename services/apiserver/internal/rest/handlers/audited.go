@@ -7,11 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
@@ -41,10 +40,8 @@ func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
 			return raw, nil
 		case failed != nil: // a patch beyond the limits is not decoded again
 			return nil, failed
-		case typ == types.ApplyCBORPatchType:
-			return codec.CBORToJSON(raw)
 		}
-		return yaml.YAMLToJSON(raw)
+		return patch.JSON(typ, raw)
 	})
 }
 

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/rest/fieldvalidation"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -81,15 +81,12 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 			return nil, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
 		}
 	}
-	strict := writes.LooksForUnknown(validation)
+	strict := fieldvalidation.Detects(validation)
 	var d codec.Decoded
 	var err error
-	switch {
-	case want != c.GVK() || c.Coder == nil:
+	if want != c.GVK() || c.Coder == nil {
 		d, err = a.Codec.Decode(media, body, want, nil, strict)
-	case c.Document != nil:
-		d, err = c.Coder.DecodeDocument(media, body, strict)
-	default:
+	} else {
 		d, err = c.Coder.DecodeBody(media, body, strict)
 	}
 	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
@@ -106,12 +103,8 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	if d.GVK.GroupVersion() != want.GroupVersion() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
-	err = writes.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
-		name := want.Kind
-		if document {
-			name = d.GVK.Kind
-		}
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, name, err))
+	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
 	})
 	if err == nil {
 		a.asked(c, want, d.Object)

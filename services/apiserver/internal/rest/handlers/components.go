@@ -54,7 +54,7 @@ func (a *API) listComponents(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.LimitCached)
+	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
 	if err != nil {
 		return err
 	}

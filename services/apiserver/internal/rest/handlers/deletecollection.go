@@ -22,7 +22,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.LimitCached)
+	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList, a.NoCache)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,9 @@ func (a *API) get(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if revision == 0 && a.NoCache {
+		revision = -1
+	}
 	tracing.Event(c.Context(), "About to Get from storage")
 	e, ok, err := c.read(revision, asked)
 	if err != nil {

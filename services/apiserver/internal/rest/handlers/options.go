@@ -46,8 +46,8 @@ type listOptions struct {
 }
 
 // parseListOptions parses and validates the parameters (specification: "Get and list
-// resource-version semantics"). limitCached is Config.LimitCached.
-func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, limitCached bool) (*listOptions, error) {
+// resource-version semantics"). noCache is Config.NoCache.
+func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, noCache bool) (*listOptions, error) {
 	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -76,7 +76,11 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, li
 	if o.Continue != "" && !watch {
 		return o, nil // the token holds the revision
 	}
-	if o.revision == 0 && !limitCached {
+	switch {
+	case o.revision != 0 || watch:
+	case noCache:
+		o.revision, o.ResourceVersion, o.ResourceVersionMatch = -1, "", ""
+	default:
 		o.Limit = 0 // a list from the cache is not limited
 	}
 	return o, err

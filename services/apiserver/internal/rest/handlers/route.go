@@ -99,11 +99,13 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 	if h == nil {
 		return nil, nil, status.Method()
 	}
-	if op.Verb == "patch" && !a.takesPatch(c) {
-		if c.Document != nil {
-			return nil, nil, status.BodyType(a.documentPatches())
+	if op.Verb == "patch" {
+		if types := a.patchTypes(c); !slices.Contains(types, string(patchType(r))) {
+			if c.Document != nil {
+				return nil, nil, status.BodyType(types)
+			}
+			return nil, nil, status.PatchType()
 		}
-		return nil, nil, status.PatchType()
 	}
 	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
 		if c.Document != nil {

@@ -23,7 +23,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.LimitCached)
+	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.NoCache)
 	if err == nil {
 		err = o.fits(c.Op.Name)
 	}

@@ -11,9 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/fieldvalidation"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/status"
@@ -108,46 +109,19 @@ func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
 	return obj, err
 }
 
-// patchTypes are the media types of patches (specification: "Patch media
-// types").
-var patchTypes = map[string]types.PatchType{
-	api.MediaJSONPatch:      types.JSONPatchType,
-	api.MediaMergePatch:     types.MergePatchType,
-	api.MediaStrategicPatch: types.StrategicMergePatchType,
-	api.MediaApplyYAML:      types.ApplyYAMLPatchType,
-	api.MediaApplyCBOR:      types.ApplyCBORPatchType,
+// patchTypes returns the media types of patches that the resource supports.
+func (a *API) patchTypes(c *Call) []string {
+	_, untyped := c.New().(runtime.Unstructured)
+	return patch.MediaTypes(!untyped, a.Config.Media.CBOR)
 }
 
-func patchMedia(r *http.Request) string {
+// patchType returns the media type of a request's patch, or "".
+func patchType(r *http.Request) types.PatchType {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		return ""
 	}
-	return media
-}
-
-// takesPatch reports whether the request's media type is that of a patch that the resource
-// supports. Objects without a Go type have no merge keys, and so no strategic merge patches.
-func (a *API) takesPatch(c *Call) bool {
-	switch patchTypes[patchMedia(c.R)] {
-	case "":
-		return false
-	case types.StrategicMergePatchType:
-		_, untyped := c.New().(runtime.Unstructured)
-		return !untyped
-	case types.ApplyCBORPatchType:
-		return a.Config.Media.CBOR
-	}
-	return true
-}
-
-// documentPatches returns the media types of patches of objects without a Go type.
-func (a *API) documentPatches() []string {
-	types := []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML}
-	if a.Config.Media.CBOR {
-		types = append(types, api.MediaApplyCBOR)
-	}
-	return types
+	return types.PatchType(media)
 }
 
 // patchRequest decodes the parameters and the body of PATCH.
@@ -157,7 +131,7 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &o, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ := patchTypes[patchMedia(c.R)]
+	typ := patchType(c.R)
 	if errs := metav1validation.ValidatePatchOptions(&o, typ); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("PatchOptions"), "", errs)
 	}
@@ -167,7 +141,7 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	}
 	req := c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation)
 	req.Force = o.Force != nil && *o.Force
-	req.Patch, err = writes.DecodePatch(typ, raw, writes.LooksForUnknown(o.FieldValidation))
+	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.Detects(o.FieldValidation))
 	c.askedPatch(typ, raw, err)
 	tracing.Event(c.Context(), eventRecorded)
 	return req, err

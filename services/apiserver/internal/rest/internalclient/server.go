@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/status"
@@ -156,7 +157,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		r.Options = o
 		// The server's own status patches do not depend on the lazily decoded part.
 		r.Apart = c.Sub == "status" && c.Patch == types.MergePatchType
-		if r.Patch, err = writes.DecodePatch(c.Patch, raw, true); err != nil {
+		if r.Patch, err = patch.Decode(c.Patch, raw, true); err != nil {
 			return writes.Result{}, err
 		}
 		return w.Patch(ctx, r)

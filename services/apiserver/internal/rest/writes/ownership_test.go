@@ -12,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/request"
@@ -23,7 +24,10 @@ func (m mutator) Admit(_ context.Context, a *admission.Request) error { m(a); re
 
 // Changes of managedFields by admission are used if they are valid.
 func TestAdmissionMayChangeManagedFields(t *testing.T) {
-	catalog, _ := builtinCodec(t)
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
 	configMaps := apiset.Builder{Fields: apply.New(catalog, time.Now)}.Set(catalog, 0).Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
 	for _, c := range []struct {
 		name   string

@@ -6,30 +6,34 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/status"
 )
 
 // Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
-// change. An apply creates a missing object.
+// change. A server-side apply creates a missing object.
 func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
 		tracing.Event(ctx, eventPatch)
-		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
+		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.unconverted(r) }))
+		if err == nil {
+			err = r.identityFits(obj)
+		}
 		if err != nil {
 			return outcome{}, err
 		}
 		tracing.Event(ctx, eventAdmit)
-		return w.change(ctx, r, l, obj, r.Patch.Applies())
+		return w.change(ctx, r, l, obj, r.Patch.ServerSideApply)
 	}
 	var create func() (Result, error)
-	if r.Patch.Applies() && r.Sub == nil {
+	if r.Patch.ServerSideApply && r.Sub == nil {
 		create = func() (Result, error) { return w.createApplied(ctx, r) }
 	}
 	res, err := w.modifyOrCreate(ctx, r, compute, create)
@@ -41,7 +45,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 
 // createApplied creates the object of an apply patch that does not exist yet.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := w.patchedObject(ctx, r, r.Kind.New().(registry.Object), false)
+	obj, err := r.Patch.Apply(ctx, w.target(r, r.Kind.New().(registry.Object), nil))
 	if err != nil {
 		return Result{}, err
 	}
@@ -58,16 +62,6 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	return w.create(ctx, r, obj, creation{owned: true, absent: true})
 }
 
-// patched applies a patch to the live object. inForm reports whether the object has the defaults of
-// its version.
-func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
-	obj, err := w.patchedObject(ctx, r, old, inForm)
-	if err != nil {
-		return nil, err
-	}
-	return obj, r.identityFits(obj)
-}
-
 // identityFits checks the namespace and the name of a patched object, and sets its namespace.
 func (r *Request) identityFits(obj registry.Object) error {
 	if err := r.namespaceFits(obj); err != nil {
@@ -77,42 +71,35 @@ func (r *Request) identityFits(obj registry.Object) error {
 	return r.nameFits(obj)
 }
 
-func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
-	p := r.Patch
-	if r.Kind.Document == nil {
-		if err := p.checkMade(w.Codec, r.Kind.GVK(), r.Name); err != nil {
-			return nil, err
-		}
+// target returns an object as the target of the patch. defaulted reports whether a document has the
+// defaults of its version.
+func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
+	return &patch.Target{
+		Object: obj, GVK: r.Kind.GVK(), Name: r.Name, FieldValidation: r.FieldValidation,
+		Codec: w.Codec, New: r.Kind.New, Defaulted: defaulted,
+		Encode: func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
+		Decode: r.Kind.Coder.DecodePatched,
+		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
+			out, err := r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
+			if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
+				return nil, status.Failed(err.Error())
+			}
+			return out, err
+		},
+		Cost: r.patchedCost, Estimate: weigh,
 	}
-	if p.Applies() {
-		if err := r.weighMade(ctx, p.raw); err != nil {
-			return nil, err
+}
+
+// unconverted reports whether a document is stored in the version of the request. Then it already
+// has the defaults of that version. A converted document gets them when it is decoded.
+func (l *live) unconverted(r *Request) bool {
+	version := ""
+	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
+		if string(name) != "apiVersion" {
+			return true
 		}
-		obj, err := r.owner().Apply(ctx, old, p.tree, r.Manager, r.Force)
-		if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
-			return nil, status.Failed(err.Error())
-		}
-		if err != nil {
-			return nil, err
-		}
-		return obj, r.reportApply(ctx)
-	}
-	if p.typ == types.MergePatchType && len(p.unknown) == 0 && r.Kind.Document == nil {
-		if obj := old.DeepCopyObject().(registry.Object); mergeInto(obj, p.raw) {
-			return obj, nil
-		}
-	}
-	if inForm {
-		if obj, ok := p.mergeMarks(old); ok {
-			return obj, nil
-		}
-	}
-	obj, err := w.patchValue(ctx, r, patchTarget{
-		gvk: r.Kind.GVK(), now: old, shape: r.Kind.New,
-		json: func() ([]byte, error) { return r.Kind.Coder.EncodeObject(old) },
+		version, _ = jsontext.Text(value)
+		return false
 	})
-	if err != nil {
-		return nil, err
-	}
-	return obj.(registry.Object), nil
+	return version == r.Kind.GroupVersion().String()
 }

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/rest/patch"
 )
 
 // TestPatchCostIncludesPatchedObject checks all patch types. Rejected patches change nothing.
@@ -35,7 +35,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 			request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
 			r := w.requestFor("c")
 			var err error
-			if r.Patch, err = writes.DecodePatch(typ, []byte(body), false); err != nil {
+			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
 				t.Fatal(err)
 			}
 			_, err = w.writer.Patch(ctx, r)
@@ -90,7 +90,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		r := w.requestFor(object.GetName())
 		r.Kind = w.kind(kind)
 		var err error
-		if r.Patch, err = writes.DecodePatch(tc.typ, []byte(tc.body), false); err != nil {
+		if r.Patch, err = patch.Decode(tc.typ, []byte(tc.body), false); err != nil {
 			t.Fatal(err)
 		}
 		if _, err = w.writer.Patch(ctx, r); apierrors.IsTooManyRequests(err) != tc.large {
@@ -154,7 +154,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 		}
 	}
 	var err error
-	if r.Patch, err = writes.DecodePatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
+	if r.Patch, err = patch.Decode(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) || weighed < size {
@@ -174,7 +174,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		request.SetWeigh(ctx, func(n int) bool { return n < request.LargeBody })
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
-		if r.Patch, err = writes.DecodePatch(typ, []byte(body), false); err != nil {
+		if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
 			t.Fatal(err)
 		}
 		r.Manager = "me"

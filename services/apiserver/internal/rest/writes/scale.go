@@ -12,8 +12,10 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -35,23 +37,36 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 // patchScale is Patch of a scale subresource.
 func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		if r.Patch.Applies() {
-			obj, err := w.scales.Apply(ctx, now, r.Patch.tree, r.Manager, r.Force)
-			if err != nil {
-				return nil, err
-			}
-			return obj.(*autoscalingv1.Scale), r.reportApply(ctx)
-		}
-		obj, err := w.patchValue(ctx, r, patchTarget{
-			gvk: scaleGVK, now: now, shape: declare.New[autoscalingv1.Scale],
-			json: func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
-		})
+		obj, err := r.Patch.Apply(ctx, w.scaleTarget(r, now))
 		if err != nil {
 			return nil, err
 		}
 		sc := obj.(*autoscalingv1.Scale)
+		if r.Patch.ServerSideApply {
+			return sc, nil
+		}
 		return sc, w.scales.Update(ctx, now, sc, r.Manager)
 	})
+}
+
+// scaleTarget returns a scale as the target of the patch.
+func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target {
+	return &patch.Target{
+		Object: now, GVK: scaleGVK, Name: r.Name, FieldValidation: r.FieldValidation,
+		Codec: w.Codec, New: declare.New[autoscalingv1.Scale],
+		Encode: func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
+		Decode: func(doc []byte, strict bool) (codec.Decoded, error) {
+			d, err := w.Codec.Decode(api.MediaJSON, doc, scaleGVK, nil, strict)
+			if err == nil && d.GVK != scaleGVK {
+				err = fmt.Errorf("unable to decode %s into %T", d.GVK, now)
+			}
+			return d, err
+		},
+		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
+			return w.scales.Apply(ctx, now, configuration, r.Manager, r.Force)
+		},
+		Cost: r.patchedCost, Estimate: weigh,
+	}
 }
 
 // scaledFields returns a handler that moves managedFields entries between an object and its scale:

@@ -161,7 +161,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	} else {
 		request.Step(ctx, request.StepFailed)
 	}
-	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.Applies() {
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.ServerSideApply {
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)

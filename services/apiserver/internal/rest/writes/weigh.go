@@ -16,7 +16,14 @@ func weigh(ctx context.Context, size int) error {
 	return nil
 }
 
-// weighDocument is weigh for a JSON document that is processed the given number of times.
-func weighDocument(ctx context.Context, doc []byte, times int) error {
-	return weigh(ctx, times*request.WeightOfJSON(doc))
+// patchedCost returns the cost in bytes of decoding and defaulting an object.
+func (r *Request) patchedCost(doc []byte, cbor bool) int {
+	size := request.WeightOfJSON(doc)
+	if d := r.Kind.Document; d != nil && d.Weight != nil {
+		size = max(size, d.Weight(doc, cbor))
+	}
+	if request.Compiled(r.Kind.Group) {
+		size *= request.CostlyKind
+	}
+	return size
 }

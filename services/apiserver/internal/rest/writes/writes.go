@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
@@ -99,7 +100,7 @@ type Request struct {
 	// Object is the object to create or update; for a scale subresource it is a Scale. Patch is the
 	// patch to apply.
 	Object registry.Object
-	Patch  *Patch
+	Patch  *patch.Patch
 
 	// Collection reports whether the write is part of a request for a collection. Admission then
 	// sees no name.

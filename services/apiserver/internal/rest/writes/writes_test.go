@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
@@ -55,9 +56,9 @@ func update(c *corev1.ConfigMap) func(*fixture, *writes.Request) (writes.Result,
 	}
 }
 
-func patch(typ types.PatchType, text string) func(*fixture, *writes.Request) (writes.Result, error) {
+func applyPatch(typ types.PatchType, text string) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
-		p, err := writes.DecodePatch(typ, []byte(text), true)
+		p, err := patch.Decode(typ, []byte(text), true)
 		if err != nil {
 			return writes.Result{}, err
 		}
@@ -67,13 +68,13 @@ func patch(typ types.PatchType, text string) func(*fixture, *writes.Request) (wr
 }
 
 func merge(text string) func(*fixture, *writes.Request) (writes.Result, error) {
-	return patch(types.MergePatchType, text)
+	return applyPatch(types.MergePatchType, text)
 }
 
 func applied(data string, force bool) func(*fixture, *writes.Request) (writes.Result, error) {
 	return func(w *fixture, r *writes.Request) (writes.Result, error) {
 		r.Force = force
-		return patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":`+data+`}`)(w, r)
+		return applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":`+data+`}`)(w, r)
 	}
 }
 
@@ -238,7 +239,7 @@ func writeCases() []writeCase {
 		{name: "the last finalizer of an object that is not deleted is removed", existing: withFinalizers(config(), "a/b"), do: update(withFinalizers(wanted())), want: "", swaps: 1},
 		{name: "the last finalizer is removed while another client deletes", existing: withFinalizers(config(), "a/b"), do: merge(`{"metadata":{"finalizers":null}}`),
 			before: once(overwrite(deleting(withFinalizers(config(), "a/b")))), want: "gone", swaps: 2, dropped: 1},
-		{name: "the last finalizer is removed while another is added", existing: deleting(withFinalizers(config(), "a/b")), do: patch(types.JSONPatchType, `[{"op":"test","path":"/metadata/finalizers/0","value":"a/b"},{"op":"remove","path":"/metadata/finalizers/0"}]`),
+		{name: "the last finalizer is removed while another is added", existing: deleting(withFinalizers(config(), "a/b")), do: applyPatch(types.JSONPatchType, `[{"op":"test","path":"/metadata/finalizers/0","value":"a/b"},{"op":"remove","path":"/metadata/finalizers/0"}]`),
 			before: once(overwrite(deleting(withFinalizers(config(), "a/b", "a/c")))), want: "marked a/c", swaps: 2, dropped: 1},
 
 		{name: "patch", existing: config("a", "0"), do: merge(`{"data":{"b":"1"}}`), want: "a=0 b=1", swaps: 1},
@@ -247,8 +248,8 @@ func writeCases() []writeCase {
 		{name: "patch at a version while another client writes", existing: config("a", "0"), do: merge(`{"metadata":{"resourceVersion":"2"},"data":{"b":"1"}}`),
 			before: once(overwrite(config("a", "5"))), code: 409, want: "a=5", swaps: 1, dropped: 1},
 		{name: "patch whose test fails on a state that is not the newest", existing: config("a", "0"), since: config("a", "1"),
-			do: patch(types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/b","value":"1"}]`), want: "a=1 b=1", swaps: 1, reads: 1},
-		{name: "patch whose test fails", existing: config("a", "0"), do: patch(types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"}]`), code: 422, want: "a=0", reads: 1},
+			do: applyPatch(types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/b","value":"1"}]`), want: "a=1 b=1", swaps: 1, reads: 1},
+		{name: "patch whose test fails", existing: config("a", "0"), do: applyPatch(types.JSONPatchType, `[{"op":"test","path":"/data/a","value":"1"}]`), code: 422, want: "a=0", reads: 1},
 		{name: "patch of the name", existing: config("a", "0"), do: merge(`{"metadata":{"name":"d"}}`), code: 400, message: "does not match the name on the URL", want: "a=0", reads: 1},
 		{name: "patch in a dry run", dryRun: true, existing: config("a", "0"), do: merge(`{"data":{"b":"1"}}`), want: "a=0", reads: 1, dropped: 1},
 		{name: "patch without response", existing: config("a", "0"), do: merge(`{"data":{"b":"1"}}`), before: failWith(unavailable, true), code: 500, want: "a=0 b=1", swaps: 1, unknown: true},
@@ -259,11 +260,11 @@ func writeCases() []writeCase {
 		{name: "apply new field to existing object", existing: config("b", "1"), do: applied(`{"a":"1"}`, false), want: "a=1 b=1", swaps: 1},
 		{name: "apply existing field", existing: config("a", "0"), do: applied(`{"a":"1"}`, false), code: 409, message: "conflict", want: "a=0", reads: 1},
 		{name: "apply existing field with force", existing: config("a", "0"), do: applied(`{"a":"1"}`, true), want: "a=1", swaps: 1},
-		{name: "apply of another object", existing: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 422, message: "metadata.uid: Invalid value: \"other\": field is immutable", want: "", reads: 1},
-		{name: "apply makes object too large", existing: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: failWith(storage.ErrTooLarge, false), code: 413, want: "", swaps: 1, dropped: 1},
-		{name: "apply creates too large object", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: failWith(storage.ErrTooLarge, false), code: 413, want: "gone", swaps: 1, reads: 1, dropped: 1},
-		{name: "apply with the UID of another object, missing", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 409, message: "uid mismatch", want: "gone", reads: 1},
-		{name: "apply without a name with the UID of another object, missing", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"uid":"other"}}`), code: 409, message: "uid mismatch", want: "gone", reads: 1},
+		{name: "apply of another object", existing: config(), do: applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 422, message: "metadata.uid: Invalid value: \"other\": field is immutable", want: "", reads: 1},
+		{name: "apply makes object too large", existing: config(), do: applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: failWith(storage.ErrTooLarge, false), code: 413, want: "", swaps: 1, dropped: 1},
+		{name: "apply creates too large object", do: applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: failWith(storage.ErrTooLarge, false), code: 413, want: "gone", swaps: 1, reads: 1, dropped: 1},
+		{name: "apply with the UID of another object, missing", do: applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 409, message: "uid mismatch", want: "gone", reads: 1},
+		{name: "apply without a name with the UID of another object, missing", do: applyPatch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"uid":"other"}}`), code: 409, message: "uid mismatch", want: "gone", reads: 1},
 		{name: "apply in a dry run", dryRun: true, do: applied(`{"a":"1"}`, false), want: "gone", reads: 1, dropped: 1},
 
 		{name: "delete", existing: config(), do: remove(metav1.DeleteOptions{}), want: "gone", swaps: 1},

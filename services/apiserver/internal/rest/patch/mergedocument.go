@@ -1,4 +1,4 @@
-package writes
+package patch
 
 import (
 	"maps"
@@ -8,23 +8,17 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// mergeDocument applies a merge patch (RFC 7386) to a document; both are JSON objects. Each is
-// parsed once, independent of the depth of the patch. Values that the patch does not name keep
-// their encoding. As in Kubernetes, a null stays inside a list, and inside a value that replaces an
-// existing object.
-func mergeDocument(doc, patch []byte) ([]byte, error) {
+// mergeDocument applies a merge patch (RFC 7386) to a document; both are JSON objects. Values that
+// the patch does not name keep their encoding. As in Kubernetes, a null stays inside a list, and
+// inside a value that replaces an existing object.
+func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
 	d, err := tape.Parse(doc)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Release()
-	p, err := tape.Parse(patch)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Release()
-	m := documentMerger{d, p}
-	return m.appendObject(make([]byte, 0, len(doc)+len(patch)), tape.Root, tape.Root), nil
+	m := documentMerger{d, patch}
+	return m.appendObject(make([]byte, 0, len(doc)+len(patch.Raw())), tape.Root, tape.Root), nil
 }
 
 type documentMerger struct{ doc, patch *tape.Doc }

@@ -1,4 +1,4 @@
-package writes
+package patch
 
 import (
 	"context"
@@ -9,15 +9,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 )
 
-func TestDecodePatch(t *testing.T) {
+func TestDecode(t *testing.T) {
 	operations := func(n int) string {
 		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
 	}
@@ -28,8 +28,8 @@ func TestDecodePatch(t *testing.T) {
 		code    int32 // 0: valid
 		unknown []string
 	}{
-		{"maximum number of operations", types.JSONPatchType, operations(maxPatchOperations), 0, nil},
-		{"too many operations", types.JSONPatchType, operations(maxPatchOperations + 1), 413, nil},
+		{"maximum number of operations", types.JSONPatchType, operations(maxOperations), 0, nil},
+		{"too many operations", types.JSONPatchType, operations(maxOperations + 1), 413, nil},
 		{"operations that are an object", types.JSONPatchType, `{"op":"test"}`, 400, nil},
 		{"invalid JSON", types.JSONPatchType, `[`, 400, nil},
 		{"an operation with an unknown and a duplicate field", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,
@@ -49,7 +49,7 @@ func TestDecodePatch(t *testing.T) {
 		{"an apply with invalid CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := DecodePatch(c.typ, []byte(c.raw), true)
+			p, err := Decode(c.typ, []byte(c.raw), true)
 			var code int32
 			if status, ok := err.(apierrors.APIStatus); ok {
 				code = status.Status().Code
@@ -63,7 +63,7 @@ func TestDecodePatch(t *testing.T) {
 				return
 			}
 			var unknown []string
-			for _, e := range p.unknown {
+			for _, e := range unknownOf(p) {
 				unknown = append(unknown, e.Error())
 			}
 			if strings.Join(unknown, "|") != strings.Join(c.unknown, "|") {
@@ -73,13 +73,28 @@ func TestDecodePatch(t *testing.T) {
 	}
 }
 
+// unknownOf returns the recorded errors about unknown and duplicate fields.
+func unknownOf(p *Patch) []error {
+	switch s := p.strategy.(type) {
+	case *operations:
+		return s.unknown
+	case *merge:
+		return s.unknown
+	case *strategic:
+		return s.unknown
+	case *configuration:
+		return s.unknown
+	}
+	return nil
+}
+
 // Errors name the type that Kubernetes uses for JSON patches.
 func TestJSONPatchErrorsNameKubernetesType(t *testing.T) {
 	for raw, want := range map[string]string{
 		`{"op":"test"}`: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
 		`[{"op":1}]`:    "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
 	} {
-		if _, err := DecodePatch(types.JSONPatchType, []byte(raw), true); err == nil || err.Error() != want {
+		if _, err := Decode(types.JSONPatchType, []byte(raw), true); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", raw, err, want)
 		}
 	}
@@ -95,25 +110,13 @@ func TestCopiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := DecodePatch(types.JSONPatchType, raw, true)
+	p, err := Decode(types.JSONPatchType, raw, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.patchJSON([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
-	if err == nil || len(out) > MaxPatch {
+	out, err := p.strategy.(*operations).change([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
+	if err == nil || len(out) > jsonpatch.MaxCopies {
 		t.Errorf("got %d bytes, %v, want an error", len(out), err)
-	}
-}
-
-func TestFieldWarnings(t *testing.T) {
-	for text, want := range map[string]string{
-		`unknown field "a"`: `unknown field "a"`,
-		"yaml: unmarshal errors:\n  line 2: key \"a\" already set in map\n  line 3: key \"b\" already set in map": "line 2: key \"a\" already set in map|line 3: key \"b\" already set in map",
-		"error converting YAML to JSON: yaml: unmarshal errors:\n  line 2: key \"a\" already set in map":          "line 2: key \"a\" already set in map",
-	} {
-		if got := strings.Join(fieldWarnings(textError(text)), "|"); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
 	}
 }
 
@@ -131,14 +134,10 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 		Volumes:    []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
 	}}
 	pod.Name, pod.Labels, pod.Finalizers = "p", map[string]string{"a": "b"}, []string{"f/a"}
-	doc, err := c.Of(k).EncodeObject(pod.DeepCopy())
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := DecodePatch(typ, raw, true)
+		p, err := Decode(typ, raw, true)
 		if err == nil {
-			err = patchPod(c, k, p, pod, doc, raw)
+			err = patchPod(c, k, p, pod)
 		}
 		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
 			t.Fatalf("%q: got %v, want a 4xx error", raw, err)
@@ -146,43 +145,34 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	})
 }
 
-func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod, doc, raw []byte) error {
-	if p.typ == types.StrategicMergePatchType {
-		tree, err := p.patchTree(context.Background(), pod.DeepCopy(), &corev1.Pod{})
+// patchPod applies a patch. A merge patch that is merged directly must give the same result as by
+// the document.
+func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod) error {
+	obj, err := p.Apply(context.Background(), target(c, k, pod))
+	m, ok := p.strategy.(*merge)
+	if !ok || !m.doc.Clean() {
+		return err
+	}
+	direct, ok := mergeObject(pod, m.doc)
+	if !ok {
+		return err
+	}
+	byDocument, wrong := target(c, k, pod).changeJSON(context.Background(), nil, request.WeightOfJSON, m.change)
+	if wrong != nil {
+		return textError("merged directly, but: " + wrong.Error())
+	}
+	for _, got := range []registry.Object{obj, byDocument} {
+		a, err := c.Of(k).EncodeObject(direct)
 		if err != nil {
 			return err
 		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, &corev1.Pod{}, true); err != nil {
-			return invalidPatch("", err)
+		b, err := c.Of(k).EncodeObject(got)
+		if err != nil {
+			return err
 		}
-		return nil
-	}
-	patched, err := p.patchJSON(doc)
-	if err != nil {
-		return err
-	}
-	direct := pod.DeepCopy()
-	ok := p.typ == types.MergePatchType && len(p.unknown) == 0 && mergeInto(direct, raw)
-	d, err := c.Decode(api.MediaJSON, patched, k.GVK(), nil, true)
-	if err != nil || len(d.Unknown) > 0 {
-		if ok {
-			return textError("patch was merged directly, but " + string(patched) + " is not a pod")
+		if string(a) != string(b) {
+			return textError("merged directly: " + string(a) + ", by document: " + string(b))
 		}
-		return invalidPatch("", textError("not a pod"))
-	}
-	if !ok {
-		return nil
-	}
-	a, err := c.Of(k).EncodeObject(direct)
-	if err != nil {
-		return err
-	}
-	b, err := c.Of(k).EncodeObject(d.Object.(registry.Object))
-	if err != nil {
-		return err
-	}
-	if string(a) != string(b) {
-		return textError("merged directly: " + string(a) + ", by document: " + string(b))
 	}
 	return nil
 }
@@ -211,8 +201,8 @@ func FuzzApplyPatch(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := DecodePatch(types.ApplyYAMLPatchType, raw, true)
-		if err == nil && p.tree == nil {
+		p, err := Decode(types.ApplyYAMLPatchType, raw, true)
+		if err == nil && p.strategy.(*configuration).tree == nil {
 			t.Fatalf("%q decoded without an object", raw)
 		}
 		if err != nil && !apierrors.IsBadRequest(err) {

@@ -1,6 +1,7 @@
-package writes
+package patch
 
 import (
+	"context"
 	"encoding/json"
 	"math/rand"
 	"reflect"
@@ -14,7 +15,6 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -32,6 +32,18 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 		t.Fatal(err)
 	}
 	return catalog, c
+}
+
+// target returns an object as the target of patches.
+func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
+	coder := c.Of(k)
+	return &Target{
+		Object: obj, GVK: k.GVK(), Name: obj.GetName(), Codec: c, New: k.New,
+		Encode:   func() ([]byte, error) { return coder.EncodeObject(obj) },
+		Decode:   coder.DecodePatched,
+		Cost:     func(doc []byte, _ bool) int { return len(doc) },
+		Estimate: func(context.Context, int) error { return nil },
+	}
 }
 
 // part returns a random part of a tree with some nulls and unknown fields.
@@ -118,18 +130,19 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := old.DeepCopyObject().(registry.Object)
-	if !mergeInto(got, patch) {
+	p, err := Decode(types.MergePatchType, patch, true)
+	if err != nil || len(unknownOf(p)) > 0 {
+		t.Fatalf("%s: %v %v", patch, err, unknownOf(p))
+	}
+	m := p.strategy.(*merge)
+	got, ok := mergeObject(old, m.doc)
+	if !ok {
 		return false
 	}
 	if again, err := c.Of(k).EncodeObject(old); err != nil || string(again) != string(doc) {
 		t.Fatalf("%s changed the live object: %v", patch, err)
 	}
-	p, err := DecodePatch(types.MergePatchType, patch, true)
-	if err != nil || len(p.unknown) > 0 {
-		t.Fatalf("%s was merged directly, but: %v %v", patch, err, p.unknown)
-	}
-	patched, err := p.patchJSON(doc)
+	patched, err := m.change(doc)
 	if err != nil {
 		t.Fatalf("%s: %v", patch, err)
 	}
@@ -155,15 +168,14 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 // result as a patch of the whole object.
 func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) {
 	t.Helper()
-	p, err := DecodePatch(types.StrategicMergePatchType, patch, false)
+	p, err := Decode(types.StrategicMergePatchType, patch, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Writer{Config: Config{Codec: c}}
-	r := &Request{Kind: &apiset.Resource{Kind: k, Coder: c.Of(k)}, Patch: p, FieldValidation: "Ignore"}
-	target := patchTarget{gvk: k.GVK(), now: old, shape: k.New}
-	got, gotErr := w.patchValue(t.Context(), r, target)
-	tree, wantErr := p.patchTree(t.Context(), old, k.New())
+	to := target(c, k, old)
+	to.FieldValidation = "Ignore"
+	got, gotErr := p.Apply(t.Context(), to)
+	tree, wantErr := p.strategy.(*strategic).change(t.Context(), to, old, k.New())
 	want := k.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
@@ -174,7 +186,7 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	if gotErr != nil {
 		return
 	}
-	x, err := c.Of(k).EncodeObject(got.(registry.Object))
+	x, err := c.Of(k).EncodeObject(got)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package writes
+package patch
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package writes
+package patch
 
 import (
 	"encoding/json"
@@ -13,13 +13,13 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// anyMarks draws labels or annotations, or sometimes another value.
-func anyMarks(values ...any) *rapid.Generator[any] {
+// anyStrings draws labels or annotations, or sometimes another value.
+func anyStrings(values ...any) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		if rapid.IntRange(0, 7).Draw(t, "odd") == 0 {
 			return rapid.SampledFrom([]any{nil, "x", []any{}}).Draw(t, "else")
 		}
-		return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom(values), 0, 3).Draw(t, "marks")
+		return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom(values), 0, 3).Draw(t, "strings")
 	})
 }
 
@@ -47,22 +47,23 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		meta := map[string]any{"name": "n", "resourceVersion": "7", "finalizers": []any{"f"}}
 		for _, name := range []string{"labels", "annotations"} {
-			if m, ok := anyMarks("x", "ü<").Draw(t, name).(map[string]any); ok && len(m) > 0 {
+			if m, ok := anyStrings("x", "ü<").Draw(t, name).(map[string]any); ok && len(m) > 0 {
 				meta[name] = m
 			}
 		}
 		doc := encoded(t, map[string]any{"kind": "K", "metadata": meta, "spec": map[string]any{"a": []any{1}}})
 		fields := map[string]any{}
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"labels", "annotations", "labels", "annotations", "finalizers", "uid"}), 0, 2).Draw(t, "fields") {
-			fields[name] = anyMarks("y", nil, nil, "x", "y", 7).Draw(t, "patched "+name)
+			fields[name] = anyStrings("y", nil, nil, "x", "y", 7).Draw(t, "patched "+name)
 		}
 		raw := encoded(t, map[string]any{"metadata": fields})
-		p, err := DecodePatch(types.MergePatchType, raw, true)
+		p, err := Decode(types.MergePatchType, raw, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		old := &unstructured.Unstructured{Object: decoded(t, doc)}
-		obj, ok := p.mergeMarks(old)
+		m := p.strategy.(*merge)
+		obj, ok := mergeLabels(old, m.doc, func() bool { return true })
 		if !reflect.DeepEqual(old.Object, decoded(t, doc)) {
 			t.Fatalf("%s changed the old object", raw)
 		}
@@ -70,7 +71,7 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 			return
 		}
 		short++
-		merged, err := mergeDocument(doc, raw)
+		merged, err := m.change(doc)
 		if err != nil {
 			t.Fatal(err)
 		}

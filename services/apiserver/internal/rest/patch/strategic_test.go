@@ -1,6 +1,7 @@
-package writes
+package patch
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -33,6 +34,11 @@ func patchedPod() *corev1.Pod {
 			HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"h"}}},
 		},
 	}
+}
+
+// unlimited returns a target that starts work of any cost.
+func unlimited() *Target {
+	return &Target{Estimate: func(context.Context, int) error { return nil }}
 }
 
 func TestStrategicPatchesAreChecked(t *testing.T) {
@@ -69,11 +75,11 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 		"unknown fields":                        {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
+			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
+			_, err = p.strategy.(*strategic).change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{})
 			if len(c.rejected) == 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -181,7 +187,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := DecodePatch(types.StrategicMergePatchType, raw, true)
+		p, err := Decode(types.StrategicMergePatchType, raw, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,11 +196,11 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := checkStrategic(p.tree, live, shape); err != nil {
+		if _, err := checkStrategic(p.strategy.(*strategic).tree, live, shape); err != nil {
 			rejected++
 			return
 		}
-		out, err := p.mergeTree(live, shape)
+		out, err := p.strategy.(*strategic).mergeTree(live, shape)
 		if err != nil {
 			return
 		}
@@ -229,11 +235,11 @@ func TestLongListsAreRejected(t *testing.T) {
 		"a long atomic list":       {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
+			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
+			_, err = p.strategy.(*strategic).change(t.Context(), unlimited(), patchedPod(), &corev1.Pod{})
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.rejected || err != nil && !got {
 				t.Errorf("got %.200v, want rejected %t", err, c.rejected)
 			}

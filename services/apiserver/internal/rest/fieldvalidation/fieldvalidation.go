@@ -1,0 +1,53 @@
+// Package fieldvalidation handles unknown and duplicate fields of bodies and patches as the
+// fieldValidation parameter of a write requires (specification: "Field validation"). It has no
+// state. Packages handlers and patch use it.
+package fieldvalidation
+
+import (
+	"context"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Detects reports whether a fieldValidation value requires the detection of unknown and duplicate
+// fields.
+func Detects(validation string) bool { return validation != metav1.FieldValidationIgnore }
+
+// Report rejects unknown and duplicate fields, adds warnings for them, or ignores them, depending on
+// fieldValidation. refuse converts the strict decoding error to an API error.
+func Report(ctx context.Context, validation string, unknown []error, refuse func(error) error) error {
+	switch {
+	case len(unknown) == 0, !Detects(validation):
+		return nil
+	case validation == metav1.FieldValidationStrict:
+		return refuse(runtime.NewStrictDecodingError(unknown))
+	}
+	for _, e := range unknown {
+		for _, text := range warnings(e) {
+			request.Warn(ctx, text)
+		}
+	}
+	return nil
+}
+
+// yamlPrefixes are the prefixes of strict YAML errors that list several fields.
+var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}
+
+// warnings splits an error of strict decoding into one warning for each field.
+func warnings(err error) []string {
+	text := err.Error()
+	for _, prefix := range yamlPrefixes {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			lines := strings.Split(rest, "\n")
+			for i := range lines {
+				lines[i] = strings.TrimSpace(lines[i])
+			}
+			return lines
+		}
+	}
+	return []string{text}
+}

@@ -1,0 +1,19 @@
+package fieldvalidation
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		`unknown field "a"`: `unknown field "a"`,
+		"yaml: unmarshal errors:\n  line 2: key \"a\" already set in map\n  line 3: key \"b\" already set in map": "line 2: key \"a\" already set in map|line 3: key \"b\" already set in map",
+		"error converting YAML to JSON: yaml: unmarshal errors:\n  line 2: key \"a\" already set in map":          "line 2: key \"a\" already set in map",
+	} {
+		if got := strings.Join(warnings(errors.New(text)), "|"); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package patch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/jsonpatch"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// maxOperations is the maximum number of operations of a JSON patch.
+const maxOperations = 10000
+
+// operations is a JSON patch.
+type operations struct {
+	raw     []byte
+	ops     jsonpatch.Patch
+	unknown []error
+}
+
+// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). Errors contain its name, as in
+// Kubernetes.
+type jsonPatchOp struct {
+	Op    string `json:"op,omitempty"`
+	Path  string `json:"path,omitempty"`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value,omitempty"`
+}
+
+func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
+	if err := codec.CheckJSON(raw); err != nil {
+		return nil, undecodable(err)
+	}
+	p := &operations{raw: raw}
+	var err error
+	if strict {
+		var shown []jsonPatchOp
+		if p.unknown, err = kjson.UnmarshalStrict(raw, &shown); err != nil {
+			return nil, undecodable(errors.New(strings.ReplaceAll(err.Error(), "patch.jsonPatchOp", "handlers.jsonPatchOp")))
+		}
+		for i, e := range p.unknown {
+			p.unknown[i] = fmt.Errorf("json patch %w", e)
+		}
+	}
+	if p.ops, err = jsonpatch.Decode(raw); err != nil {
+		return nil, undecodable(err)
+	}
+	if len(p.ops) > maxOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p.ops)))
+	}
+	return p, nil
+}
+
+func (p *operations) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	return t.changeJSON(ctx, p.unknown, p.cost, p.change)
+}
+
+// operationsAtOnce is how many operations cost about as much as decoding the document. Some
+// operations scan a whole list.
+const operationsAtOnce = 16
+
+// cost returns the cost of change. Each operation may scan all of the document. Each copy may double
+// it, even if a later operation removes the copy.
+func (p *operations) cost(doc []byte) int {
+	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
+	for _, op := range p.ops {
+		if op.Kind() == "copy" {
+			size = min(2*size, request.MaxBody)
+		}
+	}
+	return size * (1 + len(p.ops)/operationsAtOnce)
+}
+
+// change returns the document after the operations.
+func (p *operations) change(doc []byte) ([]byte, error) {
+	out, err := jsonpatch.Apply(doc, p.ops)
+	switch {
+	case errors.Is(err, jsonpatch.ErrMoved):
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
+		return nil, status.Unprocessable(err)
+	}
+	return out, nil
+}

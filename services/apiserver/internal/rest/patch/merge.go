@@ -1,0 +1,84 @@
+package patch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// merge is a merge patch.
+type merge struct {
+	doc     *tape.Doc
+	unknown []error
+}
+
+func decodeMerge(raw []byte, strict bool) (strategy, error) {
+	if err := codec.CheckJSON(raw); err != nil {
+		return nil, undecodable(err)
+	}
+	doc, err := tape.Parse(raw)
+	if err != nil || doc.Kind(tape.Root) != tape.Object {
+		return nil, undecodable(notObject(raw, err))
+	}
+	p := &merge{doc: doc}
+	if strict {
+		for _, path := range doc.Duplicates() {
+			p.unknown = append(p.unknown, fmt.Errorf("duplicate field %q", path))
+		}
+	}
+	return p, nil
+}
+
+// notObject returns the error of a patch that is no JSON object, as the decoder of Kubernetes words
+// it. cause is the error of the parser, if it is not valid JSON.
+func notObject(raw []byte, cause error) error {
+	var object map[string]any
+	switch err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); {
+	case err != nil:
+		return err
+	case cause != nil:
+		return cause
+	}
+	return errNull
+}
+
+var errNull = errors.New("a patch is an object")
+
+// apply merges into a copy of the object if the patch has no repeated keys and changes only what can
+// be merged directly. Otherwise it merges the JSON of both. The results are the same.
+func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.check(t.Codec.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
+		return nil, err
+	}
+	if p.doc.Clean() {
+		if obj, ok := p.applyDirectly(t); ok {
+			return obj, nil
+		}
+	}
+	return t.changeJSON(ctx, p.unknown, request.WeightOfJSON, p.change)
+}
+
+func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
+	if u, ok := t.Object.(*unstructured.Unstructured); ok {
+		return mergeLabels(u, p.doc, t.Defaulted)
+	}
+	return mergeObject(t.Object, p.doc)
+}
+
+// change returns the document after the merge.
+func (p *merge) change(doc []byte) ([]byte, error) {
+	out, err := mergeDocument(doc, p.doc)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}

@@ -1,0 +1,133 @@
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// mergeObject merges a merge patch without repeated keys into a copy of an object with a Go type,
+// without encoding and decoding the fields that the patch does not name. It returns false for a
+// patch that does something unusual, such as naming an unknown field. For all other patches, the
+// result is the same as that of mergeDocument.
+func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
+	for _, name := range []string{"kind", "apiVersion"} {
+		if patch.Find(tape.Root, name) != tape.None {
+			return nil, false
+		}
+	}
+	obj := old.DeepCopyObject().(registry.Object)
+	m := objectMerger{patch}
+	return obj, m.mergeStruct(reflect.ValueOf(obj).Elem(), tape.Root)
+}
+
+type objectMerger struct{ patch *tape.Doc }
+
+func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
+	fields := jsonFields(v.Type())
+	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
+		index, ok := fields[m.patch.String(key)]
+		if !ok || !m.mergeValue(v.FieldByIndex(index), m.patch.Value(key)) {
+			return false
+		}
+	}
+	return true
+}
+
+// mergeValue merges one member into its field.
+func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
+	switch m.patch.Kind(member) {
+	case tape.Null:
+		v.SetZero()
+		return true
+	case tape.Object:
+	default:
+		text := m.patch.Text(member)
+		if bytes.Contains(text, []byte("null")) {
+			return false // the general path handles a null in a list
+		}
+		// Any value but an object replaces the existing one.
+		fresh := reflect.New(v.Type())
+		unknown, err := kjson.UnmarshalStrict(text, fresh.Interface())
+		if err != nil || len(unknown) > 0 {
+			return false
+		}
+		v.Set(fresh.Elem())
+		return true
+	}
+	t := v.Type()
+	if t.Kind() == reflect.Pointer {
+		if t = t.Elem(); t.Kind() != reflect.Struct || decodesItself(t) {
+			return false
+		}
+		if v.IsNil() {
+			v.Set(reflect.New(t))
+		}
+		v = v.Elem()
+	}
+	switch {
+	case decodesItself(t):
+		return false
+	case t.Kind() == reflect.Struct:
+		return m.mergeStruct(v, member)
+	case t == stringMap:
+		return m.mergeStrings(v, member)
+	}
+	return false
+}
+
+var (
+	stringMap   = reflect.TypeFor[map[string]string]()
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+)
+
+func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
+
+// mergeStrings merges a map of strings such as labels. It copies the map, which another object may
+// share.
+func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
+	have := v.Interface().(map[string]string)
+	merged := make(map[string]string, len(have)+m.patch.Len(object))
+	for k, s := range have {
+		merged[k] = s
+	}
+	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
+		switch value := m.patch.Value(key); m.patch.Kind(value) {
+		case tape.Null:
+			delete(merged, m.patch.String(key))
+		case tape.String:
+			merged[strings.Clone(m.patch.String(key))] = strings.Clone(m.patch.String(value))
+		default:
+			return false
+		}
+	}
+	v.Set(reflect.ValueOf(merged))
+	return true
+}
+
+// fieldsOf caches jsonFields.
+var fieldsOf sync.Map // reflect.Type → map[string][]int
+
+// jsonFields returns the fields of a struct by their JSON names, including those of embedded
+// structs.
+func jsonFields(t reflect.Type) map[string][]int {
+	if known, ok := fieldsOf.Load(t); ok {
+		return known.(map[string][]int)
+	}
+	fields := map[string][]int{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" && f.IsExported() {
+			fields[name] = f.Index
+		}
+	}
+	fieldsOf.Store(t, fields)
+	return fields
+}

@@ -1,0 +1,88 @@
+package patch
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/fieldvalidation"
+)
+
+// configuration is the body of a server-side apply.
+type configuration struct {
+	raw     []byte
+	tree    map[string]any
+	unknown []error
+	cbor    bool
+}
+
+// decodeApplyYAML tries JSON first, which is valid YAML and faster to decode. For duplicate keys it
+// records the messages of the YAML decoder.
+func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
+	invalid := func(err error) error { return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err)) }
+	if err := codec.CheckJSON(raw); err != nil {
+		return nil, invalid(err)
+	}
+	p := &configuration{raw: raw}
+	if twice, err := kjson.UnmarshalStrict(raw, &p.tree); err != nil || len(twice) > 0 {
+		p.tree = nil
+		if err := codec.CheckYAML(raw); err != nil {
+			return nil, invalid(err)
+		}
+		doc, err := yaml.YAMLToJSONStrict(raw)
+		if err != nil {
+			if strict {
+				p.unknown = []error{fmt.Errorf("error converting YAML to JSON: %w", err)}
+			}
+			doc, err = yaml.YAMLToJSON(raw)
+		}
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+		}
+		if err != nil {
+			return nil, invalid(err)
+		}
+	}
+	if p.tree == nil { // empty or null: an object without a kind
+		p.tree = map[string]any{}
+	}
+	return p, nil
+}
+
+// decodeApplyCBOR decodes CBOR, which cannot have duplicate keys.
+func decodeApplyCBOR(raw []byte, _ bool) (strategy, error) {
+	p := &configuration{raw: raw, cbor: true}
+	doc, err := codec.CBORToJSON(raw)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+	}
+	if p.tree == nil {
+		p.tree = map[string]any{}
+	}
+	return p, nil
+}
+
+// apply reports only duplicate fields. Unknown fields of the type are rejected by the merge.
+func (p *configuration) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.check(t.Codec.CheckTree(p.tree, t.GVK)); err != nil {
+		return nil, err
+	}
+	if err := t.Estimate(ctx, t.Cost(p.raw, p.cbor)); err != nil {
+		return nil, err
+	}
+	obj, err := t.Merge(ctx, p.tree)
+	if err != nil {
+		return nil, err
+	}
+	return obj, fieldvalidation.Report(ctx, t.FieldValidation, p.unknown, func(error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", p.unknown[0]))
+	})
+}

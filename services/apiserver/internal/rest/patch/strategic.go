@@ -1,0 +1,146 @@
+package patch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// strategic is a strategic merge patch.
+type strategic struct {
+	tree    map[string]any
+	unknown []error
+}
+
+func decodeStrategic(raw []byte, strict bool) (strategy, error) {
+	if err := codec.CheckJSON(raw); err != nil {
+		return nil, undecodable(err)
+	}
+	p := &strategic{}
+	var err error
+	if strict {
+		p.unknown, err = kjson.UnmarshalStrict(raw, &p.tree)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &p.tree)
+	}
+	switch {
+	case err != nil:
+		return nil, undecodable(err)
+	case p.tree == nil: // null
+		return nil, undecodable(errNull)
+	}
+	return p, nil
+}
+
+// apply merges the fields of the object that the patch names. If it names only fields of the Go
+// type, no other field is converted.
+func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, error) {
+	if err := t.check(t.Codec.CheckTree(p.tree, t.GVK)); err != nil {
+		return nil, err
+	}
+	out := t.New()
+	named, partial := p.fields(out)
+	var now runtime.Object = t.Object
+	if partial {
+		now = t.New()
+		copyFields(now, t.Object, named)
+	}
+	tree, err := p.change(ctx, t, now, out)
+	if err != nil {
+		return nil, err
+	}
+	invalid := func(err error) error { return invalidResult(fmt.Sprintf("%+v", p.tree), err) }
+	var unknown []error
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, t.strict())
+	if found, ok := runtime.AsStrictDecodingError(err); ok {
+		unknown = found.Errors()
+	} else if err != nil {
+		return nil, invalid(err)
+	}
+	err = t.report(ctx, p.unknown, unknown, invalid)
+	if partial {
+		whole := t.Object.DeepCopyObject()
+		copyFields(whole, out, named)
+		out = whole
+	}
+	out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return out.(registry.Object), err
+}
+
+// perPair is the cost of comparing two list elements, in bytes of a document.
+const perPair = 12
+
+// change returns the tree of an object after the merge. shape is a value of its Go type.
+func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object) (out map[string]any, err error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	pairs, err := checkStrategic(p.tree, tree, shape)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Estimate(ctx, perPair*pairs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if r := recover(); r != nil { // not expected after the check above
+			out, err = nil, status.Unprocessable(errors.New("the patch cannot be applied"))
+		}
+	}()
+	return p.mergeTree(tree, shape)
+}
+
+// mergeTree merges the patch into the tree of an object.
+func (p *strategic) mergeTree(tree map[string]any, shape runtime.Object) (map[string]any, error) {
+	out, err := strategicpatch.StrategicMergeMapPatch(tree, runtime.DeepCopyJSON(p.tree), shape)
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
+		return nil, apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
+		return nil, status.Unprocessable(err)
+	}
+	// The object itself is valid.
+	return nil, status.Unmergeable(err)
+}
+
+// fields returns the fields of an object that the patch names. ok reports whether they cover the
+// whole patch; then no other field of the object needs conversion.
+func (p *strategic) fields(obj runtime.Object) (fields [][]int, ok bool) {
+	if _, untyped := obj.(runtime.Unstructured); untyped {
+		return nil, false
+	}
+	known := jsonFields(reflect.TypeOf(obj).Elem())
+	for name := range p.tree {
+		index, has := known[name]
+		if !has { // a directive or an unknown field
+			return nil, false
+		}
+		fields = append(fields, index)
+	}
+	return fields, true
+}
+
+// copyFields copies the given fields from one object to another.
+func copyFields(to, from runtime.Object, fields [][]int) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for _, index := range fields {
+		t.FieldByIndex(index).Set(f.FieldByIndex(index))
+	}
+}

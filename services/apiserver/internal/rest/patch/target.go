@@ -1,0 +1,108 @@
+package patch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/fieldvalidation"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// strategy applies a decoded patch of one type.
+type strategy interface {
+	// apply returns the patched value. It changes neither the patch nor the target. The value may
+	// share memory with both.
+	apply(ctx context.Context, t *Target) (registry.Object, error)
+}
+
+// Target is a value to patch.
+type Target struct {
+	// Object is the value, GVK its type, and Name its name in errors.
+	Object registry.Object
+	GVK    schema.GroupVersionKind
+	Name   string
+	// FieldValidation determines the handling of unknown and duplicate fields.
+	FieldValidation string
+
+	// Codec knows the Go types of values.
+	Codec *codec.Codec
+	// New returns an empty value.
+	New func() runtime.Object
+	// Encode returns the JSON of Object. Decode decodes JSON that a patch has changed.
+	Encode func() ([]byte, error)
+	Decode func(doc []byte, strict bool) (codec.Decoded, error)
+	// Merge applies the configuration of a server-side apply.
+	Merge func(ctx context.Context, configuration map[string]any) (registry.Object, error)
+	// Defaulted reports whether Object, which has no Go type, has the defaults of its version.
+	Defaulted func() bool
+
+	// Cost returns the cost in bytes of decoding and defaulting a document. Estimate waits until
+	// work of that cost may start.
+	Cost     func(doc []byte, cbor bool) int
+	Estimate func(ctx context.Context, cost int) error
+}
+
+func (t *Target) strict() bool { return fieldvalidation.Detects(t.FieldValidation) }
+
+// report reports the unknown and duplicate fields of a patch and of its result.
+func (t *Target) report(ctx context.Context, patch, result []error, invalid func(error) error) error {
+	return fieldvalidation.Report(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
+}
+
+// changeJSON changes the JSON of the object and decodes the result. cost returns the cost of change.
+func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc []byte) int, change func(doc []byte) ([]byte, error)) (registry.Object, error) {
+	doc, err := t.Encode()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Estimate(ctx, cost(doc)); err != nil {
+		return nil, err
+	}
+	patched, err := change(doc)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Estimate(ctx, t.Cost(patched, false)); err != nil { // copies and defaults may enlarge it
+		return nil, err
+	}
+	invalid := func(err error) error { return invalidResult(string(patched), err) }
+	d, err := t.Decode(patched, t.strict())
+	if value := new(codec.ValueError); errors.As(err, &value) {
+		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
+	}
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return d.Object.(registry.Object), t.report(ctx, unknown, d.Unknown, invalid)
+}
+
+// check returns the API error for the error of checking a patch, whose lists may need too much
+// memory once decoded.
+func (t *Target) check(err error) error {
+	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+		return status.InvalidValue(t.GVK.GroupKind(), t.Name, invalid.Path, invalid.Reason)
+	}
+	if err != nil {
+		return undecodable(err)
+	}
+	return nil
+}
+
+// invalidResult returns the 422 error for a patch whose result cannot be decoded.
+func invalidResult(shown string, err error) error {
+	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+}
+
+// undecodable returns the 400 error for a patch that cannot be decoded.
+func undecodable(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+}

@@ -1,0 +1,96 @@
+package patch
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Type is a patch type.
+type Type struct {
+	// Media is the media type of its bodies.
+	Media types.PatchType
+	// NeedsGoType limits it to kinds with a Go type, whose tags define the merge keys.
+	NeedsGoType bool
+	// NeedsCBOR limits it to servers that support CBOR.
+	NeedsCBOR bool
+	// ServerSideApply means that the patch states the fields that its manager wants to own. It
+	// creates a missing object, and its result records the ownership of fields.
+	ServerSideApply bool
+
+	// decode decodes a body. With strict, the strategy records unknown and duplicate fields.
+	decode func(raw []byte, strict bool) (strategy, error)
+	// toJSON converts a body. It is nil if bodies are JSON.
+	toJSON func(raw []byte) ([]byte, error)
+}
+
+// all lists the patch types in the order of OpenAPI documents (specification: "Patch media types").
+// A new patch type is added here.
+var all = []*Type{
+	{Media: api.MediaJSONPatch, decode: decodeJSONPatch},
+	{Media: api.MediaMergePatch, decode: decodeMerge},
+	{Media: api.MediaStrategicPatch, decode: decodeStrategic, NeedsGoType: true},
+	{Media: api.MediaApplyYAML, decode: decodeApplyYAML, toJSON: yaml.YAMLToJSON, ServerSideApply: true},
+	{Media: api.MediaApplyCBOR, decode: decodeApplyCBOR, toJSON: codec.CBORToJSON, ServerSideApply: true, NeedsCBOR: true},
+}
+
+// MediaTypes returns the media types of patches that a kind supports. typed reports whether the kind
+// has a Go type, cbor whether the server supports CBOR.
+func MediaTypes(typed, cbor bool) (media []string) {
+	for _, t := range all {
+		if (typed || !t.NeedsGoType) && (cbor || !t.NeedsCBOR) {
+			media = append(media, string(t.Media))
+		}
+	}
+	return media
+}
+
+// find returns the patch type of a media type, or nil.
+func find(media types.PatchType) *Type {
+	if i := slices.IndexFunc(all, func(t *Type) bool { return t.Media == media }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+// Decode decodes a patch of a media type. With strict, it records unknown and duplicate fields,
+// which Patch.Apply reports. The error is an API error.
+func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
+	t := find(media)
+	if t == nil {
+		return nil, status.PatchType()
+	}
+	s, err := t.decode(raw, strict)
+	if err != nil {
+		return nil, err
+	}
+	return &Patch{Type: t, strategy: s}, nil
+}
+
+// Patch is a decoded patch.
+type Patch struct {
+	*Type
+	strategy strategy
+}
+
+// Apply returns the patched value with its type's defaults if the patch is a server-side apply, and
+// without new defaults otherwise. Unknown and duplicate fields, in the patch and in its result, are
+// rejected, reported as warnings, or ignored, as Target.FieldValidation requires.
+func (p *Patch) Apply(ctx context.Context, t *Target) (registry.Object, error) {
+	return p.strategy.apply(ctx, t)
+}
+
+// JSON returns the body of a patch as JSON. The body was decoded before without an error.
+func JSON(media types.PatchType, raw []byte) ([]byte, error) {
+	if t := find(media); t != nil && t.toJSON != nil {
+		return t.toJSON(raw)
+	}
+	return raw, nil
+}
