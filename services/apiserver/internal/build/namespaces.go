@@ -66,7 +66,7 @@ func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 // Create implements namespaceautoprovision.Namespaces.
 func (n *namespaces) Create(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.client.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
+	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns)
 }
 
 // newestNamespaces confirms that the cache is current before it reads a namespace. A label that

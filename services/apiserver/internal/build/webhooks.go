@@ -74,7 +74,7 @@ func (a *admissionBuilder) recordWebhookEvent(ctx context.Context, n webhooks.No
 	if n.Reachable {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
-	if err := a.sets.client.Create(ctx, internalclient.Of("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
+	if err := a.sets.client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
 		a.log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
 	}
 }
