@@ -27,7 +27,7 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		}
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations: webhooks.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			Configurations: webhooks.Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return lastReadable(k.Coder, e)
 			}},
 			Ready: func() bool { return a.caches.cache.Ready() && k.Store.Known() }, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
