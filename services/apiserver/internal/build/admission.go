@@ -212,7 +212,7 @@ func (a *admissionBuilder) escalation() admission.Plugin {
 // limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
 // ranges.
 func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
-	ranges, err := lister.NewKept[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), "metadata.name", "spec")
+	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}

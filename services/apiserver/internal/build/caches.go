@@ -27,15 +27,15 @@ type caches struct {
 	overrideClusters clusters
 	resourceClusters map[schema.GroupResource]*cluster
 	// kindWrites are read-your-writes barriers of the kinds that admission reads.
-	kindWrites map[schema.GroupResource]*lister.Written
+	kindWrites map[schema.GroupResource]*lister.WriteBarrier
 	// allWrites is the read-your-writes barrier of all kinds in the main store.
-	allWrites *lister.Written
+	allWrites *lister.WriteBarrier
 }
 
 func newCaches(b *base, o *config.Options, c *catalogs, s *stores) (*caches, error) {
 	k := &caches{
 		catalogs: c, memory: memory.New(memory.Limit(int64(o.Memory.Caches)), b.metrics),
-		overrideClusters: s.overrideClusters, resourceClusters: s.resourceClusters, kindWrites: newKindWrites(), allWrites: &lister.Written{},
+		overrideClusters: s.overrideClusters, resourceClusters: s.resourceClusters, kindWrites: newKindWrites(), allWrites: &lister.WriteBarrier{},
 	}
 	var source watchcache.Source = s.decrypted(s.fanout)
 	if o.WrapSource != nil {
@@ -87,7 +87,7 @@ func (k *caches) cached(prefix string) *watchcache.Store {
 func (k *caches) lookup(gvr schema.GroupVersionResource) lister.Kind {
 	kind := k.catalog.Resource(gvr)
 	prefix := apiset.KeyPrefix(k.root, kind)
-	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: k.cached(prefix), Coder: k.codec.Of(kind), Written: k.kindWrites[gvr.GroupResource()]}
+	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: k.cached(prefix), Coder: k.codec.Of(kind), Writes: k.kindWrites[gvr.GroupResource()]}
 }
 
 // core returns the lister of a kind of the core group.
@@ -110,11 +110,11 @@ func (k *caches) waitForWrites(ctx context.Context, r *apiset.Resource) error {
 	c := k.overrideClusters.of(r.Prefix)
 	switch {
 	case c == nil:
-		return k.allWrites.Seen(ctx, k.cache)
+		return k.allWrites.Wait(ctx, k.cache)
 	case !c.cache.Ready():
 		return watchcache.ErrNotReady
 	}
-	return c.allWrites.Seen(ctx, c.cache)
+	return c.allWrites.Wait(ctx, c.cache)
 }
 
 // recordWrite records the revision of a write. Policies wait for all writes, because their
@@ -124,9 +124,9 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 	if c := k.resourceClusters[r]; c != nil {
 		cache, all = c.cache, &c.allWrites
 	}
-	all.Note(cache.Era(), revision)
+	all.Record(cache.Era(), revision)
 	if w := k.kindWrites[r]; w != nil {
-		w.Note(cache.Era(), revision)
+		w.Record(cache.Era(), revision)
 	}
 }
 

@@ -41,7 +41,7 @@ type cluster struct {
 	fanout    *fanout.Fanout
 	cache     *watchcache.Cache
 	alive     health.Check
-	allWrites lister.Written
+	allWrites lister.WriteBarrier
 }
 
 // name returns the name of the cluster in health checks and metrics.

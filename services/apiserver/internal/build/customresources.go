@@ -62,7 +62,7 @@ type definitionStatuses struct{ client *internalclient.Client }
 // PatchStatus implements definition.Client.
 func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error {
 	gvr := definitions()
-	return s.client.Patch(ctx, internalclient.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch, while...)
+	return s.client.Patch(ctx, internalclient.Collection(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Subresource("status"), patch, while...)
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.

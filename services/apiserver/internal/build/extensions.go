@@ -93,7 +93,7 @@ func apiServiceResource() schema.GroupVersionResource {
 // writeAvailable sets the condition Available of an APIService. Other replicas usually find the
 // same, and write nothing if the condition is already set.
 func (d *delegates) writeAvailable(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
-	ref := internalclient.Of(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
+	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range 5 {
 		var s apiregistrationv1.APIService
 		if err := d.client.Get(ctx, ref, &s); err != nil {
@@ -102,7 +102,7 @@ func (d *delegates) writeAvailable(ctx context.Context, name string, c apiregist
 		if !setAvailable(&s, c) {
 			return nil
 		}
-		if err := d.client.Update(ctx, ref.Under("status"), &s, nil); !apierrors.IsConflict(err) {
+		if err := d.client.Update(ctx, ref.Subresource("status"), &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}

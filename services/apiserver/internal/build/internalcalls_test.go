@@ -25,8 +25,8 @@ func TestInternalCalls(t *testing.T) {
 		}
 	})
 	ctx, own := t.Context(), w.server.sets.client
-	all := internalclient.Of("", "v1", "configmaps", "")
-	here, there := internalclient.Of("", "v1", "configmaps", "a"), internalclient.Of("", "v1", "configmaps", "req")
+	all := internalclient.Collection("", "v1", "configmaps", "")
+	here, there := internalclient.Collection("", "v1", "configmaps", "a"), internalclient.Collection("", "v1", "configmaps", "req")
 	object := func(name, value string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": value}}, Data: map[string]string{"k": value}}
 	}
@@ -76,7 +76,7 @@ func TestInternalCalls(t *testing.T) {
 		t.Errorf("changed what has changed: %v, version %s", err, live.ResourceVersion)
 	}
 	must(own.As("other").Apply(ctx, here.Named("one"), map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"}, "data": map[string]any{"k": "forced"}}))
-	must(own.Known(ctx, here.Named("one"), nil))
+	must(own.GetCached(ctx, here.Named("one"), nil))
 	must(own.Get(ctx, here.Named("one"), &live))
 	if live.Data["k"] != "forced" {
 		t.Errorf("what others own stays %q", live.Data["k"])
@@ -86,8 +86,8 @@ func TestInternalCalls(t *testing.T) {
 	}
 	must(own.Delete(ctx, here.Named("two"), nil))
 	const ns = `{"status":{"phase":"Active"}}`
-	must(own.Patch(ctx, internalclient.Of("", "v1", "namespaces", "").Named("a").Under("status"), json.RawMessage(ns)))
-	must(own.Create(ctx, internalclient.Of("", "v1", "secrets", "a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}))
+	must(own.Patch(ctx, internalclient.Collection("", "v1", "namespaces", "").Named("a").Subresource("status"), json.RawMessage(ns)))
+	must(own.Create(ctx, internalclient.Collection("", "v1", "secrets", "a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}))
 	must(own.LabelSecret(ctx, "a", "s", "l", "v"))
 	w.checkOwnCalls(t)
 }

@@ -13,8 +13,8 @@ import (
 
 // newKindWrites returns a read-your-writes barrier for each kind that admission plugins read. A
 // client that has created such an object must see its effect in the next request to this server.
-func newKindWrites() map[schema.GroupResource]*lister.Written {
-	written := map[schema.GroupResource]*lister.Written{}
+func newKindWrites() map[schema.GroupResource]*lister.WriteBarrier {
+	written := map[schema.GroupResource]*lister.WriteBarrier{}
 	for _, r := range []schema.GroupResource{
 		{Resource: "namespaces"}, {Resource: "serviceaccounts"}, {Resource: "limitranges"}, {Resource: "resourcequotas"},
 		{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, {Group: storagev1.GroupName, Resource: "storageclasses"},
@@ -26,7 +26,7 @@ func newKindWrites() map[schema.GroupResource]*lister.Written {
 		{Group: admissionregistrationv1.GroupName, Resource: "mutatingadmissionpolicies"},
 		{Group: admissionregistrationv1.GroupName, Resource: "mutatingadmissionpolicybindings"},
 	} {
-		written[r] = &lister.Written{}
+		written[r] = &lister.WriteBarrier{}
 	}
 	return written
 }

@@ -45,7 +45,7 @@ func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string
 // find returns nil if the namespace does not exist. An unreadable namespace is an error: missing
 // labels could admit objects that the labels forbid.
 func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
-	if err := n.kind.Seen(ctx); err != nil {
+	if err := n.kind.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}
 	e, ok := n.kind.Store.Get(n.kind.Prefix + name)
@@ -66,7 +66,7 @@ func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 // Create implements namespaceautoprovision.Namespaces.
 func (n *namespaces) Create(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.client.Create(ctx, internalclient.Of("", "v1", "namespaces", ""), ns)
+	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns)
 }
 
 // newestNamespaces confirms that the cache is current before it reads a namespace. A label that

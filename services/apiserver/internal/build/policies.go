@@ -99,7 +99,7 @@ func lastReadable(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
 // policySource returns the source of a kind of the group admissionregistration.k8s.io.
 func (a *admissionBuilder) policySource(version, resource string) policies.Source {
 	k := a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
-	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+	return policies.Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 		return lastReadable(k.Coder, e)
 	}}
 }

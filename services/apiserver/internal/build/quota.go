@@ -27,12 +27,12 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 		return nil, err
 	}
 	on := a.gates.Enabled
-	kept, err := lister.NewKept[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
 	if err != nil {
 		return nil, err
 	}
 	return resourcequota.New(resourcequota.Config{
-		Quotas: &quotas{Kept: kept, kinds: a.sets.allKinds, writer: a.writer, large: a.large}, Configuration: c, Now: time.Now,
+		Quotas: &quotas{CachedLister: cached, kinds: a.sets.allKinds, writer: a.writer, large: a.large}, Configuration: c, Now: time.Now,
 		Gates: quota.Gates{
 			InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
 			Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
@@ -43,7 +43,7 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 // quotas implements resourcequota.Quotas. It writes statuses through admission and storage as any
 // client does.
 type quotas struct {
-	*lister.Kept[*corev1.ResourceQuota]
+	*lister.CachedLister[*corev1.ResourceQuota]
 	kinds  *apiset.Live
 	writer func() *writes.Writer
 	large  serving.LargeRequests

@@ -88,7 +88,7 @@ type policyStatuses struct{ client *internalclient.Client }
 
 // ApplyStatus implements typecheck.Client.
 func (s policyStatuses) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
-	at := internalclient.Of(admissionv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Under("status")
+	at := internalclient.Collection(admissionv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
 	return s.client.As(typecheck.Manager).Apply(ctx, at, wanted)
 }
 

@@ -27,7 +27,7 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		}
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations: webhooks.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			Configurations: webhooks.Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return lastReadable(k.Coder, e)
 			}},
 			Ready: func() bool { return a.caches.cache.Ready() && k.Store.Known() }, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
@@ -74,7 +74,7 @@ func (a *admissionBuilder) recordWebhookEvent(ctx context.Context, n webhooks.No
 	if n.Reachable {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
-	if err := a.sets.client.Create(ctx, internalclient.Of("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
+	if err := a.sets.client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
 		a.log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
 	}
 }

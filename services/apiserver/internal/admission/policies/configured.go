@@ -20,8 +20,8 @@ type Source struct {
 	Store *watchcache.Store
 	// Decode decodes an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
-	// Seen waits until the store contains all writes that this server has acknowledged.
-	Seen func(context.Context) error
+	// WaitForWrites blocks until the store contains all writes that this server has acknowledged.
+	WaitForWrites func(context.Context) error
 }
 
 // configured holds the policies of one kind that have bindings. P is a compiled policy, B a
@@ -68,10 +68,10 @@ type configuration[P, B any] struct {
 
 // seen waits until all acknowledged writes are in effect.
 func (c *configured[P, B]) seen(ctx context.Context) error {
-	if err := c.policies.Seen(ctx); err != nil {
+	if err := c.policies.WaitForWrites(ctx); err != nil {
 		return err
 	}
-	return c.bindings.Seen(ctx)
+	return c.bindings.WaitForWrites(ctx)
 }
 
 // get returns the current policies, sorted by name. A policy that becomes unreadable stays in

@@ -57,10 +57,10 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 		"loaded while a request waits": {func(s *dependencies) {
 			seen := false
 			s.Ready = func() bool { return seen }
-			s.bindings.Seen = func(context.Context) error { seen = true; return nil }
+			s.bindings.WaitForWrites = func(context.Context) error { seen = true; return nil }
 		}, ""},
-		"policies stale":       {func(s *dependencies) { s.policies.Seen = behind }, "behind"},
-		"bindings stale":       {func(s *dependencies) { s.bindings.Seen = behind }, "behind"},
+		"policies stale":       {func(s *dependencies) { s.policies.WaitForWrites = behind }, "behind"},
+		"bindings stale":       {func(s *dependencies) { s.bindings.WaitForWrites = behind }, "behind"},
 		"policies undecodable": {func(s *dependencies) { s.policies.Decode = damaged }, notYet},
 		"bindings undecodable": {func(s *dependencies) { s.bindings.Decode = damaged }, notYet},
 	} {
@@ -185,13 +185,13 @@ func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
 		}, "no answer"},
 		"canceled before reading parameters": {func(s *dependencies, end func()) {
-			s.Parameters.Seen = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
+			s.Parameters.WaitForWrites = func(ctx context.Context, _ *apiset.Resource) error { end(); return ctx.Err() }
 		}, "context canceled"},
 		"canceled before decoding parameters": {func(s *dependencies, end func()) {
 			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
 		}, "context canceled"},
 		"throttled": {func(s *dependencies, _ func()) {
-			s.Parameters.Seen = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
+			s.Parameters.WaitForWrites = func(context.Context, *apiset.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
 		}, "wait"},
 	} {
 		for _, sort := range []string{"validating", "mutating"} {

@@ -199,7 +199,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	}
 	source := func(gvr schema.GroupVersionResource) policies.Source {
 		r := set.Resource(gvr)
-		return policies.Source{Store: r.Store, Seen: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+		return policies.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	changed := func(sort policies.Sort, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {

@@ -23,8 +23,8 @@ import (
 type Parameters struct {
 	// Kind returns a served kind, or nil.
 	Kind func(schema.GroupVersionKind) *apiset.Resource
-	// Seen waits until the cache of a kind contains all writes that this server has acknowledged.
-	Seen func(context.Context, *apiset.Resource) error
+	// WaitForWrites blocks until the cache of a kind contains all writes that this server has acknowledged.
+	WaitForWrites func(context.Context, *apiset.Resource) error
 
 	trees *trees
 }
@@ -32,7 +32,7 @@ type Parameters struct {
 // NewParameters returns a Parameters.
 func NewParameters(kind func(schema.GroupVersionKind) *apiset.Resource, seen func(context.Context, *apiset.Resource) error) (*Parameters, error) {
 	kept, err := newTrees()
-	return &Parameters{Kind: kind, Seen: seen, trees: kept}, err
+	return &Parameters{Kind: kind, WaitForWrites: seen, trees: kept}, err
 }
 
 // reference is the paramRef of a binding.
@@ -100,7 +100,7 @@ func (p *Parameters) of(ctx context.Context, kind *apiset.Resource, ref *referen
 	if kind == nil || ref == nil {
 		return none(), nil
 	}
-	if err := p.Seen(ctx, kind); err != nil {
+	if err := p.WaitForWrites(ctx, kind); err != nil {
 		return nil, err
 	}
 	prefix := kind.Prefix

@@ -20,8 +20,8 @@ type Source struct {
 	Store *watchcache.Store
 	// Decode decodes an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
-	// Seen waits until the store has everything that this server acknowledged.
-	Seen func(context.Context) error
+	// WaitForWrites blocks until the store has everything that this server acknowledged.
+	WaitForWrites func(context.Context) error
 }
 
 // configurations compiles the webhook configurations when they change.

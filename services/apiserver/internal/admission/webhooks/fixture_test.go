@@ -174,7 +174,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	b := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
 	config := webhooks.Config{
 		Configurations: webhooks.Source{
-			Store: cache.Store(prefix), Seen: func(context.Context) error { return nil },
+			Store: cache.Store(prefix), WaitForWrites: func(context.Context) error { return nil },
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				var c C
 				return c, json.Unmarshal(e.Stored(), &c)

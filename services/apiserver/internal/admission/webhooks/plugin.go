@@ -126,7 +126,7 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 		return nil, nil
 	}
 	ready := d.Ready()
-	if err := d.Configurations.Seen(ctx); err != nil {
+	if err := d.Configurations.WaitForWrites(ctx); err != nil {
 		return nil, err
 	}
 	if !ready && !d.Ready() { // the acknowledged writes may have fixed an unreadable configuration

@@ -34,7 +34,7 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 		"not loaded":                {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
 		"loaded during the request": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
 		"cache is behind": {func(c *webhooks.Config) {
-			c.Configurations.Seen = func(context.Context) error { return errors.New("behind") }
+			c.Configurations.WaitForWrites = func(context.Context) error { return errors.New("behind") }
 		}, "no status: behind", 0},
 		"unreadable configuration": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
 	} {
@@ -56,11 +56,11 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 	}
 }
 
-// loadedBySeeing makes the configurations ready when Seen is called.
+// loadedBySeeing makes the configurations ready when WaitForWrites is called.
 func loadedBySeeing(c *webhooks.Config) {
 	seen := false
 	c.Ready = func() bool { return seen }
-	c.Configurations.Seen = func(context.Context) error { seen = true; return nil }
+	c.Configurations.WaitForWrites = func(context.Context) error { seen = true; return nil }
 }
 
 func unreadable(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }

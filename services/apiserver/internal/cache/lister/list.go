@@ -32,7 +32,7 @@ func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entrie
 	if !o.Cache.Ready() {
 		return nil, 0, watchcache.ErrNotReady
 	}
-	if err := k.Seen(ctx); err != nil {
+	if err := k.WaitForWrites(ctx); err != nil {
 		return nil, 0, err
 	}
 	entries, size = stored(k, k.Store.Snapshot(), namespace)
@@ -89,7 +89,7 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	if !d.Objects.Cache.Ready() {
 		return none, watchcache.ErrNotReady
 	}
-	if err := d.Kind.Seen(ctx); err != nil {
+	if err := d.Kind.WaitForWrites(ctx); err != nil {
 		return none, err
 	}
 	s := d.Kind.Store.Snapshot()

@@ -1,9 +1,9 @@
 // Package lister reads objects from the watch cache for components inside the API server:
 // authenticators (the objects that tokens depend on) and admission plugins (the objects that a
 // write depends on). A read returns at least the state of all writes that this server has
-// acknowledged (Written).
+// acknowledged (WriteBarrier).
 //
-// The package keeps no state except that of Derived and Kept, which cache values.
+// The package keeps no state except that of Derived and CachedLister, which cache values.
 package lister
 
 import (
@@ -33,13 +33,13 @@ type Kind struct {
 	Prefix   string // of its keys
 	Store    *watchcache.Store
 	Coder    *codec.Coder
-	// Written, if set, records the writes of this server to the kind. Reads wait for them.
-	Written *Written
+	// Writes, if set, records the writes of this server to the kind. Reads wait for them.
+	Writes *WriteBarrier
 }
 
-// Written is the newest revision that this server wrote, of one kind or of all. The zero value
+// WriteBarrier holds the newest revision that this server wrote, of one kind or of all. The zero value
 // means that it wrote none.
-type Written struct{ newest atomic.Pointer[mark] }
+type WriteBarrier struct{ newest atomic.Pointer[mark] }
 
 // mark is a revision in one history of the store (see watchcache.Cache.Era).
 type mark struct {
@@ -47,8 +47,8 @@ type mark struct {
 	revision int64
 }
 
-// Note records a revision of an era. It is called before the write is acknowledged.
-func (w *Written) Note(era uint64, revision int64) {
+// Record records a revision of an era. It is called before the write is acknowledged.
+func (w *WriteBarrier) Record(era uint64, revision int64) {
 	for {
 		before := w.newest.Load()
 		if before != nil && (before.era > era || before.era == era && before.revision >= revision) {
@@ -66,21 +66,21 @@ type Followed interface {
 	WaitFor(ctx context.Context, revision int64) error
 }
 
-// Seen waits until the cache has the recorded writes. Writes of an earlier era need no wait: the
+// Wait blocks until the cache has the recorded writes. Writes of an earlier era need no wait: the
 // cache was loaded again when the revision of the store went backwards.
-func (w *Written) Seen(ctx context.Context, c Followed) error {
+func (w *WriteBarrier) Wait(ctx context.Context, c Followed) error {
 	if m := w.newest.Load(); m != nil && m.era == c.Era() {
 		return c.WaitFor(ctx, m.revision)
 	}
 	return nil
 }
 
-// Seen waits until the cache has this server's writes of the kind.
-func (k *Kind) Seen(ctx context.Context) error {
-	if k.Written == nil {
+// WaitForWrites blocks until the cache has this server's writes of the kind.
+func (k *Kind) WaitForWrites(ctx context.Context) error {
+	if k.Writes == nil {
 		return nil
 	}
-	if err := k.Written.Seen(ctx, k.Store); err != nil {
+	if err := k.Writes.Wait(ctx, k.Store); err != nil {
 		return fmt.Errorf("wait for what was written of %s: %w", k.Resource, err)
 	}
 	return nil
@@ -124,7 +124,7 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 	if !o.Cache.Ready() {
 		return found, watchcache.ErrNotReady
 	}
-	if err := k.Seen(ctx); err != nil {
+	if err := k.WaitForWrites(ctx); err != nil {
 		return found, err
 	}
 	e, ok := k.Store.Get(key)

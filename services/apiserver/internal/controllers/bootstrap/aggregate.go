@@ -50,9 +50,9 @@ func (g *Aggregator) Run(ctx context.Context) error {
 
 // fill writes the rules of a cluster role if it is still an aggregated one.
 func fill(ctx context.Context, l *internalclient.Client, name string, rules []rbacv1.PolicyRule) error {
-	path := internalclient.Of(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
+	path := internalclient.Collection(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole
-	if err := l.Known(ctx, path, &live); err != nil {
+	if err := l.GetCached(ctx, path, &live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}

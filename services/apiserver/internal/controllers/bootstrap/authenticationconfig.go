@@ -33,7 +33,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 		return nil
 	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
-	return internalclient.Put(ctx, b.API, internalclient.Of("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, mine := range data {
 			if joined := b.join(k, live.Data[k], mine); live.Data[k] != joined {

@@ -237,5 +237,5 @@ func (d *Dangling) write(ctx context.Context, name string, s referring, want flo
 		WithLastTransitionTime(want.LastTransitionTime).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
 		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(said))
-	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Under("status"), wanted)
+	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Subresource("status"), wanted)
 }

@@ -97,7 +97,7 @@ func liveFlows(ctx context.Context, c *internalclient.Client) (*flowObjects, err
 }
 
 func flowPath(resource string) internalclient.Ref {
-	return internalclient.Of(flowcontrolv1.GroupName, "v1", resource, "")
+	return internalclient.Collection(flowcontrolv1.GroupName, "v1", resource, "")
 }
 
 func pointers[T any](list []T) []*T {

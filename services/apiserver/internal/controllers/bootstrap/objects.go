@@ -25,7 +25,7 @@ func ptr[T any](v T) *T { return &v }
 func (b *Bootstrap) namespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := b.API.Ensure(ctx, internalclient.Of("", "v1", "namespaces", ""), ns); err != nil {
+		if err := b.API.Ensure(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
-		if err := b.API.Ensure(ctx, internalclient.Of("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+		if err := b.API.Ensure(ctx, internalclient.Collection("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	if b.NoServiceCIDR {
 		return nil
 	}
-	path := internalclient.Of("networking.k8s.io", "v1", "servicecidrs", "")
+	path := internalclient.Collection("networking.k8s.io", "v1", "servicecidrs", "")
 	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, r := range b.ServiceRanges {
 		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
@@ -96,7 +96,7 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
 	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Under("status"), wanted)
+	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Subresource("status"), wanted)
 }
 
 // firstAddress returns the address of the kubernetes service: the first of the range.
@@ -134,7 +134,7 @@ func (b *Bootstrap) service(ctx context.Context) error {
 	if b.NodePort != 0 {
 		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
 	}
-	return b.API.Ensure(ctx, internalclient.Of("", "v1", "services", api.DefaultNamespace), svc)
+	return b.API.Ensure(ctx, internalclient.Collection("", "v1", "services", api.DefaultNamespace), svc)
 }
 
 // repairAllocations first creates the default ServiceCIDR, which the repair needs.
@@ -151,7 +151,7 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
 		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
 	}
-	return b.API.Ensure(ctx, internalclient.Of("", "v1", "configmaps", api.SystemNamespace), cm)
+	return b.API.Ensure(ctx, internalclient.Collection("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
 // apiServices registers the built-in group versions as APIService objects and deletes those that
@@ -160,7 +160,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
 		wanted[s.name()] = true
-		err := b.API.Known(ctx, apiServicesPath.Named(s.name()), nil)
+		err := b.API.GetCached(ctx, apiServicesPath.Named(s.name()), nil)
 		if err == nil {
 			continue
 		}

@@ -95,7 +95,7 @@ func policyPath(o registry.Object) internalclient.Ref {
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
 		rbac.KindRoleBinding: "rolebindings", rbac.KindClusterRoleBinding: "clusterrolebindings",
 	}[rbac.KindOf(o)]
-	return internalclient.Of(rbacv1.GroupName, "v1", resource, o.GetNamespace())
+	return internalclient.Collection(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
 // roles migrates roles of older versions, creates the default roles and bindings, adds missing
@@ -130,7 +130,7 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[internalclient.Ref]regi
 	var crbs rbacv1.ClusterRoleBindingList
 	var rbs rbacv1.RoleBindingList
 	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
-		if err := b.API.List(ctx, internalclient.Of(rbacv1.GroupName, "v1", resource, ""), map[string]string{bootstrapLabel: bootstrapValue}, list); err != nil {
+		if err := b.API.List(ctx, internalclient.Collection(rbacv1.GroupName, "v1", resource, ""), map[string]string{bootstrapLabel: bootstrapValue}, list); err != nil {
 			return nil, err
 		}
 	}

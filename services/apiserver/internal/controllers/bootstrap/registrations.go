@@ -134,7 +134,7 @@ func (r *Registrations) remove(ctx context.Context, s *apiregistrationv1.APIServ
 	return err
 }
 
-var apiServicesPath = internalclient.Of(apiregistrationv1.GroupName, "v1", "apiservices", "")
+var apiServicesPath = internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "")
 
 func (s APIService) name() string { return s.Version + "." + s.Group }
 

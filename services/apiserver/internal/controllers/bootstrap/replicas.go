@@ -63,7 +63,7 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 		}},
 		Spec: fresh(),
 	}
-	return internalclient.Put(ctx, b.API, internalclient.Of("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
+	return internalclient.Put(ctx, b.API, internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
 		live.Labels, live.Spec = lease.Labels, fresh()
 		return true
 	})
@@ -71,9 +71,9 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 
 // expiredIdentities deletes the leases of replicas that have stopped.
 func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
-	path := internalclient.Of("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
+	path := internalclient.Collection("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
 	var list coordinationv1.LeaseList
-	if err := b.API.ListKnown(ctx, path, map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}, &list); err != nil {
+	if err := b.API.ListCached(ctx, path, map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}, &list); err != nil {
 		return err
 	}
 	for _, l := range list.Items {
@@ -165,7 +165,7 @@ func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		Subsets:    subsets,
 	}
-	return internalclient.Put(ctx, b.API, internalclient.Of("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
+	return internalclient.Put(ctx, b.API, internalclient.Collection("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
 		if reflect.DeepEqual(live.Subsets, subsets) {
 			return false
 		}
@@ -197,7 +197,7 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		}
 		return out
 	}
-	path := internalclient.Of("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace)
+	path := internalclient.Collection("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace)
 	otherFamily := false
 	change := func(live *discoveryv1.EndpointSlice) bool {
 		otherFamily = live.AddressType != family

@@ -107,7 +107,7 @@ func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
 		return c.Now().Add(relisting), c.readAll(ctx)
 	}
 	var one coordinationv1beta1.LeaseCandidate
-	err = c.API.Known(ctx, j.candidate(), &one)
+	err = c.API.GetCached(ctx, j.candidate(), &one)
 	if apierrors.IsNotFound(err) {
 		c.gone(j.place)
 		return time.Time{}, nil
@@ -122,7 +122,7 @@ func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
 // notification.
 func (c *chooser) readAll(ctx context.Context) error {
 	var list coordinationv1beta1.LeaseCandidateList
-	if err := c.API.ListKnown(ctx, internalclient.Of(group, candidateVersion, candidates, ""), nil, &list); err != nil {
+	if err := c.API.ListCached(ctx, internalclient.Collection(group, candidateVersion, candidates, ""), nil, &list); err != nil {
 		return err
 	}
 	there := make(map[place]bool, len(list.Items))

@@ -44,11 +44,11 @@ type place struct{ namespace, name string }
 func (p place) String() string { return p.namespace + "/" + p.name }
 
 func (p place) lease() internalclient.Ref {
-	return internalclient.Of(group, "v1", leases, p.namespace).Named(p.name)
+	return internalclient.Collection(group, "v1", leases, p.namespace).Named(p.name)
 }
 
 func (p place) candidate() internalclient.Ref {
-	return internalclient.Of(group, candidateVersion, candidates, p.namespace).Named(p.name)
+	return internalclient.Collection(group, candidateVersion, candidates, p.namespace).Named(p.name)
 }
 
 // New returns a Keeper.

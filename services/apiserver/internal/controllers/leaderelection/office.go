@@ -95,7 +95,7 @@ func (o *office) take(ctx context.Context) (held, lost bool) {
 	if apierrors.IsNotFound(err) {
 		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.at.namespace, Name: o.at.name}}
 		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
-		return o.API.Create(ctx, internalclient.Of(group, "v1", leases, o.at.namespace), &l) == nil, false
+		return o.API.Create(ctx, internalclient.Collection(group, "v1", leases, o.at.namespace), &l) == nil, false
 	}
 	if err != nil {
 		return false, false

@@ -237,7 +237,7 @@ func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coord
 func (c *chooser) write(ctx context.Context, at place, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
 	if l == nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name}, Spec: *spec}
-		err = c.API.Create(ctx, internalclient.Of(group, "v1", leases, at.namespace), l)
+		err = c.API.Create(ctx, internalclient.Collection(group, "v1", leases, at.namespace), l)
 	} else {
 		l.Spec = *spec
 		err = c.API.Update(ctx, at.lease(), l, nil)

@@ -178,7 +178,7 @@ func (m *Manager) say(ctx context.Context, p *place) error {
 		if !m.note(&live, p) {
 			return nil
 		}
-		if err = m.api.Update(ctx, at.Named(name).Under("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if err = m.api.Update(ctx, at.Named(name).Subresource("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

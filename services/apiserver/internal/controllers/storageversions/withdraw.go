@@ -19,7 +19,7 @@ import (
 func nameOf(r schema.GroupResource) string { return cmp.Or(r.Group, "core") + "." + r.Resource }
 
 func objects() internalclient.Ref {
-	return internalclient.Of(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
+	return internalclient.Collection(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
 }
 
 // withdraw removes this replica's earlier records of resources that it no longer serves. Otherwise
@@ -36,7 +36,7 @@ func (m *Manager) withdraw(ctx context.Context) error {
 
 func (m *Manager) unsay(ctx context.Context, name string) (err error) {
 	at := objects().Named(name)
-	if err := m.api.Known(ctx, at, nil); apierrors.IsNotFound(err) {
+	if err := m.api.GetCached(ctx, at, nil); apierrors.IsNotFound(err) {
 		return nil
 	}
 	for range maxAttempts {
@@ -53,7 +53,7 @@ func (m *Manager) unsay(ctx context.Context, name string) (err error) {
 			err = m.api.Delete(ctx, at, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 		default:
 			m.conclude(&v, before)
-			err = m.api.Update(ctx, at.Under("status"), &v, nil)
+			err = m.api.Update(ctx, at.Subresource("status"), &v, nil)
 		}
 		if !apierrors.IsConflict(err) {
 			break

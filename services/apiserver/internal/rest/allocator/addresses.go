@@ -277,7 +277,7 @@ func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
 }
 
 func addressPath() internalclient.Ref {
-	return internalclient.Of(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
+	return internalclient.Collection(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
 }
 
 func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {

@@ -163,7 +163,7 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	a.giveBack(ctx, s, holdings{addresses: addressesOf(s), ports: portsOf(s)})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	path := internalclient.Of("", "v1", "endpoints", s.Namespace).Named(s.Name)
+	path := internalclient.Collection("", "v1", "endpoints", s.Namespace).Named(s.Name)
 	if err := a.API.Delete(ctx, path, nil); ignoreNotFound(err) != nil {
 		a.Logger.Warn("the endpoints of a removed service could not be deleted", "service", s.Namespace+"/"+s.Name, "error", err)
 	}

@@ -60,7 +60,7 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: controller + "-" + r.Identity,
 		Action: p.action, Reason: p.reason, Regarding: on.ObjectReference, Note: p.note, Type: corev1.EventTypeWarning,
 	}
-	path := internalclient.Of(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
+	path := internalclient.Collection(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
 	if err := r.API.Create(ctx, path, event); err != nil {
 		r.Logger.Warn("an event could not be written", "error", err)
 	}

@@ -72,10 +72,10 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			return own.Create(ctx, configs.Named("n"), make(chan int))
 		}, "create " + path + ` of "": 500, asked, shown Status`},
 		"create below an object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Create(ctx, internalclient.Of("", "v1", "pods", "ns").Named("p").Under("status"), make(chan int))
+			return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), make(chan int))
 		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`},
 		"of a group, everywhere": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, internalclient.Of("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
+			return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
 		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`},
 		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)

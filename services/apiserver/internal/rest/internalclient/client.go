@@ -25,19 +25,19 @@ type Ref struct {
 	Namespace, Name, Sub string
 }
 
-// Of returns a collection. namespace is empty for all namespaces and for cluster-scoped resources.
-func Of(group, version, resource, namespace string) Ref {
+// Collection returns a reference to a collection. namespace is empty for all namespaces and for cluster-scoped resources.
+func Collection(group, version, resource, namespace string) Ref {
 	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
 }
 
-// Named returns an object of the collection.
+// Named returns a reference to an object of the collection.
 func (r Ref) Named(name string) Ref {
 	r.Name = name
 	return r
 }
 
-// Under returns a subresource of the object.
-func (r Ref) Under(sub string) Ref {
+// Subresource returns a reference to a subresource of the object.
+func (r Ref) Subresource(sub string) Ref {
 	r.Sub = sub
 	return r
 }
@@ -70,9 +70,9 @@ func (c *Client) Get(ctx context.Context, ref Ref, out any) error {
 	return c.do(ctx, Call{Verb: Get, Ref: ref}, out)
 }
 
-// Known reads an object from the cache, which may be stale; out may be nil.
-func (c *Client) Known(ctx context.Context, ref Ref, out any) error {
-	return c.do(ctx, Call{Verb: Get, Ref: ref, Known: true}, out)
+// GetCached reads an object from the cache, which may be stale; out may be nil.
+func (c *Client) GetCached(ctx context.Context, ref Ref, out any) error {
+	return c.do(ctx, Call{Verb: Get, Ref: ref, Cached: true}, out)
 }
 
 // List reads the newest state of a collection. A nil labels selects all objects.
@@ -80,9 +80,9 @@ func (c *Client) List(ctx context.Context, ref Ref, labels map[string]string, ou
 	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels}, out)
 }
 
-// ListKnown is List from the cache, which may be stale.
-func (c *Client) ListKnown(ctx context.Context, ref Ref, labels map[string]string, out any) error {
-	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels, Known: true}, out)
+// ListCached is List from the cache, which may be stale.
+func (c *Client) ListCached(ctx context.Context, ref Ref, labels map[string]string, out any) error {
+	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels, Cached: true}, out)
 }
 
 // Create creates an object in a collection.
@@ -113,7 +113,7 @@ func (c *Client) Apply(ctx context.Context, ref Ref, wanted any) error {
 
 // Ensure creates an object if it does not exist.
 func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object) error {
-	if err := c.Known(ctx, collection.Named(obj.GetName()), nil); err == nil {
+	if err := c.GetCached(ctx, collection.Named(obj.GetName()), nil); err == nil {
 		return nil
 	}
 	if err := c.Create(ctx, collection, obj); !apierrors.IsAlreadyExists(err) {
@@ -148,7 +148,7 @@ func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fres
 
 // LabelSecret sets a label of an existing secret.
 func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
-	at := Of("", "v1", "secrets", namespace).Named(name)
+	at := Collection("", "v1", "secrets", namespace).Named(name)
 	for range 5 {
 		var s corev1.Secret
 		if err := c.Get(ctx, at, &s); err != nil {

@@ -35,7 +35,7 @@ func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
 // errors at once.
 func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
-	at := internalclient.Of("", "v1", "secrets", "ns")
+	at := internalclient.Collection("", "v1", "secrets", "ns")
 	none, there := apierrors.NewNotFound(corev1.Resource("secrets"), "s"), apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
 	conflict, odd := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x")), errors.New("odd")
 	put := func(ctx context.Context, c *internalclient.Client) error {

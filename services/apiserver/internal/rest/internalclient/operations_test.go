@@ -28,7 +28,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-var configs = internalclient.Of("", "v1", "configmaps", "ns")
+var configs = internalclient.Collection("", "v1", "configmaps", "ns")
 
 // store holds fixed values and only records writes. Confirm and writes return the configured
 // errors.
@@ -184,8 +184,8 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 			}
 		}
 		for what, do := range map[string]func(any) error{
-			"get":  func(out any) error { return client.Known(t.Context(), configs.Named("m"), out) },
-			"list": func(out any) error { return client.ListKnown(t.Context(), configs, nil, out) },
+			"get":  func(out any) error { return client.GetCached(t.Context(), configs.Named("m"), out) },
+			"list": func(out any) error { return client.ListCached(t.Context(), configs, nil, out) },
 		} {
 			if err := do(&map[string]any{}); !c.known(err) {
 				t.Errorf("%s, %s of the cached state: got %v", name, what, err)
@@ -326,7 +326,7 @@ func TestInternalListSelects(t *testing.T) {
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
-	everywhere, elsewhere := internalclient.Of("", "v1", "configmaps", ""), internalclient.Of("", "v1", "configmaps", "n")
+	everywhere, elsewhere := internalclient.Collection("", "v1", "configmaps", ""), internalclient.Collection("", "v1", "configmaps", "n")
 	for _, c := range []struct {
 		at     internalclient.Ref
 		labels map[string]string
@@ -347,7 +347,7 @@ func TestInternalListSelects(t *testing.T) {
 	}
 	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
-			if err := client.Known(t.Context(), configs.Named(name), out); !is(err) {
+			if err := client.GetCached(t.Context(), configs.Named(name), out); !is(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

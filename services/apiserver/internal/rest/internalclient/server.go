@@ -44,8 +44,8 @@ type Call struct {
 	While []storage.Premise
 	// Labels selects the objects of a list; nil selects all.
 	Labels map[string]string
-	// Known reads the cache without confirming that it is current.
-	Known bool
+	// Cached reads the cache without confirming that it is current.
+	Cached bool
 }
 
 // Verb is the operation of a Call.
@@ -188,7 +188,7 @@ func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any)
 	if !s.Cache.Ready() || !k.Store.Ready() {
 		return status.Reloading()
 	}
-	if !c.Known {
+	if !c.Cached {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		if _, err := k.Store.MostRecent(ctx); err != nil {

@@ -40,14 +40,14 @@ func TestPanicBecomesError(t *testing.T) {
 		Writes: func() *writes.Writer { panic("out of order") },
 	}}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
-	err = client.Create(context.Background(), internalclient.Of("", "v1", "configmaps", "ns"), m)
+	err = client.Create(context.Background(), internalclient.Collection("", "v1", "configmaps", "ns"), m)
 	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
 		t.Errorf("got %v, want an internal error", err)
 	}
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
 		t.Errorf("got log %q", log.String())
 	}
-	for _, ref := range []internalclient.Ref{internalclient.Of("", "v1", "nothings", ""), internalclient.Of("", "v1", "configmaps", "ns").Named("m").Under("nothing")} {
+	for _, ref := range []internalclient.Ref{internalclient.Collection("", "v1", "nothings", ""), internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing")} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", ref, err)
 		}
@@ -81,7 +81,7 @@ func TestAuditedPanicAndAuditFailure(t *testing.T) {
 			Writes: func() *writes.Writer { panic("out of order") },
 			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),
 		}}
-		err := client.Create(t.Context(), internalclient.Of("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
+		err := client.Create(t.Context(), internalclient.Collection("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

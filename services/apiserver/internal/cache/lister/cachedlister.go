@@ -15,53 +15,53 @@ import (
 )
 
 const (
-	// keptObjects is the maximum number of decoded objects kept for a kind.
-	keptObjects = 4096
-	// keptBytes is the maximum total size in bytes of the stored values of kept objects. An object
+	// maxObjects is the maximum number of decoded objects cached for a kind.
+	maxObjects = 4096
+	// maxBytes is the maximum total size in bytes of the stored values of cached objects. An object
 	// with many small values takes twenty times as much memory decoded.
-	keptBytes = 2 << 20
-	// keptTogether is the maximum total size of the objects of a namespace that are kept. Larger
+	maxBytes = 2 << 20
+	// maxNamespaceBytes is the maximum total size of the objects of a namespace that are cached. Larger
 	// namespaces would evict the objects of other namespaces, and their own before the next use.
-	keptTogether = keptBytes / 4
+	maxNamespaceBytes = maxBytes / 4
 )
 
-// Kept returns decoded objects of a namespace to callers that read them repeatedly, such as the
-// plugins that every write in the namespace runs. It caches decoded objects within limits. Objects
-// beyond them are decoded at each use, one at a time, so that they need no memory. It is safe for
+// CachedLister lists decoded objects of a namespace for callers that read them repeatedly, such as the
+// plugins that every write in the namespace runs. It caches decoded objects within limits. It decodes
+// objects beyond them at each use, one at a time, so that they need no memory. It is safe for
 // concurrent use.
-type Kept[T registry.Object] struct {
+type CachedLister[T registry.Object] struct {
 	objects *Objects
 	kind    Kind
 	decode  func(codec.Item) (registry.Object, error)
 
 	mu    sync.Mutex
-	byKey *simplelru.LRU[string, keptObject[T]]
+	byKey *simplelru.LRU[string, cachedObject[T]]
 	bytes int
 }
 
-// keptObject is a decoded object. It holds no reference to the stored value.
-type keptObject[T registry.Object] struct {
+// cachedObject is a decoded object. It holds no reference to the stored value.
+type cachedObject[T registry.Object] struct {
 	obj  T
 	id   uint64 // of the entry
 	size int    // of the stored value in bytes
 }
 
-// NewKept returns a Kept of a kind whose objects have only the fields at the given paths (see
+// NewCachedLister returns a CachedLister of a kind whose objects have only the fields at the given paths (see
 // codec.Coder.Partly).
-func NewKept[T registry.Object](o *Objects, k Kind, paths ...string) (*Kept[T], error) {
+func NewCachedLister[T registry.Object](o *Objects, k Kind, paths ...string) (*CachedLister[T], error) {
 	decode, err := k.Coder.Partly(paths...)
 	if err != nil {
 		return nil, err
 	}
-	out := &Kept[T]{objects: o, kind: k, decode: decode}
-	out.byKey, err = simplelru.NewLRU(keptObjects, func(_ string, old keptObject[T]) { out.bytes -= old.size })
+	out := &CachedLister[T]{objects: o, kind: k, decode: decode}
+	out.byKey, err = simplelru.NewLRU(maxObjects, func(_ string, old cachedObject[T]) { out.bytes -= old.size })
 	return out, err
 }
 
 // Each calls visit for the objects of a namespace in order of creation, until visit fails or the
 // request ends. The objects are shared and must not be changed. Large namespaces acquire the
 // request's limit for large work first.
-func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
+func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func(T) error) error {
 	entries, size, err := k.objects.Stored(ctx, &k.kind, namespace)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) erro
 		if err := ctx.Err(); err != nil { // the request has ended
 			return err
 		}
-		obj, err := k.get(e, size <= keptTogether)
+		obj, err := k.get(e, size <= maxNamespaceBytes)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (k *Kept[T]) Each(ctx context.Context, namespace string, visit func(T) erro
 	return nil
 }
 
-func (k *Kept[T]) get(e *watchcache.Entry, keep bool) (T, error) {
+func (k *CachedLister[T]) get(e *watchcache.Entry, keep bool) (T, error) {
 	k.mu.Lock()
 	was, ok := k.byKey.Get(e.Key())
 	k.mu.Unlock()
@@ -98,7 +98,7 @@ func (k *Kept[T]) get(e *watchcache.Entry, keep bool) (T, error) {
 	return obj, err
 }
 
-func (k *Kept[T]) read(e *watchcache.Entry) (none T, err error) {
+func (k *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
 	if err := e.Unreadable(); err != nil {
 		return none, err
 	}
@@ -113,7 +113,7 @@ func (k *Kept[T]) read(e *watchcache.Entry) (none T, err error) {
 
 // put caches an object in place of its previous version, and evicts the least recently used
 // objects.
-func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
+func (k *CachedLister[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	keep = keep && e.ID() != 0
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,8 +124,8 @@ func (k *Kept[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	size := e.Size()
 	k.bytes += size
 	// The key of the entry shares memory with its other fields.
-	k.byKey.Add(strings.Clone(e.Key()), keptObject[T]{obj, e.ID(), size})
-	for k.bytes > keptBytes {
+	k.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{obj, e.ID(), size})
+	for k.bytes > maxBytes {
 		k.byKey.RemoveOldest()
 	}
 }

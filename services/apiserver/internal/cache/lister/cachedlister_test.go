@@ -50,7 +50,7 @@ func (manualSource) Confirm(context.Context, storage.Place) (int64, error) { ret
 // fixture holds stored limit fixture and counts how many are decoded.
 type fixture struct {
 	t        *testing.T
-	kept     *Kept[*corev1.LimitRange]
+	cached   *CachedLister[*corev1.LimitRange]
 	derived  *Derived[*corev1.LimitRange, int]
 	source   manualSource
 	kind     Kind
@@ -98,7 +98,7 @@ func newFixture(t *testing.T) *fixture {
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
 	r.kind = Kind{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
 	o := &Objects{Cache: cache}
-	if r.kept, err = NewKept[*corev1.LimitRange](o, r.kind, "metadata.name", "spec"); err != nil {
+	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, "metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
 	r.derived = &Derived[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
@@ -133,7 +133,7 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 	r.decoded, r.weighed = 0, nil
 	ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
 	request.SetWeigh(ctx, func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy })
-	err = r.kept.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
+	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
 			r.t.Errorf("%s: %d limits, annotations %v", lr.Name, len(lr.Spec.Limits), lr.Annotations)
 		}
@@ -141,8 +141,8 @@ func (r *fixture) read(ctx context.Context, namespace string, visit func()) (nam
 		visit()
 		return nil
 	})
-	if r.kept.bytes > keptBytes {
-		r.t.Errorf("%d bytes are cached, want at most %d", r.kept.bytes, keptBytes)
+	if r.cached.bytes > maxBytes {
+		r.t.Errorf("%d bytes are cached, want at most %d", r.cached.bytes, maxBytes)
 	}
 	return names, err
 }
@@ -180,11 +180,11 @@ func TestLargeNamespaceIsNotCached(t *testing.T) {
 	r.put("a", "x", 10)
 	r.want("a", 1, "x")
 	for _, name := range []string{"1", "2", "3"} {
-		r.put("b", name, keptTogether/2)
+		r.put("b", name, maxNamespaceBytes/2)
 	}
 	r.want("b", 3, "1", "2", "3")
 	r.want("b", 3, "1", "2", "3")
-	if len(r.weighed) != 1 || r.weighed[0] < keptTogether {
+	if len(r.weighed) != 1 || r.weighed[0] < maxNamespaceBytes {
 		t.Errorf("weighed %d, want one total of all objects", r.weighed)
 	}
 	r.want("a", 0, "x")
@@ -193,8 +193,8 @@ func TestLargeNamespaceIsNotCached(t *testing.T) {
 // TestCacheSizeIsBounded checks the limit over all namespaces.
 func TestCacheSizeIsBounded(t *testing.T) {
 	r := newFixture(t)
-	const size = keptTogether / 2
-	for i := range 2 * keptBytes / size {
+	const size = maxNamespaceBytes / 2
+	for i := range 2 * maxBytes / size {
 		namespace := fmt.Sprint("n", i)
 		r.put(namespace, "x", size)
 		r.want(namespace, 1, "x")
@@ -215,7 +215,7 @@ func TestLargeNamespaceIsRejectedUnderLoad(t *testing.T) {
 	}
 }
 
-// TestDecodingStopsWhenRequestEnds checks Kept and Derived.
+// TestDecodingStopsWhenRequestEnds checks CachedLister and Derived.
 func TestDecodingStopsWhenRequestEnds(t *testing.T) {
 	r := newFixture(t)
 	for _, name := range []string{"1", "2", "3"} {
