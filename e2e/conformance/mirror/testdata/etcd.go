@@ -65,6 +65,7 @@ func StartRealAPIServerOrDie(t *testing.T, configFuncs ...func(*options.ServerRu
 	}
 	t.Cleanup(s.Stop)
 	config := restclient.CopyConfig(s.Client)
+	config.ContentType, config.DisableCompression = runtime.ContentTypeProtobuf, true
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
 	c := clientset.NewForConfigOrDie(config)
 	CreateTestCRDs(t, apiextensionsclientset.NewForConfigOrDie(config), false, GetCustomResourceDefinitionData()...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/runtime"
 	client "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	netutils "k8s.io/utils/net"
@@ -43,6 +44,7 @@ func StartTestServer(ctx context.Context, t testing.TB, setup TestServerSetup) (
 	}
 	t.Cleanup(s.Stop)
 	config := rest.CopyConfig(s.Client)
+	config.ContentType, config.DisableCompression = runtime.ContentTypeProtobuf, true
 	if file := filepath.Join(dir, "apiserver.crt"); exists(file) {
 		config.CAFile, config.CAData, config.ServerName = file, nil, ""
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	restclient "k8s.io/client-go/rest"
@@ -66,6 +67,7 @@ func StartTestServer(t ktesting.TB, instance *TestServerInstanceOptions, flags [
 	}
 	result.ClientConfig = restclient.CopyConfig(s.Client)
 	result.ClientConfig.QPS, result.ClientConfig.Burst = 1000, 10000
+	result.ClientConfig.ContentType, result.ClientConfig.DisableCompression = runtime.ContentTypeProtobuf, true
 	o.SecureServing.BindPort = s.Port
 	if o.SecureServing.ServerCert.CertKey.CertFile == "" {
 		o.SecureServing.ServerCert.CertKey.CertFile = filepath.Join(dir, "apiserver.crt")

@@ -18,6 +18,8 @@ type Metrics struct {
 	operations *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
 	reloads    *prometheus.CounterVec
+	// succeeded and failed are deprecated; reloads has both.
+	succeeded, failed *prometheus.CounterVec
 	reloadLast *prometheus.GaugeVec
 }
 
@@ -35,11 +37,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: controller + "reloads_total", Help: "Reloads of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
+		succeeded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: controller + "reload_success_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of successful automatic reloads of encryption configuration split by apiserver identity.",
+		}, []string{"apiserver_id_hash"}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: controller + "reload_failures_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of failed automatic reloads of encryption configuration split by apiserver identity.",
+		}, []string{"apiserver_id_hash"}),
 		reloadLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: controller + "reload_last_timestamp_seconds", Help: "Time of the last reload of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 	}
-	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.reloadLast} {
+	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.succeeded, m.failed, m.reloadLast} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of encryption: %w", err)
 		}
@@ -71,10 +79,11 @@ func code(err error) string {
 
 // reloaded counts a reload of the configuration.
 func (m *Metrics) reloaded(server string, err error) {
-	status := "success"
+	status, counter := "success", m.succeeded
 	if err != nil {
-		status = "failure"
+		status, counter = "failure", m.failed
 	}
+	counter.WithLabelValues(kms.Hash(server)).Inc()
 	m.reloads.WithLabelValues(status, kms.Hash(server)).Inc()
 	m.reloadLast.WithLabelValues(status, kms.Hash(server)).SetToCurrentTime()
 }
