@@ -245,6 +245,9 @@ func TestSubcommands(t *testing.T) {
 	if ran, code, _, _ := main(); ran != "service" || code != options.ExitOK {
 		t.Errorf("ran %q, code %d", ran, code)
 	}
+	if ran, code, _, errOut := main("", "--secure-port=8", ""); ran != "service" || code != options.ExitOK {
+		t.Errorf("ran %q, code %d, %s", ran, code, errOut.String())
+	}
 	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage || !strings.Contains(errOut.String(), "unknown command") {
 		t.Errorf("ran %q, code %d, %s", ran, code, errOut.String())
 	}

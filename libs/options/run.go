@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -104,7 +105,7 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	cmd := &cobra.Command{
 		Use:                name,
 		Short:              short,
-		Args:               cobra.NoArgs,
+		Args:               noArgs,
 		SilenceUsage:       true,
 		SilenceErrors:      true,
 		DisableSuggestions: true,
@@ -150,4 +151,10 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	}
 	fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", name)
 	return ExitUsage
+}
+
+// noArgs refuses arguments that are not flags. As for the programs of Kubernetes, an empty one has
+// no effect, because scripts produce them from unset variables.
+func noArgs(cmd *cobra.Command, args []string) error {
+	return cobra.NoArgs(cmd, slices.DeleteFunc(args, func(arg string) bool { return arg == "" }))
 }
