@@ -52,7 +52,7 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 		return nil, nil
 	}
 	ready := c.Ready()
-	if err := of.seen(ctx); err != nil {
+	if err := of.waitForWrites(ctx); err != nil {
 		return nil, err
 	}
 	if !ready && !c.Ready() { // waiting for acknowledged writes may have made it ready

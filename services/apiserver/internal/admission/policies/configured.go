@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
@@ -34,20 +34,62 @@ type configured[P, B any] struct {
 	policy  func(metav1.Object) (P, *matcher.Criterion)
 	binding func(metav1.Object) (of string, b B)
 
-	mu           sync.Mutex // serializes updates; leaf lock
-	madePolicies map[string]made[P]
-	madeBindings map[string]madeBinding[B]
-	current      atomic.Pointer[configuration[P, B]]
+	mu               sync.Mutex // serializes updates; leaf lock
+	compiledPolicies lister.Compiled[made[P]]
+	compiledBindings lister.Compiled[madeBinding[B]]
+	current          atomic.Pointer[configuration[P, B]]
+}
+
+// start completes c, whose other fields are set.
+func (c *configured[P, B]) start() *configured[P, B] {
+	c.compiledPolicies = lister.Compiled[made[P]]{
+		Store: c.policies.Store, Unreadable: c.unreadable("an admission policy"),
+		Compile: func(e *watchcache.Entry) (m made[P], err error) {
+			obj, err := c.policies.Decode(e)
+			if err == nil {
+				m.policy, m.criterion = c.policy(obj)
+			}
+			return m, named("an admission policy", e, err)
+		},
+	}
+	c.compiledBindings = lister.Compiled[madeBinding[B]]{
+		Store: c.bindings.Store, Unreadable: c.unreadable("the binding of an admission policy"),
+		Compile: func(e *watchcache.Entry) (m madeBinding[B], err error) {
+			obj, err := c.bindings.Decode(e)
+			if err == nil {
+				m.of, m.binding = c.binding(obj)
+			}
+			return m, named("the binding of an admission policy", e, err)
+		},
+	}
+	return c
+}
+
+// named adds the name of an unreadable object to the error, which clients receive.
+func named(what string, e *watchcache.Entry, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
+}
+
+// unreadable returns a function that logs that an object cannot be read.
+func (c *configured[P, B]) unreadable(what string) func(*watchcache.Entry, bool, error) {
+	return func(e *watchcache.Entry, kept bool, err error) {
+		consequence := "rejecting requests that it may apply to"
+		if kept {
+			consequence = "keeping its previous content"
+		}
+		c.log.Error("failed to read "+what+"; "+consequence, "name", e.Name(), "error", err)
+	}
 }
 
 type made[P any] struct {
-	entry     *watchcache.Entry
 	policy    P
 	criterion *matcher.Criterion
 }
 
 type madeBinding[B any] struct {
-	entry   *watchcache.Entry
 	of      string
 	binding B
 }
@@ -66,8 +108,8 @@ type configuration[P, B any] struct {
 	unread error
 }
 
-// seen waits until all acknowledged writes are in effect.
-func (c *configured[P, B]) seen(ctx context.Context) error {
+// waitForWrites blocks until all acknowledged writes are in effect.
+func (c *configured[P, B]) waitForWrites(ctx context.Context) error {
 	if err := c.policies.WaitForWrites(ctx); err != nil {
 		return err
 	}
@@ -93,44 +135,20 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 	if now := c.current.Load(); now != nil && now.policies == next.policies && now.bindings == next.bindings {
 		return now
 	}
-	by, err := c.readBindings(bindings)
-	next.unread = err
-	found := map[string]made[P]{}
-	var entries []matcher.Entry[*bound[P, B]]
-	for e := range all(policies, c.policies.Store.Prefix()) {
-		of := by[e.Name()]
-		if len(of) == 0 {
-			continue
-		}
-		m, ok := c.madePolicies[e.Key()]
-		if !ok || m.entry != e {
-			obj, err := c.policies.Decode(e)
-			if err == nil {
-				m = made[P]{entry: e}
-				m.policy, m.criterion = c.policy(obj)
-			} else if err = c.unreadable("an admission policy", e, ok, err); err != nil {
-				next.unread = err
-				continue
-			}
-		}
-		found[e.Key()] = m
-		entries = append(entries, matcher.Entry[*bound[P, B]]{Criterion: m.criterion, Value: &bound[P, B]{m.policy, of}})
+	found, err := c.compiledBindings.Update(bindings, nil)
+	by := map[string][]B{}
+	for _, b := range found {
+		by[b.Value.of] = append(by[b.Value.of], b.Value.binding)
 	}
-	c.madePolicies = found
+	compiled, failed := c.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(by[e.Name()]) > 0 })
+	next.unread = cmp.Or(failed, err)
+	entries := make([]matcher.Entry[*bound[P, B]], len(compiled))
+	for i, m := range compiled {
+		entries[i] = matcher.Entry[*bound[P, B]]{Criterion: m.Value.criterion, Value: &bound[P, B]{m.Value.policy, by[m.Entry.Name()]}}
+	}
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
 	return next
-}
-
-// unreadable logs that a policy or binding cannot be read. It returns nil if its previous content
-// is known.
-func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bool, err error) error {
-	if known {
-		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name(), "error", err)
-		return nil
-	}
-	c.log.Error(what+" cannot be read; rejecting requests that it may apply to", "name", e.Name(), "error", err)
-	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
 }
 
 // pairs returns the names of the current pairs of policy and binding. It returns false if the
@@ -141,55 +159,16 @@ func (c *configured[P, B]) pairs() (map[[2]string]bool, bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[[2]string]bool, len(c.madeBindings))
+	bindings := c.compiledBindings.Items()
+	out := make(map[[2]string]bool, len(bindings))
 	policies := map[string]bool{}
-	for _, m := range c.madePolicies {
-		policies[m.entry.Name()] = true
+	for _, m := range c.compiledPolicies.Items() {
+		policies[m.Entry.Name()] = true
 	}
-	for _, m := range c.madeBindings {
-		if policies[m.of] {
-			out[[2]string{m.of, m.entry.Name()}] = true
+	for _, m := range bindings {
+		if policies[m.Value.of] {
+			out[[2]string{m.Value.of, m.Entry.Name()}] = true
 		}
 	}
 	return out, true
-}
-
-// readBindings returns all bindings by the name of their policy.
-func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]B, unread error) {
-	found := map[string]madeBinding[B]{}
-	by = map[string][]B{}
-	for e := range all(s, c.bindings.Store.Prefix()) {
-		m, ok := c.madeBindings[e.Key()]
-		if !ok || m.entry != e {
-			obj, err := c.bindings.Decode(e)
-			if err == nil {
-				m = madeBinding[B]{entry: e}
-				m.of, m.binding = c.binding(obj)
-			} else if err = c.unreadable("the binding of an admission policy", e, ok, err); err != nil {
-				unread = err
-				continue
-			}
-		}
-		found[e.Key()] = m
-		by[m.of] = append(by[m.of], m.binding)
-	}
-	c.madeBindings = found
-	return by, unread
-}
-
-// all yields all entries below a prefix, sorted by name.
-func all(s watchcache.Snapshot, prefix string) func(yield func(*watchcache.Entry) bool) {
-	return func(yield func(*watchcache.Entry) bool) {
-		var entries []*watchcache.Entry
-		s.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-			entries = append(entries, e)
-			return true
-		})
-		slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.Name(), b.Name()) })
-		for _, e := range entries {
-			if !yield(e) {
-				return
-			}
-		}
-	}
 }

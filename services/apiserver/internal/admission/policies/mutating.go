@@ -26,7 +26,7 @@ type Mutating struct {
 // NewMutating returns the plugin.
 func NewMutating(c Config, policies, bindings Source) *Mutating {
 	m := &Mutating{Config: c}
-	m.configured = &configured[*policy, *binding]{
+	m.configured = (&configured[*policy, *binding]{
 		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
 		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
 			return newMutatingPolicy(o.(*alphav1.MutatingAdmissionPolicy), c.Programs)
@@ -34,7 +34,7 @@ func NewMutating(c Config, policies, bindings Source) *Mutating {
 		binding: func(o metav1.Object) (string, *binding) {
 			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
 		},
-	}
+	}).start()
 	if c.Metrics != nil {
 		c.Metrics.keepWhileBound(m.configured.pairs)
 	}

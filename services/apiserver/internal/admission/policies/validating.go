@@ -31,7 +31,7 @@ type Validating struct {
 // NewValidating returns the plugin.
 func NewValidating(c Config, policies, bindings Source) *Validating {
 	v := &Validating{Config: c}
-	v.configured = &configured[*policy, *binding]{
+	v.configured = (&configured[*policy, *binding]{
 		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
 		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
 			return newPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
@@ -39,7 +39,7 @@ func NewValidating(c Config, policies, bindings Source) *Validating {
 		binding: func(o metav1.Object) (string, *binding) {
 			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
 		},
-	}
+	}).start()
 	if c.Metrics != nil {
 		c.Metrics.keepWhileBound(v.configured.pairs)
 	}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
@@ -34,14 +35,8 @@ type configurations struct {
 	log      *slog.Logger
 
 	mu       sync.Mutex // serializes compilation; acquired before clients.mu
-	compiled map[string]*compiled
+	compiled lister.Compiled[[]*hook]
 	current  atomic.Pointer[state]
-}
-
-// compiled is the result of one entry.
-type compiled struct {
-	entry *watchcache.Entry
-	hooks []*hook
 }
 
 // state is the result of all entries.
@@ -71,33 +66,17 @@ func (c *configurations) make() *state {
 	if now := c.current.Load(); now != nil && now.version == s.Version() {
 		return now
 	}
-	results := map[string]*compiled{}
 	next := &state{version: s.Version()}
+	var items []lister.Item[[]*hook]
+	items, next.err = c.compiled.Update(s, nil)
 	var entries []matcher.Entry[*hook]
-	s.Ascend(c.source.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		m := c.compiled[e.Key()]
-		if m == nil || m.entry != e {
-			now, err := c.compile(e)
-			switch {
-			case err == nil:
-				m = now
-			case m == nil:
-				c.log.Error("failed to read a webhook configuration; rejecting requests because the webhooks to call are unknown", "configuration", e.Name(), "error", err)
-				next.err = fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
-				return true
-			default:
-				c.log.Error("failed to read a webhook configuration; keeping its previous state", "configuration", e.Name(), "error", err)
-			}
-		}
-		results[e.Key()] = m
-		for _, h := range m.hooks {
+	for _, item := range items {
+		for _, h := range item.Value {
 			at := *h
 			at.ordinal = len(entries)
 			entries = append(entries, matcher.Entry[*hook]{Criterion: h.criterion, Value: &at})
 		}
-		return true
-	})
-	c.compiled = results
+	}
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
 	used := map[string]bool{}
@@ -116,26 +95,34 @@ func (c *configurations) names() (map[string]bool, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := map[string]bool{}
-	for _, m := range c.compiled {
-		for _, h := range m.hooks {
+	for _, item := range c.compiled.Items() {
+		for _, h := range item.Value {
 			out[h.name] = true
 		}
 	}
 	return out, true
 }
 
-func (c *configurations) compile(e *watchcache.Entry) (*compiled, error) {
+func (c *configurations) compile(e *watchcache.Entry) ([]*hook, error) {
 	obj, err := c.source.Decode(e)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
 	}
-	m := &compiled{entry: e}
 	hooks := c.hooksOf(obj)
+	out := make([]*hook, len(hooks))
 	for i := range hooks {
 		h := compile(c.compiler, obj, &hooks[i])
 		config, _ := json.Marshal(hooks[i].ClientConfig) // strings and numbers never fail
 		h.caller = c.clients.caller(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
-		m.hooks = append(m.hooks, h)
+		out[i] = h
 	}
-	return m, nil
+	return out, nil
+}
+
+func (c *configurations) unreadable(e *watchcache.Entry, kept bool, err error) {
+	consequence := "rejecting requests because the webhooks to call are unknown"
+	if kept {
+		consequence = "keeping its previous state"
+	}
+	c.log.Error("failed to read a webhook configuration; "+consequence, "configuration", e.Name(), "error", err)
 }

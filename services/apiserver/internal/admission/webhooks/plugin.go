@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
@@ -77,8 +78,9 @@ func newDispatcher(c Config, hookType string, hooksOf func(metav1.Object) []webh
 		return nil, err
 	}
 	d.hooks = &configurations{
-		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger, compiled: map[string]*compiled{},
+		source: c.Configurations, hooksOf: hooksOf, compiler: c.Compiler, family: c.Family, clients: d.clients, log: c.Logger,
 	}
+	d.hooks.compiled = lister.Compiled[[]*hook]{Store: c.Configurations.Store, Compile: d.hooks.compile, Unreadable: d.hooks.unreadable}
 	if c.Metrics != nil {
 		c.Metrics.keepWhileConfigured(hookType, d.hooks.names)
 	}

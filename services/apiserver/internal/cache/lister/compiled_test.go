@@ -1,0 +1,62 @@
+package lister
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
+	r := newFixture(t)
+	var compiled, failed []string
+	broken := map[string]bool{}
+	c := Compiled[string]{
+		Store: r.kind.Store,
+		Compile: func(e *watchcache.Entry) (string, error) {
+			compiled = append(compiled, e.Name())
+			if broken[e.Name()] {
+				return "", errors.New("unreadable " + e.Name())
+			}
+			return fmt.Sprint(e.Name(), e.Size()), nil
+		},
+		Unreadable: func(e *watchcache.Entry, kept bool, _ error) { failed = append(failed, fmt.Sprint(e.Name(), kept)) },
+	}
+	update := func(wanted func(*watchcache.Entry) bool) (values []string, err error) {
+		compiled, failed = nil, nil
+		items, err := c.Update(r.kind.Store.Snapshot(), wanted)
+		for _, item := range items {
+			values = append(values, item.Value)
+		}
+		if len(c.Items()) != len(items) {
+			t.Errorf("got %d items, want %d", len(c.Items()), len(items))
+		}
+		return values, err
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		r.put("ns", name, 10)
+	}
+	first, err := update(nil)
+	if err != nil || len(first) != 3 || !slices.Equal(compiled, []string{"a", "b", "c"}) {
+		t.Fatalf("got %v (%v), compiled %v", first, err, compiled)
+	}
+	r.put("ns", "b", 20)
+	if second, err := update(nil); err != nil || second[0] != first[0] || second[1] == first[1] || !slices.Equal(compiled, []string{"b"}) {
+		t.Errorf("after a change: got %v (%v), compiled %v", second, err, compiled)
+	}
+	broken["a"], broken["d"] = true, true
+	r.put("ns", "a", 30)
+	r.put("ns", "d", 10)
+	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 || third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
+		t.Errorf("with unreadable objects: got %v (%v), failures %v", third, err, failed)
+	}
+	only := func(e *watchcache.Entry) bool { return e.Name() == "c" }
+	if last, err := update(only); err != nil || !slices.Equal(last, first[2:]) {
+		t.Errorf("selected: got %v (%v)", last, err)
+	}
+	if all, err := update(nil); err == nil || len(all) != 2 || !slices.Equal(failed, []string{"afalse", "dfalse"}) {
+		t.Errorf("values of objects that were not selected: got %v (%v), failures %v", all, err, failed)
+	}
+}
