@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// unsteady follows the name of a test that may pass as well.
+const unsteady = "?"
+
 // readExpected reads the expected failures with their reasons by package. A line has a package, a
 // test and the reason.
 func readExpected(file string) (map[string]map[string]string, error) {
@@ -45,8 +48,11 @@ func report(w io.Writer, name string, results map[string]outcome, expected map[s
 		got := results[test]
 		counts[got]++
 		reason, listed := expected[test]
+		often, sometimes := expected[test+unsteady]
 		failed := got == fail || got == unfinished
 		switch {
+		case failed && sometimes:
+			fmt.Fprintf(w, "  possible failure: %s: %s\n", test, often)
 		case failed && listed:
 			fmt.Fprintf(w, "  expected failure: %s: %s\n", test, reason)
 		case failed:
