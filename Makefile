@@ -147,12 +147,12 @@ test-containers: ## Break a composition of containers by a few faults, where Doc
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 40m ./containers
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers, Kubernetes' integration tests
 	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	$(MAKE) staticcheck vuln
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale ./aggregation/... ./scenarios
 	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
-	$(MAKE) fuzz robustness hostile containers
+	$(MAKE) fuzz robustness hostile containers integration
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)

@@ -18,8 +18,12 @@ import (
 
 // defaultPackages run if none is named. They are relative to the folder of integration tests. A
 // package of k8s.io/apiextensions-apiserver has the prefix apiextensions/.
-const defaultPackages = "apiserver apiserver/apply apiserver/admissionwebhook apiserver/cel apiserver/oidc auth certificates " +
-	"controlplane dryrun etcd garbagecollector metrics namespace quota service servicecidr tls apiextensions/."
+const defaultPackages = "apimachinery apiserver apiserver/admissionwebhook apiserver/anonymous apiserver/apply apiserver/cel " +
+	"apiserver/certreload apiserver/discovery apiserver/flowcontrol apiserver/oidc apiserver/openapi apiserver/podlogs apiserver/tracing " +
+	"auth certificates clustertrustbundles configmap controlplane controlplane/audit controlplane/transformation cronjob daemonset " +
+	"deployment disruption dra dryrun dualstack endpoints endpointslice etcd events evictions garbagecollector job metrics namespace " +
+	"network node pods podgc pvc quota replicaset replicationcontroller resourceclaim scale secrets service serviceaccount servicecidr " +
+	"serving statefulset storageclasses storageversion storageversionmigrator tls ttlcontroller apiextensions/. apiextensions/conversion"
 
 func main() {
 	packages := flag.String("packages", defaultPackages, "space-separated test packages")
