@@ -34,7 +34,7 @@ type customVersions struct {
 // newCustomVersions follows definitions and maintains the APIServices of their group versions.
 func newCustomVersions(b *base, k *caches, sets *apiSets, informer *crdinformer.Follower, remotes *aggregation.Aggregator) *customVersions {
 	v := &customVersions{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
-	informer.OnSwapped(func(s crdinformer.Swap) { v.set(s.Changed, s.Complete) })
+	informer.OnSwapped(func(s kind.Update) { v.set(s.Changed, s.Complete) })
 	registrations := &bootstrap.Registrations{
 		API: sets.client,
 		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
@@ -54,7 +54,7 @@ func newCustomVersions(b *base, k *caches, sets *apiSets, informer *crdinformer.
 }
 
 // set applies changed definitions. complete reports whether every definition was readable.
-func (r *customVersions) set(changed []crdinformer.Changed, complete bool) {
+func (r *customVersions) set(changed []kind.Change, complete bool) {
 	r.mu.Lock()
 	same := r.known && r.complete == complete
 	r.known, r.complete = true, complete

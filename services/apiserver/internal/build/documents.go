@@ -77,7 +77,7 @@ func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewrite
 		extensions: remotes.Versions, extensionSwaggers: remotes.Others, announced: remotes.Announced,
 	}
 	swagger.Others(remotes.Swaggers)
-	informer.OnSwapped(func(s crdinformer.Swap) { d.set(s.Changed) })
+	informer.OnSwapped(func(s kind.Update) { d.set(s.Changed) })
 	remotes.OnChange(d.extensionsChanged)
 	return d, nil
 }
@@ -90,7 +90,7 @@ func (d *documents) extensionsChanged() {
 }
 
 // set applies changed definitions. It drops versions that no definition serves any more.
-func (d *documents) set(changed []crdinformer.Changed) {
+func (d *documents) set(changed []kind.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = true

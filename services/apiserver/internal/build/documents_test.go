@@ -15,7 +15,6 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
-	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/crd/rules"
 	"binnacle/services/apiserver/internal/registry"
@@ -76,7 +75,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	d.announced = func() []discovery.GroupVersion { return nil }
 	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.Other { return nil }
 	for _, def := range definitions {
-		d.set([]crdinformer.Changed{{Now: def}})
+		d.set([]kind.Change{{Now: def}})
 	}
 	d.refresh()
 	return d.spec
@@ -162,15 +161,15 @@ func BenchmarkManyVersions(b *testing.B) {
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
 	d := &documents{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
-	d.set([]crdinformer.Changed{{Now: def}})
+	d.set([]kind.Change{{Now: def}})
 	if len(d.versions) != 3 {
 		t.Fatalf("%d versions of a definition with 3", len(d.versions))
 	}
-	d.set([]crdinformer.Changed{{Before: def, Now: def}})
+	d.set([]kind.Change{{Before: def, Now: def}})
 	if len(d.versions) != 3 {
 		t.Errorf("%d versions after an update", len(d.versions))
 	}
-	d.set([]crdinformer.Changed{{Before: def}})
+	d.set([]kind.Change{{Before: def}})
 	if len(d.versions) != 0 {
 		t.Errorf("%d versions stay after the deletion", len(d.versions))
 	}

@@ -66,7 +66,7 @@ func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Fo
 }
 
 // set applies changed definitions.
-func (t *typeChecks) set(s crdinformer.Swap) {
+func (t *typeChecks) set(s kind.Update) {
 	t.mu.Lock()
 	t.defined = s.All
 	t.mu.Unlock()
