@@ -119,8 +119,8 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	registrations := newCustomVersions(b, a.caches, a.sets, a.custom.informer, remotes)
-	followAPIServices(b, a.caches, remotes, docs, registrations)
+	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, remotes)
+	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
 	ready := &readiness{gates: b.gates, stores: a.stores, caches: a.caches, custom: a.custom, security: sec, delegates: a.delegates, controllers: a.controllers}
 	ready.addHealthChecks(a.listener.health, o)
 	mux, err := newMux(b, o, a.listener, a.stores, sec, api, docs)

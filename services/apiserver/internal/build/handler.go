@@ -31,14 +31,14 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 		return nil, err
 	}
 	mux := &server.Mux{
-		Flow: sec.flow.control, API: api, Discovery: docs.docs, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.spec, Issuer: sec.authn.documents, Profiling: o.Profiling,
+		Flow: sec.flow.control, API: api, Discovery: docs.discovery, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.openapi, Issuer: sec.authn.documents, Profiling: o.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
 	zpages(mux, o)
 	if o.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return docs.withRefresh(mux), nil
+	return docs.custom.WithRefresh(mux), nil
 }
 
 // newHandler creates the handler of all requests: the filters before mux.

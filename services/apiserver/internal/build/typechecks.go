@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission/typecheck"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/customdocs"
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
@@ -128,7 +129,7 @@ func (s *typeSchemas) Kinds(group, version, resource string) (found []schema.Gro
 // Schema implements typecheck.Schemas.
 func (s *typeSchemas) Schema(gvk schema.GroupVersionKind) *spec.Schema {
 	if d := s.defined[gvk.GroupKind()]; d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
-		return s.Custom(gvk, schemaOf(d.Whole(), gvk.Version))
+		return s.Custom(gvk, customdocs.SchemaOf(d.Whole(), gvk.Version))
 	}
 	return s.BuiltIn(gvk)
 }
