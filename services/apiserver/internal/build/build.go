@@ -105,7 +105,9 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	}
 	info := newExtensionInfo(b, &o.Authentication, front.ClientCABundle(), k)
 	a.controllers = newControllers(b, o, k, s, a.sets, a.custom, a.security.authz, services, info)
-	newTypeChecks(b, a.catalogs, a.sets, a.custom.informer, compiler, o.Admission.TypeChecks)
+	if o.Admission.TypeChecks {
+		newTypeChecks(b, a.catalogs, a.sets, a.custom.informer, compiler)
+	}
 	handler, err = a.serve(o, api)
 	return err
 }
