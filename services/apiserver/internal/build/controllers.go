@@ -41,7 +41,7 @@ func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiS
 		API: sets.client, Store: s.store, Root: b.root, Logger: b.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
 		Identity:        b.identity, Instance: uuid.NewString(), Hostname: b.host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.ServiceRanges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == config.ReconcileNone,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.Services.Ranges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.Services.KubernetesNodePort, ForeignEndpoints: o.Services.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig: info.data, AuthenticationConfigDue: info.due, APIServices: apiServices(k.served), Loaded: k.cache.WaitReady, FeatureEnabled: on, PolicySeen: z.synced,
 		RepairAllocations: services.Repair, RepairInterval: allocator.RepairInterval,
 	}
