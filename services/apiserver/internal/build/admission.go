@@ -82,7 +82,7 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 		namespacelifecycle.Name: withoutConfiguration(&namespacelifecycle.Plugin{Namespaces: a.namespaces}),
 		limitranger.Name:        a.limitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
-			pods, err := newPodObjects(o, a.caches.core("namespaces"))
+			pods, err := podsecurity.NewLister(o, a.caches.core("namespaces"))
 			if err != nil {
 				return nil, err
 			}
@@ -134,7 +134,7 @@ type admissionBuilder struct {
 func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large serving.LargeRequests) (*admission.Chain, error) {
 	builder := &admissionBuilder{
 		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
-		namespaces: &namespaces{cache: k.cache, kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(),
+		namespaces: &namespaces{objects: k.objects(true), kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(),
 	}
 	return builder.chain()
 }

@@ -37,9 +37,9 @@ func viewOf[T registry.Object](k *caches, gvr schema.GroupVersionResource) alloc
 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
 // that calls it.
-func newAllocator(b *base, o *config.Options, k *caches, s *stores, client *internalclient.Client) *allocator.Allocator {
+func newAllocator(b *base, o *config.ServiceOptions, k *caches, s *stores, client *internalclient.Client) *allocator.Allocator {
 	var prefixes []netip.Prefix
-	for _, r := range o.ServiceRanges {
+	for _, r := range o.Ranges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
 			prefixes = append(prefixes, prefix)
 		}
@@ -51,7 +51,7 @@ func newAllocator(b *base, o *config.Options, k *caches, s *stores, client *inte
 		Services:  viewOf[*corev1.Service](k, services),
 		Addresses: viewOf[*networkingv1.IPAddress](k, addresses),
 		Ranges:    viewOf[*networkingv1.ServiceCIDR](k, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
-		Prefixes:  prefixes, Ports: o.ServiceNodePorts, DualWrite: !b.gates.Enabled(features.DisableAllocatorDualWrite),
+		Prefixes:  prefixes, Ports: o.NodePorts, DualWrite: !b.gates.Enabled(features.DisableAllocatorDualWrite),
 		Bitmap:   !b.gates.Enabled(features.MultiCIDRServiceAllocator),
 		Scheme:   k.codec.Scheme(),
 		Identity: b.host, Now: time.Now, Logger: b.log, Registerer: b.metrics,

@@ -69,8 +69,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	for i := range 3 {
 		replicas = append(replicas, start(t, func(o *config.Options) {
 			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
-			o.ServiceClusterIPRange = "10.0.0.0/27"
-			o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
+			o.Services.ClusterIPRange = "10.0.0.0/27"
+			o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: nodePorts}
 			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
 		}))
 	}
@@ -131,8 +131,8 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 func TestServicesAllocateAndRelease(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) {
-		o.ServiceClusterIPRange = "10.0.0.0/24,fd00::/112"
-		o.ServiceNodePorts = utilnet.PortRange{Base: 30000, Size: 4}
+		o.Services.ClusterIPRange = "10.0.0.0/24,fd00::/112"
+		o.Services.NodePorts = utilnet.PortRange{Base: 30000, Size: 4}
 	})
 	const merge = mergePatch
 	taken := func(ip string, want bool) {
@@ -244,7 +244,7 @@ func TestClusterIPRules(t *testing.T) {
 func (a *api) secondAllocator() *allocator.Allocator {
 	b := *a.server.base
 	b.metrics, b.host, b.life = prometheus.NewRegistry(), "test", &lifecycle{}
-	return newAllocator(&b, a.options, a.server.caches, a.server.stores, a.server.sets.client)
+	return newAllocator(&b, &a.options.Services, a.server.caches, a.server.stores, a.server.sets.client)
 }
 
 // TestRepairFixesAllocations breaks allocations in every way that a crash can.

@@ -31,7 +31,7 @@ type apiServer struct {
 
 // Run runs the server until ctx ends, then shuts it down gracefully.
 func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
-	countContention(o)
+	countContention(&o.Debug)
 	life := &lifecycle{}
 	defer life.close()
 	if _, err := build(ctx, o, log, life); err != nil {
@@ -82,7 +82,7 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	laterWriter, laterHandler := func() *writes.Writer { return writer }, func() http.Handler { return handler }
 	compiler := sync.OnceValues(expressions.New)
 
-	network := newNetwork(b, k, o.AggregatorRouting, laterHandler)
+	network := newNetwork(b, k, o.Aggregation.Routing, laterHandler)
 	a.sets = newAPISets(b, k, s, audit.auditor, laterWriter)
 	if a.custom, err = newCustomResources(b, k, s, a.sets, network); err != nil {
 		return err
@@ -90,12 +90,12 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	if a.security, err = newSecurity(ctx, b, o, k, a.sets.client, audit); err != nil {
 		return err
 	}
-	services := newAllocator(b, o, k, s, a.sets.client)
+	services := newAllocator(b, &o.Services, k, s, a.sets.client)
 	chain, err := newAdmission(b, &o.Admission, k, a.sets, a.security.authz, network, compiler, laterWriter, front.LargeRequests())
 	if err != nil {
 		return err
 	}
-	writer = newWriter(b, o, k, s, a.sets, a.security.authz, chain, services, effects(a.custom, a.security))
+	writer = newWriter(b, &o.Requests, k, s, a.sets, a.security.authz, chain, services, effects(a.custom, a.security))
 	api, err := newHandlers(b, o, k, s, a.sets, a.security, writer, front)
 	if err != nil {
 		return err
@@ -105,7 +105,9 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	}
 	info := newExtensionInfo(b, &o.Authentication, front.ClientCABundle(), k)
 	a.controllers = newControllers(b, o, k, s, a.sets, a.custom, a.security.authz, services, info)
-	newTypeChecks(b, a.catalogs, a.sets, a.custom.informer, compiler, o.Admission.TypeChecks)
+	if o.Admission.TypeChecks {
+		newTypeChecks(b, a.catalogs, a.sets, a.custom.informer, compiler)
+	}
 	handler, err = a.serve(o, api)
 	return err
 }
@@ -119,8 +121,8 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	registrations := newCustomVersions(b, a.caches, a.sets, a.custom.informer, remotes)
-	followAPIServices(b, a.caches, remotes, docs, registrations)
+	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, remotes)
+	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
 	ready := &readiness{gates: b.gates, stores: a.stores, caches: a.caches, custom: a.custom, security: sec, delegates: a.delegates, controllers: a.controllers}
 	ready.addHealthChecks(a.listener.health, o)
 	mux, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
@@ -143,7 +145,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 		}()
 		return a.listener.server.Run(ctx, handler, server.LongRunning(a.sets.kinds, a.delegates.foreign()))
 	})
-	if path := o.DebugSocket; path != "" {
+	if path := o.Debug.Socket; path != "" {
 		b.life.whileServing("debug socket", func(ctx context.Context) error {
 			if err := server.ServeProfiles(ctx, path); err != nil {
 				return fmt.Errorf("--debug-socket-path: %w", err)

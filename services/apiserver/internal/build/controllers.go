@@ -1,6 +1,8 @@
 package build
 
 import (
+	"context"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -8,14 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/leaderelection"
 	"binnacle/services/apiserver/internal/controllers/storageversions"
+	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/registry"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/allocator"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // controllers maintain objects of the cluster.
@@ -35,7 +41,7 @@ func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiS
 		API: sets.client, Store: s.store, Root: b.root, Logger: b.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
 		Identity:        b.identity, Instance: uuid.NewString(), Hostname: b.host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.ServiceRanges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == config.ReconcileNone,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.Services.Ranges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.Services.KubernetesNodePort, ForeignEndpoints: o.Services.EndpointReconciler == config.ReconcileNone,
 		AuthenticationConfig: info.data, AuthenticationConfigDue: info.due, APIServices: apiServices(k.served), Loaded: k.cache.WaitReady, FeatureEnabled: on, PolicySeen: z.synced,
 		RepairAllocations: services.Repair, RepairInterval: allocator.RepairInterval,
 	}
@@ -65,4 +71,26 @@ func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 		}
 	}
 	return out
+}
+
+// newRegistrations follows definitions and maintains the APIServices of their group versions.
+func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Follower, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
+	v := bootstrap.NewCustomVersions()
+	informer.OnSwapped(func(update kind.Update) { v.Set(update.Changed, update.Complete) })
+	registrations := &bootstrap.Registrations{
+		API: sets.client,
+		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
+			if !k.cache.Ready() {
+				return nil, status.Reloading()
+			}
+			return remotes.Registered(), nil
+		},
+		Wanted: v.Wanted, Changed: v.Changed(), Logger: b.log,
+		Gone: func(ctx context.Context, group, version string) bool {
+			gone := !informer.Newest(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
+			return gone && v.AllKnown()
+		},
+	}
+	b.life.whileServing("API services of custom resources", registrations.Run)
+	return v
 }

@@ -30,7 +30,7 @@ type delegates struct {
 func newDelegates(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, n *network, enter func(*http.Request) (func(), error)) (*delegates, error) {
 	d := &delegates{client: sets.client}
 	var err error
-	if d.proxyClientCert, err = loadProxyClient(o); err != nil {
+	if d.proxyClientCert, err = loadProxyClient(&o.Aggregation); err != nil {
 		return nil, err
 	}
 	if d.proxyClientCert != nil {

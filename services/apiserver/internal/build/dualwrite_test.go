@@ -76,7 +76,7 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	run := func(gates string) *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
-			o.ServiceClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
+			o.Services.ClusterIPRange = "10.0.0.0/29,fd00::/112" // the first has 6 addresses
 			if err := o.Features.Set(gates); err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestAllocationWithoutServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	const first = "serviceips"
 	a := start(t, func(o *config.Options) {
-		o.ServiceClusterIPRange = "10.0.0.0/29" // six addresses
+		o.Services.ClusterIPRange = "10.0.0.0/29" // six addresses
 		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
 			t.Fatal(err)
 		}

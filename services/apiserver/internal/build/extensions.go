@@ -47,8 +47,8 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
 		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: maxRequestsPerServer(o), Place: enter,
-		FollowRedirects: !o.RejectRedirects, Write: d.writeAvailable,
+		MaxRequests: o.Requests.MaxPerServer(), Place: enter,
+		FollowRedirects: !o.Aggregation.RejectRedirects, Write: d.writeAvailable,
 		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
 	})
 	b.life.whileServing("extension servers", d.extensions.Run)
@@ -61,7 +61,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 
 // loadProxyClient loads the client certificate for extension servers and peers; nil if it is not
 // configured.
-func loadProxyClient(o *config.Options) (*tlsfiles.Pair, error) {
+func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
 	c := o.ProxyClient
 	switch {
 	case c.CertFile == "" && c.KeyFile == "":
@@ -74,16 +74,6 @@ func loadProxyClient(o *config.Options) (*tlsfiles.Pair, error) {
 		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
 	}
 	return pair, nil
-}
-
-// maxRequestsPerServer returns how many concurrent requests one extension server or peer may
-// occupy: a quarter of all. 0 means no limit.
-func maxRequestsPerServer(o *config.Options) int {
-	all := o.MaxInFlight + o.MaxMutatingInFlight
-	if all <= 0 {
-		return 0
-	}
-	return max(1, all/4)
 }
 
 func apiServiceResource() schema.GroupVersionResource {

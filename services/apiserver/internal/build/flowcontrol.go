@@ -161,7 +161,7 @@ func flowResource(name string) schema.GroupResource {
 }
 
 // newFlow creates flow control, unless it is disabled.
-func newFlow(b *base, o *config.Options, k *caches, client *internalclient.Client) *flowConfig {
+func newFlow(b *base, o *config.RequestOptions, k *caches, client *internalclient.Client) *flowConfig {
 	kind := func(name string) lister.Kind {
 		return k.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}

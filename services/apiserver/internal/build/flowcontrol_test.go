@@ -123,7 +123,7 @@ func TestFlowControlDebugPages(t *testing.T) {
 	if r := a.get(path + "dump_nothing"); r.code != 404 {
 		t.Errorf("nothing: %d", r.code)
 	}
-	off := start(t, func(o *config.Options) { o.PriorityAndFairness = false })
+	off := start(t, func(o *config.Options) { o.Requests.PriorityAndFairness = false })
 	if r := off.get(path + "dump_queues"); r.code != 404 {
 		t.Errorf("switched off: %d", r.code)
 	}

@@ -31,14 +31,14 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 		return nil, err
 	}
 	mux := &server.Mux{
-		Flow: sec.flow.control, API: api, Discovery: docs.docs, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.spec, Issuer: sec.authn.documents, Profiling: o.Profiling,
+		Flow: sec.flow.control, API: api, Discovery: docs.discovery, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.openapi, Issuer: sec.authn.documents, Profiling: o.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
 	zpages(mux, o)
-	if o.LogFiles {
+	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return docs.withRefresh(mux), nil
+	return docs.custom.WithRefresh(mux), nil
 }
 
 // newHandler creates the handler of all requests: the filters before mux.
@@ -50,8 +50,8 @@ func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Hand
 	c := server.Config{
 		Mux: mux, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
 		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
-		Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.MaxInFlight, MaxMutatingInFlight: o.MaxMutatingInFlight,
-		StrictTransportSecurity: o.HSTS, GoawayChance: o.GoawayChance, AllowedOrigins: o.AllowedOrigins,
+		Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
 		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
 	}
 	if versions != nil {
@@ -83,7 +83,7 @@ func paths(o *config.Options, h *health.Registry, issuer []string) []string {
 			paths = append(paths, "/"+string(e)+"/"+check)
 		}
 	}
-	if o.LogFiles {
+	if o.Debug.LogFiles {
 		paths = append(paths, "/logs")
 	}
 	if o.Features.Enabled("ComponentFlagz") {
@@ -110,7 +110,7 @@ func zpages(mux *server.Mux, o *config.Options) {
 }
 
 // countContention enables the block and mutex profiles.
-func countContention(o *config.Options) {
+func countContention(o *config.DebugOptions) {
 	if o.Profiling && o.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 		runtime.SetMutexProfileFraction(1)

@@ -17,9 +17,9 @@ import (
 // namespaces looks up namespaces for admission. It confirms that the cache is current before it
 // reports that a namespace does not exist.
 type namespaces struct {
-	cache  *watchcache.Cache
-	kind   lister.Kind
-	client *internalclient.Client
+	objects *lister.Objects
+	kind    lister.Kind
+	client  *internalclient.Client
 }
 
 func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminating bool, err error) {
@@ -42,6 +42,11 @@ func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string
 	return maps.Collect(e.Labels().All()), nil
 }
 
+// GetNamespace implements podnodeselector.Namespaces and podtolerationrestriction.Namespaces.
+func (n *namespaces) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return lister.Get[*corev1.Namespace](ctx, n.objects, &n.kind, "", name)
+}
+
 // find returns nil if the namespace does not exist. An unreadable namespace is an error: missing
 // labels could admit objects that the labels forbid.
 func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
@@ -50,7 +55,7 @@ func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 	}
 	e, ok := n.kind.Store.Get(n.kind.Prefix + name)
 	if !ok {
-		if _, err := n.cache.MostRecent(ctx); err != nil {
+		if _, err := n.objects.Cache.MostRecent(ctx); err != nil {
 			return nil, err
 		}
 		if e, ok = n.kind.Store.Get(n.kind.Prefix + name); !ok {
@@ -75,7 +80,7 @@ type newestNamespaces struct{ namespaces }
 
 // Labels implements deviceadmin.Namespaces.
 func (n *newestNamespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
-	if _, err := n.cache.MostRecent(ctx); err != nil {
+	if _, err := n.objects.Cache.MostRecent(ctx); err != nil {
 		return nil, err
 	}
 	return n.namespaces.Labels(ctx, name)

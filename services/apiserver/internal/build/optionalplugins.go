@@ -20,7 +20,6 @@ import (
 
 // optionalPlugins returns the factories of plugins.OffByDefault.
 func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
-	o := &podObjects{Objects: a.caches.objects(true), namespaces: a.caches.core("namespaces")}
 	return map[string]pluginFactory{
 		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),
 		alwaysdeny.Name:                 withoutConfiguration(alwaysdeny.Plugin{}),
@@ -31,8 +30,8 @@ func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: a.namespaces}),
 		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: a.namespaces}),
 		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: a.authz.chain, KindOf: a.sets.storedKind}),
-		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, o) },
-		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, o) },
+		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, a.namespaces) },
+		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, a.namespaces) },
 		eventratelimit.Name: func(data []byte) (any, error) {
 			c, err := eventratelimit.Load(data)
 			if err != nil {

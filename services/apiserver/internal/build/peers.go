@@ -28,14 +28,14 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 	}
 	coder := k.core("endpoints").Coder
 	port := b.port
-	if o.Peers.AdvertisePort != "" {
-		if port, err = strconv.Atoi(o.Peers.AdvertisePort); err != nil {
+	if o.Aggregation.Peers.AdvertisePort != "" {
+		if port, err = strconv.Atoi(o.Aggregation.Peers.AdvertisePort); err != nil {
 			return fmt.Errorf("--peer-advertise-port: %w", err)
 		}
 	}
 	d.presence = &peers.Presence{
 		Store: s.store, Root: b.root, Identity: b.identity, Logger: b.log,
-		IP: net.ParseIP(cmp.Or(o.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
+		IP: net.ParseIP(cmp.Or(o.Aggregation.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
 		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
 		Decode: func(value []byte, revision int64) (*corev1.Endpoints, error) {
 			obj, err := coder.DecodeStored(value, revision)
@@ -50,10 +50,10 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 		},
 	}
 	b.life.whileServing("presence for peers", d.presence.Run)
-	if o.Peers.CAFile == "" {
+	if o.Aggregation.Peers.CAFile == "" {
 		return nil
 	}
-	authorities, err := tlsfiles.LoadBundle(o.Peers.CAFile)
+	authorities, err := tlsfiles.LoadBundle(o.Aggregation.Peers.CAFile)
 	if err != nil {
 		return fmt.Errorf("--peer-ca-file: %w", err)
 	}
@@ -76,7 +76,7 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: d.certificate, MaxRequests: maxRequestsPerServer(o), Refuse: refuse,
+		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), Refuse: refuse,
 		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
 	})
 	b.life.whileServing("peers", d.peers.Run)

@@ -62,8 +62,8 @@ func (w *peerFixture) replica(runtimeConfig string, change ...func(*config.Optio
 		p := &o.Authentication.Proxy
 		p.CAFile, p.Headers.Username, p.Headers.Group = w.files.CA(certs.FrontProxyCA).Cert, []string{"X-Our-User", "X-Remote-User"}, []string{"X-Our-Group", "X-Remote-Group"}
 		p.Headers.UID, p.Headers.ExtraPrefix = []string{"X-Remote-Uid"}, []string{"X-Our-Extra-", "X-Remote-Extra-"}
-		o.ProxyClient.CertFile, o.ProxyClient.KeyFile = w.files.FrontProxy().Cert, w.files.FrontProxy().Key
-		o.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
+		o.Aggregation.ProxyClient.CertFile, o.Aggregation.ProxyClient.KeyFile = w.files.FrontProxy().Cert, w.files.FrontProxy().Key
+		o.Aggregation.Peers.CAFile = w.files.CA(certs.ServingCA).Cert
 		for _, c := range change {
 			c(o)
 		}

@@ -7,7 +7,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,8 +42,6 @@ func (a *admissionBuilder) costed(strict features.Gate) func() (*expressions.Com
 
 // policies returns the common configuration of both plugins for admission policies.
 func (a *admissionBuilder) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
-	namespaceKind := a.caches.core("namespaces")
-	o := a.caches.objects(true)
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
 		a.caches.waitForWrites,
@@ -58,9 +55,7 @@ func (a *admissionBuilder) policies(sort policies.Sort, compiler func() (*expres
 	})
 	return policies.Config{
 		Ready: a.policiesKnown, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
-		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
-			return lister.Get[*corev1.Namespace](ctx, o, &namespaceKind, "", name)
-		},
+		Namespace:  a.namespaces.GetNamespace,
 		Parameters: parameters,
 		Programs: func() (*expressions.Programs, *expressions.Compiler, error) {
 			shared, err := programs()

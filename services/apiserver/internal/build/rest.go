@@ -30,7 +30,7 @@ import (
 type settled map[schema.GroupResource]func(context.Context, int64)
 
 // newWriter creates the writer of all objects.
-func newWriter(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects settled) *writes.Writer {
+func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects settled) *writes.Writer {
 	on := b.gates.Enabled
 	return writes.New(writes.Config{
 		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, Damage: damage(b), EventTTL: o.EventTTL,
@@ -71,8 +71,8 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 	return handlers.New(handlers.Config{
 		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, Damage: damage(b),
 		Answers:    responsewriters.Answers{Responder: sets.respond, Compress: zip, Limiter: front.LongAnswers(), Slow: server.SuspendingLimiter{LargeRequests: front.LargeRequests()}, Conversions: responsewriters.NewConversions(), Now: time.Now},
-		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.DeleteCollectionWorkers,
-		MinRequestTimeout: time.Duration(o.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
+		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
+		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
 		Stopping: stopping, Carried: newProxyLimit(b, o.Upstream.MaxProxied), Logger: b.log, Metrics: metrics,
 	}), nil

@@ -16,7 +16,7 @@ type security struct {
 }
 
 func newSecurity(ctx context.Context, b *base, o *config.Options, k *caches, client *internalclient.Client, audit *auditing) (*security, error) {
-	s := &security{audit: audit, flow: newFlow(b, o, k, client)}
+	s := &security{audit: audit, flow: newFlow(b, &o.Requests, k, client)}
 	var err error
 	if s.authn, err = newAuthentication(ctx, b, &o.Authentication, o.Serving.KeyFile, k, client); err != nil {
 		return nil, err

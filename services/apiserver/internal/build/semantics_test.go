@@ -274,7 +274,7 @@ func TestWatchesEndAtShutdown(t *testing.T) {
 func TestTooManyRequests(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a := start(t, func(o *config.Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
+	a := start(t, func(o *config.Options) { o.Requests.MaxInFlight, o.Requests.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}

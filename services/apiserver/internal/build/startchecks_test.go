@@ -49,7 +49,7 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 	}{
 		{"RBAC", withRBAC, strings.NewReplacer()},
 		{"without RBAC", func(*config.Options) {}, strings.NewReplacer("poststarthook/rbac/bootstrap-roles ", "")},
-		{"without flow control", func(o *config.Options) { withRBAC(o); o.PriorityAndFairness = false }, strings.NewReplacer(
+		{"without flow control", func(o *config.Options) { withRBAC(o); o.Requests.PriorityAndFairness = false }, strings.NewReplacer(
 			"poststarthook/priority-and-fairness-config-consumer", "poststarthook/max-in-flight-filter",
 			"poststarthook/priority-and-fairness-filter", "",
 		)},

@@ -7,6 +7,7 @@ import (
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/controllers/storageversions"
+	"binnacle/services/apiserver/internal/crd/kind"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
@@ -19,7 +20,7 @@ func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, inf
 	}
 	m := storageversions.New(client, b.identity, c.catalog, c.served, time.Now)
 	// The manager sees changed definitions before they are served.
-	informer.OnSwapping(func(s crdinformer.Swap) {
+	informer.OnSwapping(func(s kind.Update) {
 		var definitions []*apiextensionsv1.CustomResourceDefinition
 		for d := range s.All {
 			definitions = append(definitions, d.CustomResourceDefinition)

@@ -20,8 +20,8 @@ func TestUncommonFlags(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "debug")
 	a := start(t, func(o *config.Options) {
 		o.Authorization.Modes = []string{"RBAC"}
-		o.LogFiles, o.DebugSocket, o.ExternalHostname = true, socket, "api.example.com"
-		o.EndpointReconciler, o.GarbageCollector, o.DeleteCollectionWorkers = config.ReconcileNone, false, 4
+		o.Debug.LogFiles, o.Debug.Socket, o.ExternalHostname = true, socket, "api.example.com"
+		o.Services.EndpointReconciler, o.Requests.GarbageCollector, o.Requests.DeleteCollectionWorkers = config.ReconcileNone, false, 4
 	})
 	if r := a.get("/api"); !strings.Contains(string(r.body), fmt.Sprintf(`"serverAddress":"api.example.com:%d"`, a.server.base.port)) {
 		t.Errorf("%s", r.body)

@@ -18,7 +18,7 @@ func (o *Options) Hostname() (string, error) {
 
 // PrimaryFamily returns the IP family of the first service range.
 func (o *Options) PrimaryFamily() corev1.IPFamily {
-	if len(o.ServiceRanges) > 0 && o.ServiceRanges[0].IP.To4() == nil {
+	if len(o.Services.Ranges) > 0 && o.Services.Ranges[0].IP.To4() == nil {
 		return corev1.IPv6Protocol
 	}
 	return corev1.IPv4Protocol

@@ -26,7 +26,7 @@ func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 func (o *Options) validatePeers() (errs []error) {
 	const gate = features.UnknownVersionInteroperabilityProxy
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	p := &o.Peers
+	p := &o.Aggregation.Peers
 	if !o.Features.Enabled(gate) {
 		for _, f := range []struct{ name, value string }{{"peer-ca-file", p.CAFile}, {"peer-advertise-ip", p.AdvertiseIP}, {"peer-advertise-port", p.AdvertisePort}} {
 			if f.value != "" {
@@ -35,7 +35,7 @@ func (o *Options) validatePeers() (errs []error) {
 		}
 		return errs
 	}
-	if p.CAFile != "" && (o.ProxyClient.CertFile == "" || o.ProxyClient.KeyFile == "") {
+	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
 		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
 	}
 	if p.AdvertiseIP != "" {

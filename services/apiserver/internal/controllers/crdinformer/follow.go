@@ -35,27 +35,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Swap is a new set of definitions.
-type Swap struct {
-	// Changed holds the definitions that differ from the previous set.
-	Changed []Changed
-	// All yields the served definitions in the order of their keys. It does not change.
-	All iter.Seq[*kind.Definition]
-	// Complete reports whether every stored definition could be read. If not, resources may be
-	// defined that are missing from All.
-	Complete bool
-}
-
-// Changed is a definition before and after a change, nil where it is not served.
-type Changed struct{ Before, Now *kind.Definition }
-
 // Follower serves the kinds of definitions. The informer calls it. The exported methods are safe for
 // concurrent use.
 type Follower struct {
 	Config
 	*informer.Informer
 	defined map[string]*defined // by key
-	// all holds their definitions. Swap receives copies of it.
+	// all holds their definitions. Observers receive copies of it.
 	all *btree.Map[string, *kind.Definition]
 	// pending holds the keys that differ from the newest set, with their definitions in that set.
 	pending map[string]*defined
@@ -68,7 +54,7 @@ type Follower struct {
 	seed  maphash.Seed
 	looks looks
 	// swapping and swapped are called with each set before and after it is served.
-	swapping, swapped []func(Swap)
+	swapping, swapped []func(kind.Update)
 }
 
 // defined is a served definition.
@@ -90,10 +76,10 @@ func New(c Config) *Follower {
 
 // OnSwapping registers a function that is called with each new set of definitions before the set is
 // served. It must be called before Run.
-func (f *Follower) OnSwapping(observe func(Swap)) { f.swapping = append(f.swapping, observe) }
+func (f *Follower) OnSwapping(observe func(kind.Update)) { f.swapping = append(f.swapping, observe) }
 
 // OnSwapped is OnSwapping for calls after the set is served.
-func (f *Follower) OnSwapped(observe func(Swap)) { f.swapped = append(f.swapped, observe) }
+func (f *Follower) OnSwapped(observe func(kind.Update)) { f.swapped = append(f.swapped, observe) }
 
 // replace serves all definitions.
 func (f *Follower) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
@@ -220,10 +206,10 @@ func (f *Follower) changes(key string) {
 // swap serves the definitions as of a revision. It visits only changed definitions.
 func (f *Follower) swap(revision int64) {
 	var changed []apiset.Defined
-	var told []Changed
+	var changes []kind.Change
 	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
 		was, is := f.pending[key], f.defined[key]
-		c := Changed{}
+		c := kind.Change{}
 		if was != nil {
 			c.Before = was.definition
 		}
@@ -236,19 +222,19 @@ func (f *Follower) swap(revision int64) {
 		default: // added and removed since the last set
 			continue
 		}
-		told = append(told, c)
+		changes = append(changes, c)
 	}
 	over := f.over()
 	clear(f.pending)
-	swap := Swap{Changed: told, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
+	update := kind.Update{Changed: changes, All: values(f.all.Copy()), Complete: len(f.unread) == 0}
 	for _, observe := range f.swapping {
-		observe(swap)
+		observe(update)
 	}
 	for _, live := range f.Live {
 		live.Swap(live.Current().With(changed, revision))
 	}
 	for _, observe := range f.swapped {
-		observe(swap)
+		observe(update)
 	}
 	for _, end := range over {
 		end()

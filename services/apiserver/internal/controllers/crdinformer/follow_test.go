@@ -69,7 +69,7 @@ type fixture struct {
 	source   *fakeStore
 	live     *apiset.Live
 	follower *crdinformer.Follower
-	swaps    chan crdinformer.Swap
+	swaps    chan kind.Update
 	revision int64
 	created  map[string]int64 // by key
 }
@@ -88,7 +88,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan crdinformer.Swap, 1), created: map[string]int64{}}
+	r := &fixture{t: t, coder: c.Of(k), source: &fakeStore{batches: make(chan storage.Batch)}, swaps: make(chan kind.Update, 1), created: map[string]int64{}}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
@@ -125,7 +125,7 @@ func newFixture(t testing.TB, loaded ...string) *fixture {
 		},
 		Live: []*apiset.Live{r.live}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	f.OnSwapped(func(s crdinformer.Swap) {
+	f.OnSwapped(func(s kind.Update) {
 		select {
 		case r.swaps <- s:
 		case <-t.Context().Done():

@@ -11,11 +11,12 @@ import (
 	"maps"
 	"slices"
 
+	"net/http"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"net/http"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"

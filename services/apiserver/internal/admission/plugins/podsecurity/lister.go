@@ -1,11 +1,10 @@
-package build
+package podsecurity
 
 import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
@@ -15,15 +14,16 @@ import (
 // podReader decodes parts of a pod.
 type podReader func(codec.Item) (registry.Object, error)
 
-// podObjects looks up namespaces and their pods.
-type podObjects struct {
+// Lister looks up namespaces and their pods.
+type Lister struct {
 	*lister.Objects
 	namespaces      lister.Kind
 	outline, judged podReader
 }
 
-func newPodObjects(o *lister.Objects, namespaces lister.Kind) (*podObjects, error) {
-	out := &podObjects{Objects: o, namespaces: namespaces}
+// NewLister returns a lister of namespaces and of the pods of o.
+func NewLister(o *lister.Objects, namespaces lister.Kind) (*Lister, error) {
+	out := &Lister{Objects: o, namespaces: namespaces}
 	var err error
 	if out.outline, err = o.Pods.Coder.Partly("metadata.name", "metadata.ownerReferences", "spec.runtimeClassName"); err != nil {
 		return nil, err
@@ -32,27 +32,27 @@ func newPodObjects(o *lister.Objects, namespaces lister.Kind) (*podObjects, erro
 	return out, err
 }
 
-// GetNamespace implements podsecurity.Objects.
-func (o *podObjects) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+// GetNamespace implements Objects.
+func (o *Lister) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	return lister.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
 }
 
-// PodsIn implements podsecurity.Objects.
-func (o *podObjects) PodsIn(ctx context.Context, namespace string) ([]podsecurity.Stored, error) {
+// PodsIn implements Objects.
+func (o *Lister) PodsIn(ctx context.Context, namespace string) ([]Stored, error) {
 	entries, _, err := o.Stored(ctx, &o.Pods, namespace)
 	if err != nil {
 		return nil, err
 	}
-	pods := make([]podsecurity.Stored, len(entries))
+	pods := make([]Stored, len(entries))
 	for i, e := range entries {
 		pods[i] = &storedPod{o, e}
 	}
 	return pods, nil
 }
 
-// storedPod implements podsecurity.Stored.
+// storedPod implements Stored.
 type storedPod struct {
-	of    *podObjects
+	of    *Lister
 	entry *watchcache.Entry
 }
 

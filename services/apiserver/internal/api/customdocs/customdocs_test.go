@@ -1,4 +1,4 @@
-package build
+package customdocs
 
 import (
 	"fmt"
@@ -15,7 +15,6 @@ import (
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/openapi"
-	"binnacle/services/apiserver/internal/controllers/crdinformer"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/crd/rules"
 	"binnacle/services/apiserver/internal/registry"
@@ -66,7 +65,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &documents{versions: map[schema.GroupVersion]*customVersion{}}
+	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	if d.docs, err = discovery.New(c, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +75,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 	d.announced = func() []discovery.GroupVersion { return nil }
 	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.Other { return nil }
 	for _, def := range definitions {
-		d.set([]crdinformer.Changed{{Now: def}})
+		d.Set([]kind.Change{{Now: def}})
 	}
 	d.refresh()
 	return d.spec
@@ -160,17 +159,17 @@ func BenchmarkManyVersions(b *testing.B) {
 // TestVersionsOfDeletedDefinitionsAreDropped checks that they are dropped before a client requests
 // the documents.
 func TestVersionsOfDeletedDefinitionsAreDropped(t *testing.T) {
-	d := &documents{versions: map[schema.GroupVersion]*customVersion{}}
+	d := &Updater{versions: map[schema.GroupVersion]*customVersion{}}
 	def, _ := manyVersions(t, 3)
-	d.set([]crdinformer.Changed{{Now: def}})
+	d.Set([]kind.Change{{Now: def}})
 	if len(d.versions) != 3 {
 		t.Fatalf("%d versions of a definition with 3", len(d.versions))
 	}
-	d.set([]crdinformer.Changed{{Before: def, Now: def}})
+	d.Set([]kind.Change{{Before: def, Now: def}})
 	if len(d.versions) != 3 {
 		t.Errorf("%d versions after an update", len(d.versions))
 	}
-	d.set([]crdinformer.Changed{{Before: def}})
+	d.Set([]kind.Change{{Before: def}})
 	if len(d.versions) != 0 {
 		t.Errorf("%d versions stay after the deletion", len(d.versions))
 	}

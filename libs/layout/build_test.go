@@ -1,0 +1,59 @@
+package layout
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFields     = 12
+	maxParameters = 10
+)
+
+// TestConstructorsAreSmall checks that the composition root of the API server has no struct that
+// carries everything, and no constructor that takes everything.
+func TestConstructorsAreSmall(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(moduleRoot(t), "services", "apiserver", "internal", "build", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset, functions := token.NewFileSet(), 0
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.StructType:
+				if got := width(n.Fields); got > maxFields {
+					t.Errorf("%s: a struct has %d fields, at most %d are allowed", fset.Position(n.Pos()), got, maxFields)
+				}
+			case *ast.FuncDecl:
+				functions++
+				if got := width(n.Type.Params); got > maxParameters {
+					t.Errorf("%s: %s has %d parameters, at most %d are allowed", fset.Position(n.Pos()), n.Name.Name, got, maxParameters)
+				}
+			}
+			return true
+		})
+	}
+	if functions < 100 {
+		t.Errorf("found %d functions", functions)
+	}
+}
+
+// width returns the number of fields or parameters of a list.
+func width(l *ast.FieldList) (n int) {
+	for _, f := range l.List {
+		n += max(1, len(f.Names))
+	}
+	return n
+}

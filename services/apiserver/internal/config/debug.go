@@ -1,0 +1,20 @@
+package config
+
+import "github.com/spf13/pflag"
+
+// DebugOptions configure what helps to debug the server.
+type DebugOptions struct {
+	Profiling bool
+	// ContentionProfiling enables the block and mutex profiles. Socket is the Unix socket that
+	// serves profiles. LogFiles serves /logs.
+	ContentionProfiling bool
+	Socket              string
+	LogFiles            bool
+}
+
+func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {
+	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/ to clients with permission to read that path.")
+	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, profile lock contention.")
+	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authorization. Only the user of the server can open it.")
+	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/ to clients with permission to read that path.")
+}

@@ -1,0 +1,54 @@
+package config
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// RequestOptions configure how requests are limited and answered.
+type RequestOptions struct {
+	// MinRequestTimeout is the minimum duration of a watch in seconds.
+	MinRequestTimeout                int
+	MaxInFlight, MaxMutatingInFlight int
+	PriorityAndFairness              bool
+	// AllowedOrigins are patterns of origins that browsers may call from.
+	AllowedOrigins []string
+	// GoawayChance is the fraction of HTTP/2 requests after which the connection is closed.
+	GoawayChance float64
+	// HSTS holds the directives of the Strict-Transport-Security header.
+	HSTS                    []string
+	EventTTL                time.Duration
+	GarbageCollector        bool
+	DeleteCollectionWorkers int
+}
+
+func newRequestOptions() RequestOptions {
+	return RequestOptions{
+		MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
+		EventTTL: time.Hour, GarbageCollector: true, DeleteCollectionWorkers: 1,
+	}
+}
+
+func (o *RequestOptions) addFlags(generic, misc *pflag.FlagSet) {
+	generic.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
+	generic.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit. With --enable-priority-and-fairness the sum of both maxima is what is shared.")
+	generic.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
+	generic.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", true, "Share the server among its clients by FlowSchemas and PriorityLevelConfigurations, instead of bounding requests in flight alone.")
+	generic.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from, each anchored to the start of the host by '^' or '//' and to its end by '$' or ':'. If empty, CORS is off.")
+	generic.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
+	generic.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
+	generic.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", 1, "Number of objects that the deletion of a collection deletes concurrently.")
+	generic.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true, "Whether deletions leave it to the garbage collector what becomes of dependents. It must be what the controller manager has.")
+	misc.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
+}
+
+// MaxPerServer returns how many concurrent requests one extension server or peer may occupy: a quarter
+// of all. 0 means no limit.
+func (o *RequestOptions) MaxPerServer() int {
+	all := o.MaxInFlight + o.MaxMutatingInFlight
+	if all <= 0 {
+		return 0
+	}
+	return max(1, all/4)
+}

@@ -1,0 +1,103 @@
+package bootstrap
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/api/customdocs"
+	"binnacle/services/apiserver/internal/crd/kind"
+)
+
+// CustomVersions tracks the group versions of custom resources, which have APIServices.
+type CustomVersions struct {
+	changed chan struct{}
+
+	mu    sync.Mutex // a leaf
+	known bool
+	// complete reports whether every definition was readable.
+	complete bool
+	// serving counts the definitions that serve a group version.
+	serving map[schema.GroupVersion]int
+	// wanted holds the resulting APIServices; nil after a change.
+	wanted []APIService
+}
+
+// NewCustomVersions returns an empty set.
+func NewCustomVersions() *CustomVersions {
+	return &CustomVersions{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
+}
+
+// Changed returns a channel that receives after changes of the group versions.
+func (r *CustomVersions) Changed() <-chan struct{} { return r.changed }
+
+// Set applies changed definitions. complete reports whether every definition was readable.
+func (r *CustomVersions) Set(changed []kind.Change, complete bool) {
+	r.mu.Lock()
+	same := r.known && r.complete == complete
+	r.known, r.complete = true, complete
+	for _, c := range changed {
+		if come, gone := r.count(c.Now, 1), r.count(c.Before, -1); come || gone {
+			same, r.wanted = false, nil
+		}
+	}
+	r.mu.Unlock()
+	if !same {
+		r.Wake()
+	}
+}
+
+// count adds by to the counts of the versions of a definition. It reports whether the set of served
+// versions changed.
+func (r *CustomVersions) count(d *kind.Definition, by int) (changed bool) {
+	if d == nil {
+		return false
+	}
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		if !v.Served {
+			continue
+		}
+		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+		was := r.serving[gv]
+		if r.serving[gv] = was + by; was+by == 0 {
+			delete(r.serving, gv)
+		}
+		changed = changed || was == 0 || was+by == 0
+	}
+	return changed
+}
+
+// AllKnown reports whether the absence of a group version means that no definition serves it.
+func (r *CustomVersions) AllKnown() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.complete
+}
+
+// Wake makes Changed receive.
+func (r *CustomVersions) Wake() {
+	select {
+	case r.changed <- struct{}{}:
+	default: // a notification is pending
+	}
+}
+
+// Wanted returns the APIServices that should exist. It returns false before the first Set.
+func (r *CustomVersions) Wanted() ([]APIService, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wanted == nil {
+		for gv := range r.serving {
+			r.wanted = append(r.wanted, APIService{
+				Group: gv.Group, Version: gv.Version, GroupPriority: customdocs.GroupPriority, VersionPriority: customdocs.VersionPriority,
+			})
+		}
+		slices.SortFunc(r.wanted, func(a, b APIService) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+		})
+	}
+	return r.wanted, r.known
+}
