@@ -109,6 +109,13 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		lock.Close()
 		return nil, err
 	}
+	if free, known := beyondReserve(opts.DataDir, diskSpace); known && free < scarceBytes {
+		err = releaseReserve(opts.DataDir)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		lock.Close()
