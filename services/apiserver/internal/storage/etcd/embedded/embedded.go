@@ -102,7 +102,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	lock, err := lockDir(opts.DataDir)
 	if err != nil {
-		return nil, fmt.Errorf("embedded etcd: %s: %w", opts.DataDir, err)
+		return nil, fmt.Errorf("embedded etcd: --data-dir=%s: %w", opts.DataDir, err)
 	}
 	cfg, err := config(opts)
 	if err != nil {
