@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/libs/healthcheck"
 	"binnacle/libs/options"
 	apiserver "binnacle/services/apiserver/program"
 )
@@ -35,7 +36,8 @@ func helpTexts(t *testing.T) (out []help) {
 	for _, c := range append(suiteServices(), apiserver.Snapshot()) {
 		subcommands := []string{""}
 		for _, sub := range c.Commands {
-			if sub.Name != "snapshot" { // apiserver snapshot is snapshot
+			// apiserver snapshot is snapshot, and healthcheck is the same for all.
+			if sub.Name != "snapshot" && (sub.Name != healthcheck.Name || c.Name == "apiserver") {
 				subcommands = append(subcommands, sub.Name)
 			}
 		}

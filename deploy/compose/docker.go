@@ -94,6 +94,9 @@ func (c *config) images(ctx context.Context) (env []string, err error) {
 			missing = append(missing, image[1])
 		}
 		env = append(env, variable+"="+name)
+		if variable == "ETCD_IMAGE" {
+			env = append(env, fmt.Sprintf("ETCD_HEALTHCHECK_DISABLED=%t", name != image[0]))
+		}
 	}
 	if c.NoBuild {
 		return env, nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -69,7 +70,7 @@ func combinations() (out []combination) {
 				}
 				add(append(rest, "authnWebhook: {enabled: false}")...)
 				add(append(rest, "authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}, controllers: {enabled: false}")...)
-				add(append(rest, "console: {enabled: true}")...)
+				add(append(rest, "console: {enabled: true}, backup: {enabled: true}, authorization: {fallback: true}")...)
 			}
 		}
 	}
@@ -114,7 +115,7 @@ func TestChart(t *testing.T) {
 		}
 	}
 	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
-	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim"} {
+	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim", "CronJob"} {
 		if applied.kinds[kind] == 0 {
 			t.Errorf("got no %s", kind)
 		}
@@ -201,6 +202,9 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 		template = as[appsv1.Deployment](t, o).Spec.Template
 	case "StatefulSet":
 		template = as[appsv1.StatefulSet](t, o).Spec.Template
+	case "CronJob":
+		template = as[batchv1.CronJob](t, o).Spec.JobTemplate.Spec.Template
+		template.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}} // one pod needs none
 	default:
 		return
 	}
@@ -209,6 +213,7 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 		t.Errorf("%s: %s: %+v", c.name, o.GetName(), spec)
 	}
 	container := spec.Containers[0]
+	checkEtcdMemory(t, container)
 	knowsFlags(t, strings.Replace(container.Image, ":latest", ":v1", 1), container.Args)
 	files := map[string]bool{}
 	for _, v := range spec.Volumes {
@@ -233,6 +238,11 @@ func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, a
 func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
 	t.Helper()
 	switch {
+	case v.Secret != nil && !strings.HasSuffix(v.Secret.SecretName, "-certs"):
+		checkIssued(t, v.Secret.SecretName, all)
+		for _, i := range v.Secret.Items {
+			out = append(out, i.Path)
+		}
 	case v.Secret != nil:
 		files, err := filepath.Glob(filepath.Join(certs, strings.TrimSuffix(v.Secret.SecretName, "-certs"), "*"))
 		if err != nil || len(files) == 0 {
@@ -249,18 +259,24 @@ func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, ce
 		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
-			if !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool {
-				made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
-				return o.GetKind() == "Certificate" && made == s.Secret.Name
-			}) {
-				t.Errorf("no Certificate creates the Secret %s", s.Secret.Name)
-			}
+			checkIssued(t, s.Secret.Name, all)
 			for _, i := range s.Secret.Items {
 				out = append(out, i.Path)
 			}
 		}
 	}
 	return out
+}
+
+// checkIssued checks that a Certificate of the chart creates a Secret.
+func checkIssued(t *testing.T, secret string, all []*unstructured.Unstructured) {
+	t.Helper()
+	if !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool {
+		made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
+		return o.GetKind() == "Certificate" && made == secret
+	}) {
+		t.Errorf("no Certificate creates the Secret %s", secret)
+	}
 }
 
 func as[T any](t *testing.T, o *unstructured.Unstructured) *T {

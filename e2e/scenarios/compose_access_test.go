@@ -67,6 +67,7 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	args := map[string]string{
 		"--name": "etcd-0", "--data-dir": t.TempDir(), "--initial-cluster": "etcd-0=" + peer, "--initial-advertise-peer-urls": peer,
 		"--listen-peer-urls": peer, "--listen-client-urls": client, "--advertise-client-urls": client,
+		"--listen-metrics-urls": fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t)),
 	}
 	var flags []string
 	for _, a := range composeFile(t).Services["etcd-0"].Command {

@@ -141,9 +141,9 @@ func testBrowser(t *testing.T, page, link string, services []string) {
 		})
 	}
 	shows(page+"/", "authentication required: bearer token or client certificate")
-	parts := []string{"5 of 5 replicas are ready", "publisher", "LIST secrets"}
+	parts := []string{fmt.Sprintf("%d of %d replicas are ready", len(services), len(services)), "publisher", "LIST secrets", "up, leader", "user binnacle-admin", "clusterroles.rbac.authorization.k8s.io", "requests/s in the last 15 minutes"}
 	for _, s := range services {
-		parts = append(parts, "<td>"+s+"</td>")
+		parts = append(parts, `<th scope="row">`+s+"</th>")
 	}
 	shows(link, parts...)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,7 +37,11 @@ func knowsFlags(t *testing.T, image string, args []string) {
 		t.Errorf("image %q: unknown program", image)
 		return
 	}
-	known := flagsOf(t, programs[m[1]])
+	var command []string
+	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		command, args = append(command, args[0]), args[1:]
+	}
+	known := flagsOf(t, programs[m[1]], command...)
 	for _, a := range args {
 		name, _, _ := strings.Cut(a, "=")
 		if !known[strings.TrimLeft(name, "-")] {
@@ -148,6 +153,69 @@ func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTempla
 		bad(c.ReadinessProbe != nil && c.LivenessProbe != nil, "lacks a probe")
 		bad(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(), "requests %v", c.Resources.Requests)
 		checkVolumes(t, s, name, spec, c)
+		checkEtcdMemory(t, c)
+	}
+}
+
+// checkEtcdMemory checks that the memory limit of etcd has room for a database that reaches its quota,
+// and that a slow start does not end a member.
+func checkEtcdMemory(t *testing.T, c corev1.Container) {
+	t.Helper()
+	for _, a := range c.Args {
+		value, ok := strings.CutPrefix(a, "--quota-backend-bytes=")
+		if !ok {
+			continue
+		}
+		quota, err := strconv.ParseInt(value, 10, 64)
+		if limit := c.Resources.Limits.Memory().Value(); err != nil || limit < quota+1<<30 {
+			t.Errorf("%s: memory limit %d, quota %s, %v", c.Name, limit, value, err)
+		}
+		if c.StartupProbe == nil {
+			t.Errorf("%s has no startup probe", c.Name)
+		}
+	}
+}
+
+// TestManifestComponents applies the overlay ha with all components.
+func TestManifestComponents(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	manifests := filepath.Join(harness.Project(t), "deploy", "manifests")
+	_, secrets := certificates(t)
+	cli.Run(t, "apply", "-f", "testdata/chart-crds.yaml")
+	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
+	cli.Run(t, "apply", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
+	cli.In("binnacle").Run(t, "apply", "-f", secrets)
+	// A kustomization finds others by relative paths only.
+	own, err := os.MkdirTemp(filepath.Join(harness.Project(t), "bin"), "components")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(own) })
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: binnacle\nresources: [../../deploy/manifests/overlays/ha]\n" +
+		"components: [../../deploy/manifests/components/backup, ../../deploy/manifests/components/rbac-fallback, ../../deploy/manifests/monitoring]\n"
+	if err := os.WriteFile(filepath.Join(own, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cli.Run(t, "apply", "--validate=strict", "-k", own)
+	job, err := server.Client().BatchV1().CronJobs("binnacle").Get(t.Context(), "etcd-backup", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := job.Spec.JobTemplate.Spec.Template.Spec
+	knowsFlags(t, pod.Containers[0].Image, pod.Containers[0].Args)
+	checkVolumes(t, server, "etcd-backup", &pod, pod.Containers[0])
+	d, err := server.Client().AppsV1().Deployments("binnacle").Get(t.Context(), "apiserver", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPods(t, server, "apiserver", &d.Spec.Template)
+	if args := strings.Join(d.Spec.Template.Spec.Containers[0].Args, " "); !strings.Contains(args, "--authorization-config=/etc/authorization/authorization.yaml") || strings.Contains(args, "--authorization-mode") {
+		t.Errorf("got arguments %s", args)
+	}
+	if monitors := strings.Fields(cli.In("binnacle").Run(t, "get", "servicemonitors", "-o", "name")); len(monitors) != 8 {
+		t.Errorf("got %v", monitors)
 	}
 }
 
@@ -197,6 +265,14 @@ type composeService struct {
 	User     string   `json:"user"`
 	CapDrop  []string `json:"cap_drop"`
 	Security []string `json:"security_opt"`
+	Memory   string   `json:"mem_limit"`
+	Restart  string   `json:"restart"`
+	Logging  struct {
+		Options map[string]string `json:"options"`
+	} `json:"logging"`
+	Health struct {
+		Test []string `json:"test"`
+	} `json:"healthcheck"`
 }
 
 type composition struct {
@@ -230,6 +306,12 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s has more privileges than necessary: %+v", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
+		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" || len(s.Health.Test) == 0 != (program == "nats") {
+			t.Errorf("%s has no limits, restart or health check: %+v", name, s)
+		}
+		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
+			knowsFlags(t, s.Image, s.Health.Test[2:])
+		}
 		mounted := map[string]string{}
 		for _, v := range s.Volumes {
 			parts := strings.Split(v, ":")

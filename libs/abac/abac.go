@@ -56,12 +56,12 @@ type Authorizer struct {
 func Load(file string, log *slog.Logger) (*Authorizer, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("authorization policy file: %w", err)
+		return nil, fmt.Errorf("--authorization-policy-file: %w", err)
 	}
 	defer f.Close()
 	z, err := Parse(f)
 	if err != nil {
-		return nil, fmt.Errorf("authorization policy file %s: %w", file, err)
+		return nil, fmt.Errorf("--authorization-policy-file: %s: %w", file, err)
 	}
 	if z.unversioned > 0 {
 		log.Warn("authorization policy file has lines in the deprecated unversioned form; add apiVersion, kind and spec", "file", file, "lines", z.unversioned)

@@ -56,6 +56,9 @@ func (o *Options) Validate() []error {
 // Config returns the configuration for clients of a component, whose name is in the User-Agent.
 func (o *Options) Config(component string) (*rest.Config, error) {
 	config, err := o.load()
+	if err != nil && o.Kubeconfig != "" {
+		return nil, fmt.Errorf("client configuration: --kubeconfig: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("client configuration: %w", err)
 	}

@@ -38,7 +38,10 @@ func TestDocumentedMetricsExist(t *testing.T) {
 	code, named := source(t), 0
 	for page, text := range files(t, "docs/user", ".md") {
 		for _, m := range namedMetric.FindAllStringSubmatch(text, -1) {
-			name := strings.TrimPrefix(m[1], "binnacle_embedded_etcd_") // the code composes the name
+			name := m[1] // the code composes some
+			for _, prefix := range []string{"binnacle_embedded_etcd_", "binnacle_etcd_member_", "binnacle_fanout_"} {
+				name = strings.TrimPrefix(name, prefix)
+			}
 			if named++; !strings.Contains(code, `"`+m[1]+`"`) && !strings.Contains(code, `"`+name+`"`) {
 				t.Errorf("%s names the metric %s, which does not exist", page, m[1])
 			}
@@ -49,19 +52,36 @@ func TestDocumentedMetricsExist(t *testing.T) {
 	}
 }
 
-// TestAlertsAreDocumented checks that docs/user/monitoring.md describes each alert.
+// TestAlertsAreDocumented checks that each alert has a summary, a description and a link to its section of
+// docs/user/alerts.md, and that the page has no others.
 func TestAlertsAreDocumented(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join("..", "..", "deploy", "monitoring", "rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "user", "monitoring.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "user", "alerts.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range alertRule.FindAllStringSubmatch(string(rules), -1) {
-		if !strings.Contains(string(page), "`"+m[1]+"`") {
-			t.Errorf("monitoring.md does not describe the alert %s", m[1])
+	known := map[string]bool{"Alerts": true}
+	for rule := range strings.SplitSeq(string(rules), "\n  - ") {
+		m := alertRule.FindStringSubmatch("\n  - " + rule)
+		if m == nil {
+			continue // the beginning of a group
+		}
+		known[m[1]] = true
+		if !strings.Contains(string(page), "\n## "+m[1]+"\n\n") {
+			t.Errorf("alerts.md has no section %s", m[1])
+		}
+		for _, want := range []string{"\n      summary: \"", "\n      description: \"", "\n      runbook_url: \"{{ $externalLabels.docs }}/alerts.md#" + strings.ToLower(m[1]) + "\"", "{severity: "} {
+			if !strings.Contains(rule, want) {
+				t.Errorf("alert %s has no %q", m[1], strings.TrimSpace(want))
+			}
+		}
+	}
+	for _, m := range heading.FindAllStringSubmatch(string(page), -1) {
+		if !known[m[1]] {
+			t.Errorf("alerts.md describes %s, which is no alert", m[1])
 		}
 	}
 }

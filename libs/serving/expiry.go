@@ -64,7 +64,7 @@ func (e expiryCollector) Collect(out chan<- prometheus.Metric) {
 const (
 	warnBefore          = 30 * 24 * time.Hour
 	warnFraction        = 5 // of its lifetime
-	expiryCheckInterval = 10 * time.Minute
+	expiryCheckInterval = time.Minute
 	warnInterval        = 24 * time.Hour
 )
 

@@ -38,12 +38,12 @@ func loadTLS(o *Options) (*tlsMaterial, error) {
 	m := &tlsMaterial{}
 	var err error
 	if m.pair, err = tlsfiles.LoadPair(o.CertFile, o.KeyFile); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 	}
 	for _, n := range o.SNI {
 		p, err := tlsfiles.LoadPair(n.CertFile, n.KeyFile)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--tls-sni-cert-key: %w", err)
 		}
 		m.sni = append(m.sni, sniPair{pair: p, names: n.Names})
 	}

@@ -30,10 +30,10 @@ func (o *Options) Read() (*Configuration, error) {
 	}
 	c, err := read(o.ConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("failed to read tracing config: %w", err)
+		return nil, fmt.Errorf("--tracing-config-file: failed to read tracing config: %w", err)
 	}
 	if err := c.validate().ToAggregate(); err != nil {
-		return nil, fmt.Errorf("failed to validate tracing configuration: %w", err)
+		return nil, fmt.Errorf("--tracing-config-file: failed to validate tracing configuration: %w", err)
 	}
 	return c, nil
 }

@@ -29,12 +29,12 @@ func TestRun(t *testing.T) {
 		help      bool
 		want, out string // parts of the error and of the output
 	}{
-		"help":         {[]string{"--help"}, true, "", "-addr"},
-		"the version":  {[]string{"--version"}, true, "", "nats-server 2."},
-		"valid file":   {[]string{"-t", "--config=" + good}, false, "", "is valid"},
-		"invalid file": {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
+		"help":          {[]string{"--help"}, true, "", "-addr"},
+		"the version":   {[]string{"--version"}, true, "", "nats-server 2."},
+		"valid file":    {[]string{"-t", "--config=" + good}, false, "", "is valid"},
+		"invalid file":  {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
 		"unknown level": {[]string{"--log-level=loud"}, false, "--log-level", ""},
-		"unknown flag": {[]string{"--nothing"}, false, "nothing", ""},
+		"unknown flag":  {[]string{"--nothing"}, false, "nothing", ""},
 	} {
 		var out bytes.Buffer
 		err := Run(t.Context(), c.args, &out)

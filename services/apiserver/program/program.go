@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 
+	"binnacle/libs/healthcheck"
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/build"
 	"binnacle/services/apiserver/internal/config"
@@ -15,7 +16,7 @@ import (
 func Command() options.Command {
 	o := config.NewOptions()
 	run := func(ctx context.Context, log *slog.Logger) error { return build.Run(ctx, o, log) }
-	return options.Command{Name: config.Name, Short: config.Short, Options: o, Run: run, Commands: []options.Command{config.SnapshotCommand()}}
+	return options.Command{Name: config.Name, Short: config.Short, Options: o, Run: run, Commands: []options.Command{config.SnapshotCommand(), healthcheck.Command()}}
 }
 
 // Snapshot returns the command that saves, inspects and restores snapshots of etcd.

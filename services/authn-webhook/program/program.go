@@ -3,6 +3,7 @@
 package program
 
 import (
+	"binnacle/libs/healthcheck"
 	"binnacle/libs/options"
 	"binnacle/services/authn-webhook/internal/app"
 )
@@ -10,5 +11,5 @@ import (
 // Command returns the service with its default options. Each call returns a new one.
 func Command() options.Command {
 	o := app.NewOptions()
-	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run}
+	return options.Command{Name: app.Name, Short: app.Short, Options: o, Run: o.Run, Commands: []options.Command{healthcheck.Command()}}
 }

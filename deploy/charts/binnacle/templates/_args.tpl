@@ -53,7 +53,9 @@
 - --enable-bootstrap-token-auth
 - --service-account-key-file=/certs/sa.key
 {{- end }}
-{{- if $v.authzWebhook.enabled }}
+{{- if include "binnacle.fallback" .root }}
+- --authorization-config=/etc/authorization/authorization.yaml
+{{- else if $v.authzWebhook.enabled }}
 - --authorization-mode=Webhook
 - --authorization-webhook-config-file=/etc/binnacle/apiserver-authz-webhook.kubeconfig
 - --authorization-webhook-version=v1

@@ -107,3 +107,8 @@ current-context: binnacle
 {{- if and (eq $v.certificates.mode "secrets") (ne .Release.Namespace "binnacle") }}{{ fail "the Secrets of `certs` are for the namespace binnacle; in another one use certificates.mode cert-manager" }}{{ end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether RBAC in the API server decides where authz-webhook does not answer; empty if not. */}}
+{{- define "binnacle.fallback" -}}
+{{- if and .Values.apiserver.enabled .Values.authzWebhook.enabled .Values.authorization.fallback }}yes{{ end -}}
+{{- end -}}

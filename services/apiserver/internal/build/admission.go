@@ -145,7 +145,7 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 	o := a.o
 	file, err := configuration.Load(o.ConfigFile, plugins.Names())
 	if err != nil {
-		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
+		return nil, fmt.Errorf("--admission-control-config-file: failed to apply admission: failed to read plugin config: %w", err)
 	}
 	factories := a.pluginFactories()
 	var on []admission.Plugin

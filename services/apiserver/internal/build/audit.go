@@ -37,10 +37,10 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 	if o.PolicyFile != "" {
 		var err error
 		if a.policy, err = filewatch.Read(o.PolicyFile); err != nil {
-			return nil, fmt.Errorf("loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
+			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
 		}
 		if decides, err = a.parsePolicy(a.policy); err != nil {
-			return nil, fmt.Errorf("loading audit policy file: %w", err)
+			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: %w", err)
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)

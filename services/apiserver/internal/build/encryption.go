@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -31,7 +32,7 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 		Logger: b.log, Metrics: metrics,
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
 	}
 	b.life.onClose(live.Close)
 	if o.Reload {

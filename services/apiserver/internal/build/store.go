@@ -61,10 +61,11 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
 	if len(o.Servers) > 0 {
 		c.Client, err = etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: b.metrics, Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
-		if err == nil {
-			b.life.onClose(func() { _ = c.Client.Close() })
+		if err != nil {
+			return c, fmt.Errorf("--etcd-servers: %w", err)
 		}
-		return c, err
+		b.life.onClose(func() { _ = c.Client.Close() })
+		return c, nil
 	}
 	m.etcd, err = embedded.Start(ctx, embedded.Options{
 		DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,

@@ -15,7 +15,7 @@ const SnapshotName = "snapshot"
 
 // SnapshotCommand returns the command. Without a subcommand it saves.
 func SnapshotCommand() options.Command {
-	save := &saveOptions{snapshot.SaveCommand{Timeout: 10 * time.Minute}}
+	save := &saveOptions{snapshot.SaveCommand{Timeout: 10 * time.Minute, Keep: 7}}
 	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
 	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
@@ -39,6 +39,8 @@ func (o *saveOptions) AddFlags(s *options.Sections) {
 	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
 	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
 	f.StringVar(&o.To, "to", "", "File to write. It must not exist.")
+	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The name of the file has the time.")
+	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, how many snapshots to keep in the folder. Older ones are removed.")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. A server that does not answer fails within 5s.")
 }
 
@@ -47,8 +49,11 @@ func (o *saveOptions) Complete() error { return nil }
 
 // Validate implements options.Options.
 func (o *saveOptions) Validate() (errs []error) {
-	if o.Endpoint == "" || o.To == "" {
-		errs = append(errs, errors.New("--endpoint and --to are required"))
+	if o.Endpoint == "" || (o.To == "") == (o.ToDir == "") {
+		errs = append(errs, errors.New("--endpoint and one of --to and --to-dir are required"))
+	}
+	if o.Keep < 1 {
+		errs = append(errs, errors.New("--keep must be at least 1"))
 	}
 	if o.Timeout <= 0 {
 		errs = append(errs, errors.New("--timeout must be positive"))

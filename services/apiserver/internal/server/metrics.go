@@ -24,6 +24,7 @@ import (
 
 // Metrics of requests, under the names that Kubernetes has for them.
 type Metrics struct {
+	clients     *clientCounts
 	total       *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	longRunning *metrics.Series[requestKey, prometheus.Gauge]
@@ -54,6 +55,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
 	withoutDryRun := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
+		clients: newClientCounts(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "[STABLE] Requests by verb, resource, scope, component and HTTP response code.",
@@ -74,6 +76,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: latencies(),
 		}, withoutDryRun),
 	}
+	r.MustRegister(m.clients)
 	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Number of running requests by kind.")
 	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Number of requests queued by flow control, by kind.")
 	m.validation = newValidationTimes(r)
@@ -246,6 +249,9 @@ func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key
 	took := time.Since(begin)
 	s := c.Metrics.requests.Of(key)
 	s.total.Inc()
+	if !isHealth(r.URL.Path) {
+		c.Metrics.clients.add(request.Principal(r.Context()))
+	}
 	s.duration.Observe(took.Seconds())
 	if s.size != nil {
 		s.size.Observe(float64(rec.bytes))

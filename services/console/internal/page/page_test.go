@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -118,7 +120,7 @@ func TestState(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 200 || len(s.Replicas) != 1 || !s.Replicas[0].Ready || w.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
-	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`} { // never null
+	for _, list := range []string{`"requests":[]`, `"certificates":[]`, `"refusals":[]`, `"etcd":[]`, `"resources":[]`, `"clients":[]`, `"series":[{`} { // never null
 		if !strings.Contains(w.Body.String(), list) {
 			t.Errorf("got no %s in %s", list, w.Body)
 		}
@@ -165,4 +167,77 @@ func TestScrapesAreFrequentWhileViewed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestPageIsAccessible checks the contrast of texts in both colour schemes, that table headers have a
+// scope, that tables have names, and that wide tables can be scrolled with keys.
+func TestPageIsAccessible(t *testing.T) {
+	css, err := assets.ReadFile("assets/console.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	light, dark, ok := strings.Cut(string(css), "@media (prefers-color-scheme: dark)")
+	if !ok {
+		t.Fatal("got no dark scheme")
+	}
+	variable := regexp.MustCompile(`--([a-z]+): #([0-9a-f]{6});`)
+	for name, scheme := range map[string]string{"light": light, "dark": dark} {
+		colours := map[string]string{}
+		for _, m := range variable.FindAllStringSubmatch(scheme, -1) {
+			colours[m[1]] = m[2]
+		}
+		for _, text := range []string{"text", "soft", "good", "bad", "warn"} {
+			if ratio := contrast(t, colours[text], colours["back"]); ratio < 4.5 {
+				t.Errorf("%s: contrast of %s is %.2f", name, text, ratio)
+			}
+		}
+		if ratio := contrast(t, colours["chart"], colours["back"]); ratio < 3 { // graphics
+			t.Errorf("%s: contrast of charts is %.2f", name, ratio)
+		}
+	}
+	if found := regexp.MustCompile(`[^-]color: #[0-9a-f]+`).FindAllString(string(css), -1); len(found) > 0 {
+		t.Errorf("got colours without a variable: %q", found)
+	}
+	html, err := assets.ReadFile("assets/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range regexp.MustCompile(`<th\b[^>]*>`).FindAllString(string(html), -1) {
+		if !strings.Contains(tag, `scope="col"`) {
+			t.Errorf("%s has no scope", tag)
+		}
+	}
+	for _, tag := range regexp.MustCompile(`<table[^>]*>`).FindAllString(string(html), -1) {
+		if !strings.Contains(tag, "aria-labelledby=") {
+			t.Errorf("%s has no name", tag)
+		}
+	}
+	for _, tag := range regexp.MustCompile(`<[a-z]+ class="wide"[^>]*>`).FindAllString(string(html), -1) {
+		if !strings.Contains(tag, `tabindex="0"`) {
+			t.Errorf("%s cannot be reached with keys", tag)
+		}
+	}
+}
+
+// contrast returns the contrast ratio of two colours as WCAG defines it.
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	luminance := func(colour string) (sum float64) {
+		n, err := strconv.ParseUint(colour, 16, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shift, weight := range map[int]float64{16: 0.2126, 8: 0.7152, 0: 0.0722} {
+			c := float64(n>>shift&0xff) / 255
+			if c <= 0.04045 {
+				c /= 12.92
+			} else {
+				c = math.Pow((c+0.055)/1.055, 2.4)
+			}
+			sum += weight * c
+		}
+		return sum
+	}
+	x, y := luminance(a), luminance(b)
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }

@@ -45,8 +45,20 @@ func reasons() map[string]string {
 	}
 }
 
+// isProbe reports whether a class of requests is that of health probes.
+func isProbe(l map[string]string) bool {
+	switch l["subresource"] {
+	case "/healthz", "/livez", "/readyz":
+		return true
+	}
+	return false
+}
+
 // answered describes a rejected request by its code.
 func answered(l map[string]string) (what, why string, ok bool) {
+	if isProbe(l) { // a probe that finds a server not ready is no rejection
+		return "", "", false
+	}
 	if why, ok = reasons()[l["code"]]; !ok {
 		return "", "", false
 	}

@@ -35,6 +35,31 @@ type Sample struct {
 	Source                   string
 	Publisher, Leader        bool
 	LagRevisions, LagSeconds float64
+
+	// Version is the version of Kubernetes that the process serves.
+	Version string
+	// Latencies counts requests by the time that the server itself took.
+	Latencies []Bucket
+	// Members are the members of the etcd cluster, as this API server sees them. An embedded etcd is
+	// the only member.
+	Members []Member
+	// DiskSize and DiskFree describe the disk of an embedded etcd, in bytes; 0 if there is none.
+	DiskSize, DiskFree float64
+	// Connected means that an API server is connected to NATS.
+	Connected                  bool
+	Disconnects, SlowConsumers float64
+	// Objects and Bytes are those that are stored, by resource.
+	Objects, Bytes map[string]float64
+	// Clients counts the requests of the most active clients.
+	Clients map[string]float64
+}
+
+// Member is a member of an etcd cluster. Sizes are in bytes, and 0 if unknown.
+type Member struct {
+	Cluster, Endpoint string
+	Up, Leader        bool
+	Size, Used, Quota float64
+	Alarms            []string
 }
 
 // Request is a counted class of requests.
@@ -67,11 +92,27 @@ const (
 	started       = "process_start_time_seconds"
 	memory        = "process_resident_memory_bytes"
 	cpu           = "process_cpu_seconds_total"
+	build         = "kubernetes_build_info"
+	latencies     = "apiserver_request_sli_duration_seconds_bucket"
+	member        = "binnacle_etcd_member_"
+	embedded      = "binnacle_embedded_etcd_"
+	connected     = "binnacle_fanout_connected"
+	disconnects   = "binnacle_fanout_disconnects_total"
+	gaps          = "binnacle_fanout_gaps_total"
+	objects       = "apiserver_storage_objects"
+	objectBytes   = "binnacle_watch_cache_value_bytes"
+	clients       = "binnacle_client_requests_total"
 )
 
 // wanted returns the used metric families: those above and those of rejections.
 func wanted() []string {
-	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu}
+	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu, build, connected, disconnects, gaps, objects, objectBytes, clients}
+	for _, name := range []string{"up", "leader", "size_bytes", "used_bytes", "quota_bytes", "alarm"} {
+		out = append(out, member+name)
+	}
+	for _, name := range []string{"size_bytes", "used_bytes", "quota_bytes", "full", "disk_size_bytes", "disk_free_bytes"} {
+		out = append(out, embedded+name)
+	}
 	for _, f := range refusals() {
 		out = append(out, f.metric)
 	}
@@ -89,7 +130,8 @@ var ErrTooMuch = errors.New("the metrics are larger than is read")
 
 // read reads the wanted metrics in the text format.
 func (s *Sample) read(r io.Reader) error {
-	text, err := pick(io.LimitReader(r, maxMetrics+1), wanted())
+	sums := bucketSums{}
+	text, err := pick(io.LimitReader(r, maxMetrics+1), wanted(), sums)
 	if err != nil {
 		return err
 	}
@@ -98,11 +140,14 @@ func (s *Sample) read(r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("the metrics cannot be read: %w", err)
 	}
+	s.Latencies = sums.buckets()
 	s.gauges(families)
+	s.details(families)
 	s.Requests, s.Refusals = map[Request]float64{}, map[Refusal]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
-		l := labels(m)
-		s.Requests[Request{l["verb"], l["code"]}] += value(m)
+		if l := labels(m); !isProbe(l) {
+			s.Requests[Request{l["verb"], l["code"]}] += value(m)
+		}
 	}
 	for _, f := range refusals() {
 		for _, m := range families[f.metric].GetMetric() {
@@ -166,8 +211,9 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// pick returns the lines of some families: scanning a line costs less than parsing it.
-func pick(r io.Reader, families []string) ([]byte, error) {
+// pick returns the lines of some families: scanning a line costs less than parsing it. The many series
+// of latencies are only summed.
+func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -178,6 +224,10 @@ func pick(r io.Reader, families []string) ([]byte, error) {
 			return nil, ErrTooMuch
 		}
 		name, isType := nameOf(line)
+		if name == latencies && !isType {
+			sums.add(line)
+			continue
+		}
 		if !slices.Contains(families, name) && !slices.Contains(families, base(name)) {
 			continue
 		}

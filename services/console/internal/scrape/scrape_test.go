@@ -63,6 +63,7 @@ apiserver_request_total{verb="LIST",code="200",resource="pods"} 7
 apiserver_request_total{verb="LIST",code="200",resource="nodes"} 3
 apiserver_request_total{verb="CREATE",code="403",resource="pods",subresource="exec"} 2
 apiserver_request_total{verb="GET",code="404",resource="pods"} 9
+apiserver_request_total{verb="GET",code="500",subresource="/readyz"} 4
 # TYPE something_else gauge
 something_else{a="}{"} 1
 # TYPE binnacle_watch_cache_watchers gauge
@@ -88,6 +89,35 @@ authentication_attempts{result="failure"} 3
 authentication_attempts{result="success"} 8
 # TYPE process_start_time_seconds gauge
 process_start_time_seconds 1.7e+09
+# TYPE kubernetes_build_info gauge
+kubernetes_build_info{git_version="v1.33.13",major="1"} 1
+# TYPE apiserver_request_sli_duration_seconds histogram
+apiserver_request_sli_duration_seconds_bucket{verb="GET",le="0.05"} 5
+apiserver_request_sli_duration_seconds_bucket{verb="GET",le="+Inf"} 6
+apiserver_request_sli_duration_seconds_bucket{verb="LIST",le="0.05"} 1
+apiserver_request_sli_duration_seconds_bucket{verb="LIST",le="+Inf"} 4
+# TYPE binnacle_etcd_member_up gauge
+binnacle_etcd_member_up{endpoint="https://b:2379",storage_cluster_id="etcd-0"} 0
+binnacle_etcd_member_up{endpoint="https://a:2379",storage_cluster_id="etcd-0"} 1
+# TYPE binnacle_etcd_member_leader gauge
+binnacle_etcd_member_leader{endpoint="https://a:2379",storage_cluster_id="etcd-0"} 1
+# TYPE binnacle_etcd_member_used_bytes gauge
+binnacle_etcd_member_used_bytes{endpoint="https://a:2379",storage_cluster_id="etcd-0"} 300
+# TYPE binnacle_etcd_member_quota_bytes gauge
+binnacle_etcd_member_quota_bytes{endpoint="https://a:2379",storage_cluster_id="etcd-0"} 1000
+# TYPE binnacle_etcd_member_alarm gauge
+binnacle_etcd_member_alarm{alarm="NOSPACE",endpoint="https://a:2379",storage_cluster_id="etcd-0"} 1
+# TYPE binnacle_fanout_connected gauge
+binnacle_fanout_connected 1
+# TYPE binnacle_fanout_gaps_total counter
+binnacle_fanout_gaps_total{reason="slow_consumer"} 2
+binnacle_fanout_gaps_total{reason="history"} 1
+# TYPE apiserver_storage_objects gauge
+apiserver_storage_objects{resource="pods"} 12
+# TYPE binnacle_watch_cache_value_bytes gauge
+binnacle_watch_cache_value_bytes{resource="pods"} 4000
+# TYPE binnacle_client_requests_total counter
+binnacle_client_requests_total{client="user ada"} 41
 `
 
 func TestSamples(t *testing.T) {
@@ -95,7 +125,7 @@ func TestSamples(t *testing.T) {
 	if err := s.read(strings.NewReader(metricsText)); err != nil {
 		t.Fatal(err)
 	}
-	if s.Requests[Request{"LIST", "200"}] != 10 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
+	if s.Requests[Request{"LIST", "200"}] != 10 || s.Requests[Request{"GET", "500"}] != 0 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
 		t.Errorf("got %+v", s)
 	}
 	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].Ends.Equal(time.Unix(1.8e9, 0)) {
@@ -110,6 +140,32 @@ func TestSamples(t *testing.T) {
 	}
 	if fmt.Sprint(s.Refusals) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", s.Refusals, want)
+	}
+	members := []Member{
+		{Cluster: "etcd-0", Endpoint: "https://a:2379", Up: true, Leader: true, Used: 300, Quota: 1000, Alarms: []string{"NOSPACE"}},
+		{Cluster: "etcd-0", Endpoint: "https://b:2379"},
+	}
+	if fmt.Sprint(s.Members) != fmt.Sprint(members) {
+		t.Errorf("got %+v, want %+v", s.Members, members)
+	}
+	if fmt.Sprint(s.Latencies) != "[{0.05 6} {+Inf 10}]" {
+		t.Errorf("got latencies %v", s.Latencies)
+	}
+	if s.Version != "v1.33.13" || !s.Connected || s.SlowConsumers != 2 || s.Objects["pods"] != 12 || s.Bytes["pods"] != 4000 || s.Clients["user ada"] != 41 {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestEmbeddedEtcdIsTheOnlyMember(t *testing.T) {
+	var s Sample
+	text := "# TYPE binnacle_embedded_etcd_quota_bytes gauge\nbinnacle_embedded_etcd_quota_bytes 1000\n# TYPE binnacle_embedded_etcd_used_bytes gauge\nbinnacle_embedded_etcd_used_bytes 900\n" +
+		"# TYPE binnacle_embedded_etcd_full gauge\nbinnacle_embedded_etcd_full 1\n# TYPE binnacle_embedded_etcd_disk_free_bytes gauge\nbinnacle_embedded_etcd_disk_free_bytes 7\n"
+	if err := s.read(strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	want := []Member{{Endpoint: "embedded", Up: true, Leader: true, Used: 900, Quota: 1000, Alarms: []string{"NOSPACE"}}}
+	if fmt.Sprint(s.Members) != fmt.Sprint(want) || s.DiskFree != 7 {
+		t.Errorf("got %+v", s)
 	}
 }
 

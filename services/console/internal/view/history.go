@@ -19,6 +19,15 @@ const (
 	kept = 200
 	// slowest is the quantile of delivery latency that is shown.
 	slowest = 0.99
+	// seriesAge is how long points are kept, and pointInterval their least distance: the console
+	// scrapes more often only while clients view it.
+	seriesAge     = 15 * time.Minute
+	pointInterval = 14 * time.Second
+	// current is the delay of the change feed up to which a replica that knows of no missing change
+	// counts as current.
+	current = 3 * time.Second
+	// most is how many resources and clients are shown.
+	most = 15
 )
 
 // History keeps the samples of the last minute, and the last rejections.
@@ -26,6 +35,7 @@ type History struct {
 	mu       sync.Mutex // a leaf lock
 	rounds   []round    // oldest first
 	refusals []Refusal  // newest last
+	series   []Point    // oldest first
 	// last is the last successful sample of each replica. It stays while a replica is unreachable,
 	// so that rejections in the meantime are reported afterwards.
 	last map[scrape.Replica]*scrape.Sample
@@ -62,6 +72,10 @@ func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, m
 	})
 	h.refusals = append(h.refusals, fresh...)
 	h.refusals = slices.Delete(h.refusals, 0, max(0, len(h.refusals)-kept))
+	if n := len(h.series); n == 0 || at.Sub(h.series[n-1].At) >= pointInterval {
+		h.series = append(h.series, h.point(at, samples))
+		h.series = slices.DeleteFunc(h.series, func(p Point) bool { return p.At.Before(at.Add(-seriesAge)) })
+	}
 	maps.DeleteFunc(h.last, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
 }
 
@@ -95,6 +109,7 @@ func (h *History) State() (State, bool) {
 	out := State{
 		At: last.at, Seconds: last.at.Sub(first.at).Seconds(),
 		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Refusals: slices.Clone(h.refusals),
+		Etcd: etcdMembers(last.samples), Resources: resources(last.samples), Clients: h.clients(last.samples), Series: slices.Clone(h.series),
 	}
 	slices.Reverse(out.Refusals)
 	if out.Refusals == nil {
@@ -176,6 +191,7 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 		began := time.Unix(int64(s.Started), 0).UTC()
 		out.Started = &began
 	}
+	out.Version, out.DiskSize, out.DiskFree = s.Version, s.DiskSize, s.DiskFree
 	seconds := span(before, s)
 	if seconds > 0 {
 		cpus := max(0, s.CPU-before.CPU) / seconds
@@ -184,7 +200,9 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	if s.Source == "" {
 		return out // not an API server
 	}
-	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &s.LagSeconds, &s.Watchers, &s.InFlight
+	behind := lag(s)
+	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
+	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &behind, &s.Watchers, &s.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
 		for q, n := range s.Requests {

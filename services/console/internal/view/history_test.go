@@ -145,3 +145,67 @@ func TestOnlyAPIServersHaveWatchers(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestSeriesCoverFifteenMinutes checks that points are kept at a distance and for a time, with the rates
+// and percentiles of all replicas.
+func TestSeriesCoverFifteenMinutes(t *testing.T) {
+	h := view.NewHistory()
+	for i := range 1200 { // 20 minutes, scraped once per second
+		at, n := begin.Add(time.Duration(i)*time.Second), float64(10*i)
+		a, b := sample(at, n), sample(at, n)
+		a.Latencies = []scrape.Bucket{{Seconds: 0.1, Count: n}, {Seconds: 1, Count: n}, {Seconds: math.Inf(1), Count: n}}
+		b.Latencies = []scrape.Bucket{{Seconds: 0.1, Count: 0}, {Seconds: 1, Count: n}, {Seconds: math.Inf(1), Count: n}}
+		a.Watchers, b.Watchers, a.Memory, b.Memory, b.LagSeconds = 3, 4, 100, 200, 7
+		a.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e", Up: true, Size: 5000}}
+		h.Add(at, round(one, a, two, b), nil)
+	}
+	got := state(t, h).Series
+	if len(got) < 50 || len(got) > 70 || got[len(got)-1].At.Sub(got[0].At) > 15*time.Minute {
+		t.Fatalf("got %d points from %s to %s", len(got), got[0].At, got[len(got)-1].At)
+	}
+	p := got[len(got)-1]
+	if math.Abs(p.Requests-20) > 0.5 || p.Watchers != 7 || p.Memory != 300 || p.Lag != 7 || p.EtcdSize != 5000 || p.LatencyP99 < 0.9 || p.LatencyP99 > 1 {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestIdleReplicaIsNotBehind checks that the time between two signs of life of the change feed does not
+// count as lag.
+func TestIdleReplicaIsNotBehind(t *testing.T) {
+	for _, c := range []struct{ revisions, seconds, want float64 }{{0, 0.529, 0}, {2, 0.529, 0.529}, {0, 12, 12}} {
+		h := view.NewHistory()
+		s := sample(begin, 0)
+		s.LagRevisions, s.LagSeconds = c.revisions, c.seconds
+		h.Add(begin, round(one, s), nil)
+		if got := *state(t, h).Replicas[0].LagSeconds; got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+}
+
+func TestStorageAndClientsOfAllReplicas(t *testing.T) {
+	h := view.NewHistory()
+	for i := range 2 {
+		at := begin.Add(time.Duration(i) * 10 * time.Second)
+		a, b := sample(at, 0), sample(at, 0)
+		a.Objects, a.Bytes = map[string]float64{"pods": 10, "secrets": 3, "nodes": 0}, map[string]float64{"pods": 100, "secrets": 900}
+		b.Objects, b.Bytes = map[string]float64{"pods": 11, "secrets": 3}, map[string]float64{"pods": 110, "secrets": 900}
+		a.Clients, b.Clients = map[string]float64{"user ada": float64(100 * i), "user bob": 1000}, map[string]float64{"user ada": float64(50 * i)}
+		if i == 1 {
+			b.Clients["user new"] = 5000 // counted before, perhaps
+		}
+		a.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e0", Up: false}, {Cluster: "etcd-0", Endpoint: "e1", Up: false}}
+		b.Members = []scrape.Member{{Cluster: "etcd-0", Endpoint: "e0", Up: true, Leader: true}, {Cluster: "etcd-0", Endpoint: "e1", Up: false}}
+		h.Add(at, round(one, a, two, b), nil)
+	}
+	s := state(t, h)
+	if want := "[{secrets 3 900} {pods 11 110}]"; fmt.Sprint(s.Resources) != want {
+		t.Errorf("resources: got %v, want %s", s.Resources, want)
+	}
+	if want := "[{user ada 15 150} {user new 0 5000} {user bob 0 1000}]"; fmt.Sprint(s.Clients) != want {
+		t.Errorf("clients: got %v, want %s", s.Clients, want)
+	}
+	if len(s.Etcd) != 2 || !s.Etcd[0].Up || !s.Etcd[0].Leader || s.Etcd[1].Up {
+		t.Errorf("etcd: got %+v", s.Etcd)
+	}
+}

@@ -15,6 +15,14 @@ type State struct {
 	Missing      []Missing     `json:"missing,omitempty"`
 	Requests     []Rate        `json:"requests"`
 	Certificates []Certificate `json:"certificates"`
+	// Etcd holds the members of etcd clusters. An embedded etcd is one member per API server.
+	Etcd []EtcdMember `json:"etcd"`
+	// Resources holds the resources that use the most storage, largest first.
+	Resources []Resource `json:"resources"`
+	// Clients holds the clients with the most requests, the most active first.
+	Clients []Client `json:"clients"`
+	// Series holds the last 15 minutes, oldest first.
+	Series []Point `json:"series"`
 	// Refusals holds the last rejections, newest first.
 	Refusals []Refusal `json:"refusals"`
 }
@@ -41,6 +49,59 @@ type Replica struct {
 	CPU          *float64   `json:"cpus,omitempty"`
 	Memory       float64    `json:"memoryBytes,omitempty"`
 	Started      *time.Time `json:"started,omitempty"`
+	// Version is the version of Kubernetes that the replica serves.
+	Version string `json:"version,omitempty"`
+	// NATS is the connection of an API server to NATS.
+	NATS *NATS `json:"nats,omitempty"`
+	// DiskSize and DiskFree describe the disk of an embedded etcd, in bytes.
+	DiskSize float64 `json:"diskSizeBytes,omitempty"`
+	DiskFree float64 `json:"diskFreeBytes,omitempty"`
+}
+
+// NATS is the connection of an API server to NATS. Disconnects and SlowConsumers count since the
+// start of the API server.
+type NATS struct {
+	Connected     bool    `json:"connected"`
+	Disconnects   float64 `json:"disconnects"`
+	SlowConsumers float64 `json:"slowConsumers"`
+}
+
+// EtcdMember is a member of an etcd cluster, in bytes. A quota of 0 is unknown.
+type EtcdMember struct {
+	Cluster  string   `json:"cluster,omitempty"`
+	Endpoint string   `json:"endpoint"`
+	Up       bool     `json:"up"`
+	Leader   bool     `json:"leader"`
+	Size     float64  `json:"sizeBytes"`
+	Used     float64  `json:"usedBytes"`
+	Quota    float64  `json:"quotaBytes"`
+	Alarms   []string `json:"alarms,omitempty"`
+}
+
+// Resource is the storage that a resource uses.
+type Resource struct {
+	Resource string  `json:"resource"`
+	Objects  float64 `json:"objects"`
+	Bytes    float64 `json:"bytes"`
+}
+
+// Client is a client of the API servers.
+type Client struct {
+	Client    string  `json:"client"`
+	PerSecond float64 `json:"perSecond"`
+	// Total counts since the start of the API servers.
+	Total float64 `json:"total"`
+}
+
+// Point is the state of the suite at one time. Rates and percentiles cover the minute before.
+type Point struct {
+	At         time.Time `json:"at"`
+	Requests   float64   `json:"requestsPerSecond"`
+	LatencyP99 float64   `json:"latencyP99Seconds"`
+	Watchers   float64   `json:"watchers"`
+	Lag        float64   `json:"lagSeconds"`
+	Memory     float64   `json:"memoryBytes"`
+	EtcdSize   float64   `json:"etcdBytes"`
 }
 
 // Missing is a service without known replicas.

@@ -34,7 +34,7 @@ type series struct {
 // maxSeries bounds the combinations of operation and type.
 const maxSeries = 5000
 
-func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, cluster *members) (*metrics, error) {
 	labels := []string{"operation", "type"}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "etcd_request_duration_seconds",
@@ -78,7 +78,11 @@ func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize) (*m
 		return m, nil
 	}
 	err := m.series.Register(reg, duration, requests, failures)
-	for _, c := range []prometheus.Collector{m.leaseObjects, size} {
+	collectors := []prometheus.Collector{m.leaseObjects, size}
+	if cluster != nil {
+		collectors = append(collectors, cluster)
+	}
+	for _, c := range collectors {
 		if err == nil {
 			err = reg.Register(c)
 		}

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,5 +76,33 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Size: func(context.Context) (int64, error) { return 0, storage.ErrUnavailable }})
 	if _, exists := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
 		t.Error("size of an unreachable etcd is reported")
+	}
+}
+
+// TestMembersAreReported checks the metrics of a member with an alarm, and of one that does not
+// respond.
+func TestMembersAreReported(t *testing.T) {
+	server := etcdtest.Listening(t)
+	down := etcdtest.NewProxy(t, server.Endpoint())
+	r := prometheus.NewRegistry()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{server.Endpoint(), down.Endpoint()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r})
+	etcdtest.Full(t, server)
+	down.Cut()
+	got, prefix := gathered(t, r), "binnacle_etcd_member_"
+	for series, want := range map[string]float64{
+		"up " + server.Endpoint(): 1, "leader " + server.Endpoint(): 1, "alarm NOSPACE " + server.Endpoint(): 1, "up " + down.Endpoint(): 0,
+	} {
+		name, labels, _ := strings.Cut(series, " ")
+		if value, exists := got[prefix+name+" "+labels+" etcd-0"]; !exists || value != want {
+			t.Errorf("%s: got %v (%v), want %v in %v", series, value, exists, want, got)
+		}
+	}
+	if size, quota := got[prefix+"size_bytes "+server.Endpoint()+" etcd-0"], got[prefix+"quota_bytes "+server.Endpoint()+" etcd-0"]; size <= 0 || quota <= size {
+		t.Errorf("got size %v, quota %v", size, quota)
 	}
 }

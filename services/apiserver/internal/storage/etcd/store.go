@@ -102,10 +102,12 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Cluster == "" {
 		cfg.Cluster = mainCluster
 	}
+	var cluster *members // not of a cluster that knows its size itself, the embedded one
 	if cfg.Size == nil {
+		cluster = newMembers(cfg.Client, cfg.Cluster, cfg.Logger)
 		cfg.Size = func(ctx context.Context) (int64, error) { return sizeOf(ctx, cfg.Client) }
 	}
-	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster})
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster}, cluster)
 	if err != nil {
 		return nil, err
 	}

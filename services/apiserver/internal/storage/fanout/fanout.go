@@ -185,6 +185,7 @@ func (f *Fanout) linkUp() {
 func (f *Fanout) linkDown(err error) {
 	f.link.set(false)
 	f.inbox.broken(reasonLink)
+	f.metrics.disconnects.Inc()
 	if err != nil {
 		f.log.Warn("connection to NATS lost", "error", err)
 	}

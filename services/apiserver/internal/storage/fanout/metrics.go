@@ -16,6 +16,7 @@ type metrics struct {
 	ignored       *prometheus.CounterVec
 	publishErrors prometheus.Counter
 	publisher     prometheus.Gauge
+	disconnects   prometheus.Counter
 
 	sentMessages, sentBytes         prometheus.Counter
 	receivedMessages, receivedBytes prometheus.Counter
@@ -37,6 +38,7 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 		bytes:         counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
 		ignored:       counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
 		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Messages that could not be published."}),
+		disconnects:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "disconnects_total", Help: "Connections to NATS that were lost."}),
 		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes changes.")),
 	}
 	m.sentMessages, m.receivedMessages = m.messages.WithLabelValues("published"), m.messages.WithLabelValues("received")
@@ -56,8 +58,15 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 			}
 			return 0
 		})
+	connected := prometheus.NewGaugeFunc(gauge("connected", "1 while this replica has a connection to NATS."),
+		func() float64 {
+			if f.State().Connected {
+				return 1
+			}
+			return 0
+		})
 	var errs []error
-	for _, c := range []prometheus.Collector{m.source, m.changes, m.gaps, m.messages, m.bytes, m.ignored, m.publishErrors, m.publisher, lag, age} {
+	for _, c := range []prometheus.Collector{m.source, m.changes, m.gaps, m.messages, m.bytes, m.ignored, m.publishErrors, m.publisher, m.disconnects, lag, age, connected} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

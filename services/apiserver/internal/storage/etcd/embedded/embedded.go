@@ -102,12 +102,19 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	lock, err := lockDir(opts.DataDir)
 	if err != nil {
-		return nil, fmt.Errorf("embedded etcd: %s: %w", opts.DataDir, err)
+		return nil, fmt.Errorf("embedded etcd: --data-dir=%s: %w", opts.DataDir, err)
 	}
 	cfg, err := config(opts)
 	if err != nil {
 		lock.Close()
 		return nil, err
+	}
+	if free, known := beyondReserve(opts.DataDir, diskSpace); known && free < scarceBytes {
+		err = releaseReserve(opts.DataDir)
+	}
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 const (
 	// maintainEvery is the interval of checks of the database.
 	maintainEvery = time.Minute
+	// diskEvery is the interval of checks of the disk.
+	diskEvery = 2 * time.Second
 	// leastFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
 	leastFree = 64 << 20
 	// busyWrites is the number of writes per second above which the server is not idle. An idle
@@ -34,27 +36,39 @@ type maintenance struct {
 	// revision was the newest one at the last check; 0 before the first.
 	revision int64
 	at       time.Time
+	// space is diskSpace. diskFull means that writes are rejected because the disk is almost full.
+	space    func(dir string) (size, free int64)
+	diskFull bool
 }
 
 // Maintain defragments the database when much of it is free and few writes happen, and frees space
-// when it has reached its quota, until ctx ends. Until space is free, etcd rejects all writes
-// except deletions.
+// when it has reached its quota, until ctx ends. Until space is free, also on the disk, etcd rejects
+// all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
-	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree}
+	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree, space: diskSpace}
 	return m.run(ctx)
 }
 
 func (m *maintenance) run(ctx context.Context) error {
-	ticker := time.NewTicker(m.every)
+	ticker, disk := time.NewTicker(m.every), time.NewTicker(diskEvery)
 	defer ticker.Stop()
-	for {
-		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+	defer disk.Stop()
+	work := func(look func(context.Context) error) {
+		if err := look(ctx); err != nil && ctx.Err() == nil {
 			m.log.Error("the database of the embedded etcd was not maintained", "err", err)
 		}
+	}
+	work(m.checkDisk)
+	work(m.look)
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-disk.C:
+			work(m.checkDisk)
 		case <-ticker.C:
+			work(m.look)
+			work(m.reserveSpace)
 		}
 	}
 }
@@ -69,6 +83,9 @@ func (m *maintenance) look(ctx context.Context) error {
 	now, newest := time.Now(), s.etcd.Server.KV().Rev()
 	before, since := m.revision, now.Sub(m.at)
 	m.revision, m.at = newest, now
+	if m.diskFull {
+		return nil // defragmentation needs space
+	}
 	if s.full() {
 		if before == 0 {
 			before = newest
@@ -156,6 +173,8 @@ func (s *Server) register(reg prometheus.Registerer) error {
 		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
 		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
 		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.", func() float64 { return float64(s.quota) }),
+		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { size, _ := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(size) }),
+		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { _, free := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(free) }),
 		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {
 			if s.full() {
 				return 1

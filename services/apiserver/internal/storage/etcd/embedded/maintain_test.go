@@ -25,11 +25,11 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 	if err != nil {
 		t.Fatal(err)
 	}
-	if families, err := reg.Gather(); err != nil || len(families) != 5 {
-		t.Errorf("got %d metrics, %v, want 5", len(families), err)
+	if families, err := reg.Gather(); err != nil || len(families) != 7 {
+		t.Errorf("got %d metrics, %v, want 7", len(families), err)
 	}
 	log := &bytes.Buffer{}
-	return s, &maintenance{server: s, log: slog.New(slog.NewTextHandler(log, nil)), every: time.Hour, leastFree: 1 << 20}, log
+	return s, &maintenance{server: s, log: slog.New(slog.NewTextHandler(log, nil)), every: time.Hour, leastFree: 1 << 20, space: diskSpace}, log
 }
 
 // noise returns an incompressible random string.

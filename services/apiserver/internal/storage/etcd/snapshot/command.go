@@ -14,8 +14,11 @@ import (
 type SaveCommand struct {
 	Endpoint                  string
 	CAFile, CertFile, KeyFile string
-	To                        string
-	Timeout                   time.Duration
+	// To is the file to write. If it is empty, ToDir is the folder of backups. The newest Keep backups
+	// remain.
+	To, ToDir string
+	Keep      int
+	Timeout   time.Duration
 }
 
 // Run saves the snapshot.
@@ -27,14 +30,28 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer client.Close()
-	begin := time.Now()
-	size, err := Save(ctx, SaveOptions{Endpoint: c.Endpoint, Client: client, Path: c.To, Progress: func(copied, size int64) {
+	begin, path := time.Now(), c.To
+	if path == "" {
+		path = backupPath(c.ToDir, begin)
+	}
+	size, err := Save(ctx, SaveOptions{Endpoint: c.Endpoint, Client: client, Path: path, Progress: func(copied, size int64) {
 		log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
 	}})
 	if err != nil {
 		return err
 	}
-	log.Info("saved a snapshot", "file", c.To, "bytes", size, "duration", time.Since(begin).String())
+	log.Info("saved a snapshot", "file", path, "bytes", size, "duration", time.Since(begin))
+	if c.To != "" {
+		return nil
+	}
+	// Older backups are removed only after a new one is complete.
+	removed, err := prune(c.ToDir, c.Keep)
+	if len(removed) > 0 {
+		log.Info("removed old snapshots", "dir", c.ToDir, "files", removed)
+	}
+	if err != nil {
+		return fmt.Errorf("remove old snapshots: %w", err)
+	}
 	return nil
 }
 

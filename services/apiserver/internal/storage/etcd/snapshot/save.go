@@ -23,6 +23,9 @@ const diskSector = 512
 // connectTimeout is how long Save waits for an answer of the server before it copies.
 const connectTimeout = 5 * time.Second
 
+// partSuffix ends the name of a file until it is complete.
+const partSuffix = ".part"
+
 // progressInterval is the time between two calls of SaveOptions.Progress.
 const progressInterval = 2 * time.Second
 
@@ -49,7 +52,7 @@ func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("save snapshot: etcd at %s does not answer: %w", o.Endpoint, err)
 	}
-	part := o.Path + ".part"
+	part := o.Path + partSuffix
 	f, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return 0, fmt.Errorf("save snapshot: %w", err)

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -119,5 +121,44 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	}
 	if err := snapshot.Restore(snapshot.RestoreOptions{From: path, DataDir: filepath.Join(dir, "restored")}); err == nil {
 		t.Error("Restore of a damaged snapshot returned no error")
+	}
+}
+
+// TestBackupsAreKeptInNumber checks that a backup removes older ones and the rest of a failed one, that
+// it keeps other files, and that a failed backup removes nothing.
+func TestBackupsAreKeptInNumber(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"etcd-20240101T000000Z.db", "etcd-20240102T000000Z.db", "etcd-20240103T000000Z.db", "etcd-20240104T000000Z.db.part", "etcd-mine.db", "notes"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := snapshot.SaveCommand{Endpoint: "unix://" + filepath.Join(dir, "none.sock"), ToDir: dir, Keep: 2, Timeout: time.Minute}
+	names := func() (out []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(out, e.Name())
+		}
+		return out
+	}
+	before := names()
+	if err := command.Run(t.Context(), etcdtest.Logger(t)); err == nil || !slices.Equal(names(), before) {
+		t.Errorf("without etcd: got %v, %v", err, names())
+	}
+	server, socket := start(t, filepath.Join(t.TempDir(), "data"))
+	defer server.Stop()
+	command.Endpoint = socket
+	if err := command.Run(t.Context(), etcdtest.Logger(t)); err != nil {
+		t.Fatal(err)
+	}
+	got := names()
+	if len(got) != 4 || got[0] != "etcd-20240103T000000Z.db" || !slices.Equal(got[2:], []string{"etcd-mine.db", "notes"}) {
+		t.Fatalf("got %v", got)
+	}
+	if _, err := snapshot.Status(filepath.Join(dir, got[1])); err != nil {
+		t.Error(err)
 	}
 }

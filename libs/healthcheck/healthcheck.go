@@ -1,0 +1,87 @@
+// Package healthcheck is a command of every service that asks a server on the same machine whether it is
+// well, for health checks of containers: images have no other program.
+package healthcheck
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// Name is the name of the command.
+const Name = "healthcheck"
+
+// maxAnswer bounds the response, in bytes.
+const maxAnswer = 16 << 10
+
+// Command returns the command. It ends with exit code 0 if the URL answers 200.
+func Command() options.Command {
+	o := &check{Timeout: 5 * time.Second}
+	return options.Command{Name: Name, Short: "Ask a health endpoint; exit code 0 if it answers 200. For health checks of containers.", Options: o, Run: o.Run}
+}
+
+type check struct {
+	URL     string
+	CAFile  string
+	Timeout time.Duration
+}
+
+// AddFlags implements options.Options.
+func (o *check) AddFlags(s *options.Sections) {
+	f := s.Set("health check")
+	f.StringVar(&o.URL, "url", "", "URL of the health endpoint, such as https://127.0.0.1:6443/livez.")
+	f.StringVar(&o.CAFile, "cacert", "", "CA bundle that verifies the server.")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time of the request.")
+}
+
+// Complete implements options.Options.
+func (o *check) Complete() error { return nil }
+
+// Validate implements options.Options.
+func (o *check) Validate() (errs []error) {
+	if u, err := url.Parse(o.URL); err != nil || u.Scheme != "https" || u.Host == "" {
+		errs = append(errs, fmt.Errorf("--url must be an https URL, got %q", o.URL))
+	}
+	if o.CAFile == "" {
+		errs = append(errs, errors.New("--cacert is required"))
+	}
+	if o.Timeout <= 0 {
+		errs = append(errs, errors.New("--timeout must be positive"))
+	}
+	return errs
+}
+
+// Run sends the request. It returns an error unless the response is 200.
+func (o *check) Run(ctx context.Context, _ *slog.Logger) error {
+	bundle, err := tlsfiles.LoadBundle(o.CAFile)
+	if err != nil {
+		return fmt.Errorf("--cacert: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL, nil)
+	if err != nil {
+		return err
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
+	}
+	return err
+}

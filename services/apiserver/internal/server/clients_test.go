@@ -1,0 +1,43 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// TestActiveClientsAreCounted checks that the metric is bounded and has the most active clients, also
+// if many others come and go.
+func TestActiveClientsAreCounted(t *testing.T) {
+	c := newClientCounts()
+	for i := range 10_000 {
+		c.add(fmt.Sprintf("network 10.0.%d.%d/32", i/250, i%250))
+		if i%4 == 0 {
+			c.add("user ada\xff")
+		}
+	}
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil || len(families) != 1 || len(families[0].Metric) != shownClients {
+		t.Fatalf("got %v, %v", families, err)
+	}
+	if first := families[0].Metric; !containsClient(first, "user ada?", 2500) {
+		t.Errorf("got %v", first)
+	}
+	if len(c.counts) > countedClients {
+		t.Errorf("got %d counters", len(c.counts))
+	}
+}
+
+// containsClient reports whether a client has at least a number of requests.
+func containsClient(all []*dto.Metric, name string, least float64) bool {
+	for _, m := range all {
+		if m.Label[0].GetValue() == name && m.Counter.GetValue() >= least {
+			return true
+		}
+	}
+	return false
+}

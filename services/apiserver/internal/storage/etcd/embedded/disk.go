@@ -1,0 +1,108 @@
+//go:build unix
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+)
+
+// A failed write to its database ends etcd, also at the next start. Therefore a file reserves space that
+// is released when the disk is full, and etcd rejects writes before that happens.
+const (
+	reserveName = "reserve"
+	// reserveBytes suffices for a new log file and for the growth of the database while only
+	// deletions are accepted.
+	reserveBytes = 2 * segmentBytes
+	// scarceBytes is the free space beyond the reserve below which writes are rejected, and
+	// ampleBytes that above which they are accepted again.
+	scarceBytes = 16 << 20
+	ampleBytes  = 64 << 20
+)
+
+// diskSpace returns the size in bytes of the file system of a folder, and what of it this process may
+// still write. Both are 0 if unknown.
+func diskSpace(dir string) (size, free int64) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, 0
+	}
+	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize)
+}
+
+// beyondReserve returns the free bytes of a disk beyond the reserve, and false if they are unknown.
+func beyondReserve(dir string, space func(string) (size, free int64)) (free int64, known bool) {
+	size, free := space(dir)
+	if _, err := os.Stat(filepath.Join(dir, reserveName)); err != nil {
+		free -= reserveBytes
+	}
+	return free, size > 0
+}
+
+// releaseReserve frees the reserved space.
+func releaseReserve(dir string) error {
+	if err := os.Remove(filepath.Join(dir, reserveName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release the reserved space: %w", err)
+	}
+	return nil
+}
+
+// reserve reserves space, unless it is reserved already.
+func reserve(dir string) error {
+	path := filepath.Join(dir, reserveName)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("reserve space: %w", err)
+	}
+	if err := errors.Join(fileutil.Preallocate(f, reserveBytes, true), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("reserve space: %w", err), os.Remove(path))
+	}
+	return nil
+}
+
+// reserveSpace reserves space, unless the disk is almost full.
+func (m *maintenance) reserveSpace(context.Context) error {
+	dir := m.server.etcd.Server.Cfg.DataDir
+	if free, known := beyondReserve(dir, m.space); m.diskFull || !known || free < ampleBytes {
+		return nil
+	}
+	return reserve(dir)
+}
+
+// checkDisk rejects writes, except for deletions, while the disk is almost full.
+func (m *maintenance) checkDisk(ctx context.Context) error {
+	s := m.server
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	defer s.gate.inside.Done()
+	dir := s.etcd.Server.Cfg.DataDir
+	free, known := beyondReserve(dir, m.space)
+	alarm := func(action pb.AlarmRequest_AlarmAction) error {
+		_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: action, Alarm: pb.AlarmType_NOSPACE})
+		return err
+	}
+	switch {
+	case !known:
+	case !m.diskFull && free < scarceBytes:
+		m.diskFull = true
+		m.log.Error("the disk of the embedded etcd is almost full: it takes no writes except deletions", "dir", dir, "free", max(free, 0))
+		return errors.Join(releaseReserve(dir), alarm(pb.AlarmRequest_ACTIVATE))
+	case m.diskFull && free > ampleBytes:
+		m.diskFull = false
+		m.log.Warn("there is room on the disk of the embedded etcd again, it takes writes", "dir", dir, "free", free)
+		return errors.Join(reserve(dir), alarm(pb.AlarmRequest_DEACTIVATE))
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package embedded
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// TestWritesAreRejectedBeforeDiskIsFull checks that an almost full disk leaves reads and deletions, and
+// that writes continue when there is room again.
+func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etcd")
+	s, err := Start(t.Context(), Options{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	free := int64(1 << 30)
+	m := &maintenance{server: s, log: slog.New(slog.DiscardHandler), space: func(string) (int64, int64) { return 1 << 40, free }}
+	reserved := func() bool {
+		info, err := os.Stat(filepath.Join(dir, reserveName))
+		return err == nil && info.Size() == reserveBytes
+	}
+	if err := errors.Join(m.checkDisk(t.Context()), m.reserveSpace(t.Context())); err != nil || !reserved() {
+		t.Fatalf("got %v, reserved %v", err, reserved())
+	}
+	if _, err := s.client.Put(t.Context(), "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	free = scarceBytes - 1
+	for range 2 { // the second check has no more to do
+		if err := errors.Join(m.checkDisk(t.Context()), m.look(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
+			t.Errorf("almost full: got %v, reserved %v", err, reserved())
+		}
+		free = reserveBytes + ampleBytes // not enough room for the reserve, too
+	}
+	if _, err := s.client.Put(t.Context(), "a", "c"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("write: got %v", err)
+	}
+	if got, err := s.client.Get(t.Context(), "a"); err != nil || string(got.Kvs[0].Value) != "b" {
+		t.Errorf("read: got %v, %v", got, err)
+	}
+	if _, err := s.client.Delete(t.Context(), "a"); err != nil {
+		t.Errorf("deletion: got %v", err)
+	}
+	free = reserveBytes + ampleBytes + 1
+	if err := m.checkDisk(t.Context()); err != nil || !reserved() {
+		t.Errorf("room: got %v, reserved %v", err, reserved())
+	}
+	if _, err := s.client.Put(t.Context(), "a", "c"); err != nil {
+		t.Error(err)
+	}
+}

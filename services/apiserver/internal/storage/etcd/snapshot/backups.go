@@ -1,0 +1,52 @@
+package snapshot
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Names of the files of backups in a folder: etcd-20060102T150405Z.db, so that they sort by time.
+const (
+	backupPrefix = "etcd-"
+	backupSuffix = ".db"
+	backupTime   = "20060102T150405Z"
+)
+
+// backupPath returns the file of a backup that begins now.
+func backupPath(dir string, now time.Time) string {
+	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
+}
+
+// prune removes all backups of a folder except for the newest keep, and what failed backups left. It
+// returns the names of removed backups. Other files stay.
+func prune(dir string, keep int) (removed []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var backups []string
+	for _, e := range entries {
+		name, isPart := strings.CutSuffix(e.Name(), partSuffix)
+		stamp, ok := strings.CutPrefix(strings.TrimSuffix(name, backupSuffix), backupPrefix)
+		if _, bad := time.Parse(backupTime, stamp); !ok || bad != nil || !strings.HasSuffix(name, backupSuffix) {
+			continue
+		}
+		if isPart {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+			continue
+		}
+		backups = append(backups, name)
+	}
+	slices.Sort(backups)
+	for len(backups) > keep {
+		if removeErr := os.Remove(filepath.Join(dir, backups[0])); removeErr != nil {
+			return removed, errors.Join(err, removeErr)
+		}
+		removed, backups = append(removed, backups[0]), backups[1:]
+	}
+	return removed, err
+}

@@ -1,0 +1,101 @@
+package scrape
+
+import (
+	"bytes"
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// bucketSums sums the buckets of a histogram over all series, by their upper bound in seconds.
+type bucketSums map[float64]float64
+
+// add adds the value in a line of the text format. Lines that cannot be read are left out.
+func (b bucketSums) add(line []byte) {
+	_, rest, ok := bytes.Cut(line, []byte(`le="`))
+	if !ok {
+		return
+	}
+	bound, rest, _ := bytes.Cut(rest, []byte(`"`))
+	_, value, _ := bytes.Cut(rest, []byte("} "))
+	seconds, err := strconv.ParseFloat(string(bound), 64)
+	if err != nil {
+		return
+	}
+	if n, err := strconv.ParseFloat(string(value), 64); err == nil {
+		b[seconds] += n
+	}
+}
+
+func (b bucketSums) buckets() (out []Bucket) {
+	for _, seconds := range slices.Sorted(maps.Keys(b)) {
+		out = append(out, Bucket{seconds, b[seconds]})
+	}
+	return out
+}
+
+// details reads the figures of etcd, NATS, storage and clients.
+func (s *Sample) details(families map[string]*dto.MetricFamily) {
+	for _, m := range families[build].GetMetric() {
+		s.Version = labels(m)["git_version"]
+	}
+	by := func(name, label string) map[string]float64 {
+		out := map[string]float64{}
+		for _, m := range families[name].GetMetric() {
+			out[labels(m)[label]] += value(m)
+		}
+		return out
+	}
+	only := func(name string) (out float64) {
+		for _, m := range families[name].GetMetric() {
+			out = value(m)
+		}
+		return out
+	}
+	s.Objects, s.Bytes, s.Clients = by(objects, "resource"), by(objectBytes, "resource"), by(clients, "client")
+	s.Connected, s.Disconnects, s.SlowConsumers = only(connected) > 0, only(disconnects), by(gaps, "reason")["slow_consumer"]
+	s.DiskSize, s.DiskFree = only(embedded+"disk_size_bytes"), only(embedded+"disk_free_bytes")
+	if quota := only(embedded + "quota_bytes"); quota > 0 {
+		own := Member{Endpoint: "embedded", Up: true, Leader: true, Size: only(embedded + "size_bytes"), Used: only(embedded + "used_bytes"), Quota: quota}
+		if only(embedded+"full") > 0 {
+			own.Alarms = []string{"NOSPACE"}
+		}
+		s.Members = []Member{own}
+	}
+	s.members(families)
+}
+
+// members reads the members of an etcd cluster.
+func (s *Sample) members(families map[string]*dto.MetricFamily) {
+	found := map[[2]string]*Member{}
+	each := func(name string, use func(*Member, float64, map[string]string)) {
+		for _, m := range families[member+name].GetMetric() {
+			l := labels(m)
+			id := [2]string{l["storage_cluster_id"], l["endpoint"]}
+			if found[id] == nil {
+				found[id] = &Member{Cluster: id[0], Endpoint: id[1]}
+			}
+			use(found[id], value(m), l)
+		}
+	}
+	each("up", func(m *Member, v float64, _ map[string]string) { m.Up = v > 0 })
+	each("leader", func(m *Member, v float64, _ map[string]string) { m.Leader = v > 0 })
+	each("size_bytes", func(m *Member, v float64, _ map[string]string) { m.Size = v })
+	each("used_bytes", func(m *Member, v float64, _ map[string]string) { m.Used = v })
+	each("quota_bytes", func(m *Member, v float64, _ map[string]string) { m.Quota = v })
+	each("alarm", func(m *Member, v float64, l map[string]string) {
+		if v > 0 {
+			m.Alarms = append(m.Alarms, l["alarm"])
+		}
+	})
+	for _, m := range found {
+		slices.Sort(m.Alarms)
+		s.Members = append(s.Members, *m)
+	}
+	slices.SortFunc(s.Members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Endpoint, b.Endpoint))
+	})
+}

@@ -1,0 +1,131 @@
+package view
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"binnacle/services/console/internal/scrape"
+)
+
+// lag returns how far an API server is behind the change feed, in seconds. Between two signs of life of
+// the feed nothing is known to be missing.
+func lag(s *scrape.Sample) float64 {
+	if s.LagRevisions == 0 && s.LagSeconds < current.Seconds() {
+		return 0
+	}
+	return s.LagSeconds
+}
+
+// point summarizes the samples of a time.
+func (h *History) point(at time.Time, samples map[scrape.Replica]*scrape.Sample) Point {
+	p := Point{At: at}
+	var before, now []scrape.Bucket
+	for r, s := range samples {
+		if s.Err != nil {
+			continue
+		}
+		p.Memory += s.Memory
+		p.Watchers += s.Watchers
+		p.Lag = max(p.Lag, lag(s))
+		for _, m := range s.Members {
+			p.EtcdSize = max(p.EtcdSize, m.Size)
+		}
+		old := h.oldest(r)
+		seconds := span(old, s)
+		if seconds == 0 {
+			continue
+		}
+		for q, n := range s.Requests {
+			p.Requests += max(0, n-old.Requests[q]) / seconds
+		}
+		if len(old.Latencies) == len(s.Latencies) {
+			before, now = merged(before, old.Latencies), merged(now, s.Latencies)
+		}
+	}
+	p.LatencyP99, _ = quantile(slowest, before, now)
+	return p
+}
+
+// merged returns the sum of two histograms, which have the same bounds.
+func merged(a, b []scrape.Bucket) []scrape.Bucket {
+	if a == nil {
+		return slices.Clone(b)
+	}
+	for i := range min(len(a), len(b)) {
+		a[i].Count += b[i].Count
+	}
+	return a
+}
+
+// etcdMembers returns the members of etcd, as the API servers see them. A member that one of them
+// reaches is up.
+func etcdMembers(samples map[scrape.Replica]*scrape.Sample) []EtcdMember {
+	found := map[[2]string]EtcdMember{}
+	for r, s := range samples {
+		for _, m := range s.Members {
+			if m.Cluster == "" {
+				m.Endpoint = r.Address + " (" + m.Endpoint + ")"
+			}
+			id := [2]string{m.Cluster, m.Endpoint}
+			if old, ok := found[id]; ok && (old.Up || !m.Up) {
+				continue
+			}
+			found[id] = EtcdMember{m.Cluster, m.Endpoint, m.Up, m.Leader, m.Size, m.Used, m.Quota, m.Alarms}
+		}
+	}
+	out := slices.AppendSeq([]EtcdMember{}, maps.Values(found))
+	slices.SortFunc(out, func(a, b EtcdMember) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Endpoint, b.Endpoint))
+	})
+	return out
+}
+
+// resources returns the resources that use the most storage. Each API server has all of them.
+func resources(samples map[scrape.Replica]*scrape.Sample) []Resource {
+	found := map[string]Resource{}
+	for _, s := range samples {
+		for name, n := range s.Objects {
+			r := found[name]
+			found[name] = Resource{name, max(r.Objects, n), max(r.Bytes, s.Bytes[name])}
+		}
+	}
+	out := []Resource{}
+	for _, r := range found {
+		if r.Objects > 0 {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Objects, a.Objects), cmp.Compare(a.Resource, b.Resource))
+	})
+	return out[:min(len(out), most)]
+}
+
+// clients returns the most active clients of all API servers.
+func (h *History) clients(samples map[scrape.Replica]*scrape.Sample) []Client {
+	found := map[string]Client{}
+	for r, s := range samples {
+		old := h.oldest(r)
+		seconds := span(old, s)
+		var previous map[string]float64
+		if seconds > 0 {
+			previous = old.Clients
+		}
+		for name, n := range s.Clients {
+			c := found[name]
+			c.Client, c.Total = name, c.Total+n
+			// A client that had no counter before may have had requests.
+			if before, ok := previous[name]; ok {
+				c.PerSecond += max(0, n-before) / seconds
+			}
+			found[name] = c
+		}
+	}
+	out := slices.AppendSeq([]Client{}, maps.Values(found))
+	slices.SortFunc(out, func(a, b Client) int {
+		return cmp.Or(cmp.Compare(b.PerSecond, a.PerSecond), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Client, b.Client))
+	})
+	return out[:min(len(out), most)]
+}
