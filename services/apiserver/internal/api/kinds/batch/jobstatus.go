@@ -23,12 +23,28 @@ func phaseOf(s *batchv1.JobStatus) jobPhase {
 func (p jobPhase) finished() bool { return p.complete || p.failed }
 
 func isJob(s *batchv1.JobStatus, t batchv1.JobConditionType) bool {
+	return hasCondition(s, t, corev1.ConditionTrue)
+}
+
+func hasCondition(s *batchv1.JobStatus, t batchv1.JobConditionType, is corev1.ConditionStatus) bool {
 	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == t && c.Status == corev1.ConditionTrue {
+		if c := &s.Conditions[i]; c.Type == t && c.Status == is {
 			return true
 		}
 	}
 	return false
+}
+
+// resumes reports whether a change of the status resumes a suspended job. The controller sets a new
+// start time then.
+func resumes(s, was *batchv1.JobStatus) bool {
+	return isJob(was, batchv1.JobSuspended) && hasCondition(s, batchv1.JobSuspended, corev1.ConditionFalse)
+}
+
+// neverStarts reports whether a job is complete without a start: it is suspended and wants no
+// completions.
+func neverStarts(spec *batchv1.JobSpec) bool {
+	return spec.Suspend != nil && *spec.Suspend && spec.Completions != nil && *spec.Completions == 0
 }
 
 // jobStatusRules enforces on any controller of jobs (KEP-4368) the invariants that readers of jobs
@@ -37,7 +53,7 @@ func jobStatusRules(at validate.At, j, old *batchv1.Job) {
 	at = at.Child("status")
 	s, was := &j.Status, &old.Status
 	countRules(at, s)
-	endRules(at, s, was)
+	endRules(at, j, was)
 	indexStatusRules(at, j, was)
 	now, before := phaseOf(s), phaseOf(was)
 	if n := s.Terminating; n != nil && *n > 0 && now.finished() && (before.finished() != now.finished() || !ptr.Equal(n, was.Terminating)) {
@@ -79,7 +95,8 @@ func countRules(at validate.At, s *batchv1.JobStatus) {
 }
 
 // endRules validates the end of a job.
-func endRules(at validate.At, s, was *batchv1.JobStatus) {
+func endRules(at validate.At, j *batchv1.Job, was *batchv1.JobStatus) {
+	s := &j.Status
 	now, before := phaseOf(s), phaseOf(was)
 	changed := struct{ complete, failed, finished, start, completion bool }{
 		now.complete != before.complete, now.failed != before.failed, now.finished() != before.finished(),
@@ -114,7 +131,7 @@ func endRules(at validate.At, s, was *batchv1.JobStatus) {
 	if s.Active > 0 && (changed.finished || s.Active != was.Active) {
 		at.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
-	if s.StartTime == nil && (changed.finished || changed.start) {
+	if s.StartTime == nil && (changed.finished || changed.start) && !neverStarts(&j.Spec) {
 		at.Required("startTime", "startTime is required for finished job")
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 && (changed.finished || !validate.Same(u, was.UncountedTerminatedPods)) {
@@ -163,7 +180,7 @@ func jobStatusChanges(at validate.At, j, old *batchv1.Job) {
 	if s.CompletionTime != nil && was.CompletionTime != nil && !s.CompletionTime.Equal(was.CompletionTime) {
 		at.Invalid("completionTime", s.CompletionTime, "completionTime cannot be mutated")
 	}
-	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) {
+	if was.StartTime != nil && !s.StartTime.Equal(was.StartTime) && (j.Spec.Suspend == nil || !*j.Spec.Suspend) && !resumes(s, was) {
 		at.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	now, before := phaseOf(s), phaseOf(was)
