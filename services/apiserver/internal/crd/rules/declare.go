@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/checker"
 
 	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
@@ -128,7 +129,7 @@ func declareText(s *v1.JSONSchemaProps) *decl {
 	case len(s.Enum) > 0:
 		whole = 0
 		for _, e := range s.Enum {
-			if text, ok := unquote(e.Raw); ok {
+			if text, ok := jsontext.Text(e.Raw); ok {
 				whole = max(whole, int64(len(text)))
 			}
 		}

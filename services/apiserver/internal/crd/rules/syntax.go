@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -202,14 +201,4 @@ func unescapeQuoted(s string) (string, error) {
 		b.WriteByte(c)
 	}
 	return b.String(), nil
-}
-
-// unquote returns the text of a JSON string.
-func unquote(raw []byte) (string, bool) {
-	if len(raw) < 2 || raw[0] != '"' {
-		return "", false
-	}
-	var s string
-	err := json.Unmarshal(raw, &s)
-	return s, err == nil
 }

@@ -1,9 +1,8 @@
 package audit
 
 import (
+	"bytes"
 	"slices"
-
-	"binnacle/services/apiserver/internal/json/jsontext"
 )
 
 // Copy collects a response object that is written in parts. It drops the object if the limits are exceeded.
@@ -71,11 +70,8 @@ func (c *Copy) Close() {
 // finishCopy records the object of a copy. The record takes over the copy's bytes of the budget.
 func (r *Record) finishCopy(c *Copy) {
 	Limited(r.auditor.Limiter, int(c.size), func() {
-		text := slices.Concat(c.parts...)
+		text := compact(bytes.TrimSpace(slices.Concat(c.parts...)))
 		c.parts = nil
-		if !jsontext.Compact(text) {
-			text = compact(text)
-		}
 		if r.omitManagedFields {
 			text = withoutManagedFields(text)
 		}

@@ -263,7 +263,7 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 		fits := size <= r.auditor.MaxObject && r.auditor.budget.tryAcquire(r.principal, size)
 		var stored []byte
 		if fits {
-			stored = compact(text)
+			stored = compact(bytes.Clone(text))
 		}
 		p := r.lock()
 		if p == nil || p.final {
@@ -284,10 +284,11 @@ func (r *Record) storeObject(text []byte, note func(p *recordState, stored []byt
 	})
 }
 
-// compact returns a copy of a text in the form of encoding/json, or nil for invalid JSON.
+// compact returns a text in the form of encoding/json, or nil for invalid JSON. It returns text itself
+// if it has that form.
 func compact(text []byte) []byte {
 	if jsontext.Compact(text) {
-		return bytes.Clone(text)
+		return text
 	}
 	out, err := json.Marshal(json.RawMessage(text))
 	if err != nil || len(text) == 0 {
