@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ func findCompose(ctx context.Context) ([]string, error) {
 // run runs a compose command with the variables of the compose file.
 func (c *config) run(ctx context.Context, compose, env []string, args ...string) error {
 	all := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
+	if c.etcdctl {
+		all = append(all, "--file", filepath.Join(filepath.Dir(c.File), "etcd-health.yaml"))
+	}
 	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
 	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
 	cmd.Stdout, cmd.Stderr = c.out, c.out
@@ -95,7 +99,7 @@ func (c *config) images(ctx context.Context) (env []string, err error) {
 		}
 		env = append(env, variable+"="+name)
 		if variable == "ETCD_IMAGE" {
-			env = append(env, fmt.Sprintf("ETCD_HEALTHCHECK_DISABLED=%t", name != image[0]))
+			c.etcdctl = name == image[0]
 		}
 	}
 	if c.NoBuild {

@@ -25,6 +25,7 @@ type config struct {
 	Only                 []string
 	Timeout              time.Duration
 	out                  io.Writer
+	etcdctl              bool // the image of etcd has etcdctl
 }
 
 func main() {

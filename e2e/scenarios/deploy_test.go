@@ -306,7 +306,7 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s has more privileges than necessary: %+v", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
-		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" || len(s.Health.Test) == 0 != (program == "nats") {
+		if s.Memory == "" || s.Restart != "unless-stopped" || s.Logging.Options["max-size"] == "" || len(s.Health.Test) == 0 != (program == "nats" || program == "etcd") {
 			t.Errorf("%s has no limits, restart or health check: %+v", name, s)
 		}
 		if len(s.Health.Test) > 2 && s.Health.Test[2] == "healthcheck" {
