@@ -58,7 +58,7 @@ func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOpt
 	var err error
 	a.reviews, err = reviews.New(reviews.Config{
 		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: k.objects(false), Legacy: legacyTokens{k.objects(false), client, b.log}, Logger: b.log, Registerer: b.metrics,
+		Objects: k.objects(false), Legacy: reviews.SecretTokens{Objects: k.objects(false), Client: client, Logger: b.log}, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return nil, err
