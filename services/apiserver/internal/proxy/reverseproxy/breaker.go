@@ -101,7 +101,7 @@ func (b *Breaker) begin(ctx context.Context, user string, long bool) (context.Co
 	c := &call{breaker: b, user: user, long: long, counted: true}
 	ctx, c.cancel = context.WithCancelCause(ctx)
 	begun := ctx
-	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.suspect), time.AfterFunc(seatTimeout, func() { request.Begun(begun) })}
+	c.timers = [2]*time.Timer{time.AfterFunc(suspectAfter, b.suspect), time.AfterFunc(seatTimeout, func() { request.Started(begun) })}
 	b.inFlight++
 	b.byUser[user]++
 	b.waiting[c] = true

@@ -86,7 +86,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.Life(in.Context())}
 		u.OnResponse = func(upgraded bool) {
 			if c.long = c.long || upgraded; upgraded {
-				request.Begun(ctx) // the rest is the client's time
+				request.Started(ctx) // the rest is the client's time
 			}
 			c.responded()
 		}
@@ -145,7 +145,7 @@ func (s *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	s.reply.call.responded()
 	if s.reply.call.long {
-		request.Begun(r.Context()) // the rest is the client's time
+		request.Started(r.Context()) // the rest is the client's time
 	}
 	return resp, nil
 }
