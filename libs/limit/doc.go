@@ -1,6 +1,7 @@
 // Package limit bounds what clients may use at a time.
 //
-//	Queue  a number of units (requests, permits, bytes), shared fairly by key
+//	Queue    a number of units (requests, permits, bytes), shared fairly by key
+//	Breaker  the cost of a server that does not respond
 //
 // The key of a Queue is the principal of a request, or the network of a client that is not
 // authenticated yet. A claim that does not fit waits in the queue of its key. Keys are served in

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/transport"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
@@ -159,7 +160,7 @@ type errorResponder struct {
 
 // Error implements proxy.ErrorResponder.
 func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	var open *openError
+	var open *limit.OpenError
 	switch {
 	case errors.As(context.Cause(r.Context()), &open):
 		reject(w, open)
@@ -170,7 +171,7 @@ func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error
 			e.proxy.OnError(cmp.Or(e.reason, err))
 		}
 		if r.Context().Err() == nil {
-			e.call.failed(err)
+			e.call.breaker.Failed(err)
 		}
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
