@@ -354,7 +354,7 @@ func TestLargeWriteIsCorked(t *testing.T) {
 	} {
 		testExchange(t, func(t *testing.T, l *limits) {
 			conn := &recordingConn{err: tc.under}
-			c := newLimitedConn(t.Context(), &handshakes{sendLimiter: newFairLimiter(1)}, conn)
+			c := newLimitedConn(t.Context(), &handshakes{sendLimiter: newPermits(1)}, conn)
 			w := newFakeWriter()
 			w.write = func(p []byte) (int, error) {
 				if isCorked(c) != tc.held {

@@ -7,12 +7,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"binnacle/libs/limit"
 )
 
 const (
@@ -32,9 +35,9 @@ type handshakes struct {
 	config      *tls.Config
 	log         *slog.Logger
 	metrics     *clientMetrics
-	limiter     *fairLimiter
-	sendLimiter *fairLimiter  // for large responses, after the handshake
-	headers     *headerLimits // for HTTP/1 connections; nil for no limits
+	limiter     *limit.Queue[string]
+	sendLimiter *limit.Queue[string] // for large responses, after the handshake
+	headers     *headerLimits        // for HTTP/1 connections; nil for no limits
 
 	ctx       context.Context // ends all handshakes; canceled by Close
 	cancel    context.CancelFunc
@@ -49,10 +52,10 @@ type accepted struct {
 }
 
 // newHandshakes accepts connections from l until l is closed.
-func newHandshakes(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, sendLimiter *fairLimiter, headers *headerLimits) *handshakes {
+func newHandshakes(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, sendLimiter *limit.Queue[string], headers *headerLimits) *handshakes {
 	h := &handshakes{
 		Listener: l, config: config, log: log, metrics: m,
-		limiter:     newFairLimiter(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
+		limiter:     newPermits(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
 		sendLimiter: sendLimiter, headers: headers,
 		ready: make(chan accepted),
 	}
@@ -151,23 +154,29 @@ func (h *handshakes) recordFailure(ctx context.Context, raw net.Conn, err error)
 	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
-// clientNetwork returns the network of the client's address.
-func clientNetwork(c net.Conn) netip.Addr {
-	a, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
+// clientNetwork returns the key by which limits count the client of a connection.
+func clientNetwork(c net.Conn) string {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return Network(a.AddrPort().Addr())
 	}
-	return Network(a.AddrPort().Addr())
+	return Network(netip.Addr{})
 }
 
-// Network returns the key by which limits count a client address: the address for IPv4, and the /64
-// network for IPv6, because a client usually owns all of it.
-func Network(a netip.Addr) netip.Addr {
+// NetworkOf returns the key by which limits count the client of a request. Addresses that cannot be
+// parsed share one key.
+func NetworkOf(r *http.Request) string {
+	at, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return Network(at.Addr())
+}
+
+// Network returns the key by which limits count an address whose client is not authenticated yet: the
+// address for IPv4, and the /64 network for IPv6, because a client usually owns all of it.
+func Network(a netip.Addr) string {
 	from := a.Unmap().WithZone("")
 	if from.Is6() {
 		if network, err := from.Prefix(64); err == nil {
 			from = network.Addr()
 		}
 	}
-	return from
+	return "network " + from.String()
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/serving/tlsfiles"
 )
 
@@ -61,14 +61,14 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *ha
 		}
 		m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
 		l := &pipeListener{conns: make(chan net.Conn)}
-		h := newHandshakes(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, newFairLimiter(1), nil)
+		h := newHandshakes(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, newPermits(1), nil)
 		test(t, l, h)
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(rejectLinger) // in synctest time; rejected clients are read for this long
-		if h.limiter.free != handshakePermits() || len(h.limiter.order) > 0 {
-			t.Errorf("%d of %d permits are free at the end, waiting: %v", h.limiter.free, handshakePermits(), h.limiter.order)
+		if n := h.limiter.InUse(); n != 0 {
+			t.Errorf("%d of %d permits are in use at the end", n, handshakePermits())
 		}
 	})
 }
@@ -144,8 +144,8 @@ func TestHandshakeMetrics(t *testing.T) {
 		}
 		count("good handshake", 1, 0, 0)
 		go func() { _, _ = good.Write([]byte("x")) }()
-		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.free != handshakePermits() {
-			t.Errorf("%d permits are free after the handshake, error: %v", h.limiter.free, err)
+		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.InUse() != 0 {
+			t.Errorf("%d permits are in use after the handshake, error: %v", h.limiter.InUse(), err)
 		}
 		_ = good.NetConn().Close()
 		_ = conn.Close()
@@ -281,7 +281,7 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	}{"soon": {handshakeTimeout / 2, 1, 0}, "too late": {handshakeTimeout + 1, 0, 1}} {
 		testHandshakes(t, func(t *testing.T, l *pipeListener, h *handshakes) {
 			for range handshakePermits() {
-				if err := h.limiter.acquire(t.Context(), netip.Addr{}); err != nil {
+				if err := h.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -295,7 +295,7 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 			time.Sleep(tc.busy - tc.busy/2) // in synctest time
 			synctest.Wait()
 			for range handshakePermits() {
-				h.limiter.release()
+				h.limiter.Release(limit.Claim[string]{})
 			}
 			synctest.Wait()
 			for what, want := range map[prometheus.Collector]float64{h.metrics.succeeded: tc.done, h.metrics.timedOut: tc.late, h.metrics.waiting: 0} {

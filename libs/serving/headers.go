@@ -5,10 +5,11 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
-	"net/netip"
 	"runtime"
 	"sync"
 	"time"
+
+	"binnacle/libs/limit"
 )
 
 const (
@@ -33,26 +34,26 @@ const (
 
 // headerLimits limits the parsing and the memory of large header sections.
 type headerLimits struct {
-	limiter *fairLimiter
+	limiter *limit.Queue[string]
 
 	mu        sync.Mutex // a leaf
 	reserved  int        // bytes
-	byAddress map[netip.Addr]int
+	byAddress map[string]int
 }
 
 func newHeaderLimits(permits int) *headerLimits {
-	return &headerLimits{limiter: newFairLimiter(permits), byAddress: map[netip.Addr]int{}}
+	return &headerLimits{limiter: newPermits(permits), byAddress: map[string]int{}}
 }
 
 // acquire waits for a permit, at most headerPermitTimeout. It reports whether it got one.
-func (h *headerLimits) acquire(ctx context.Context, from netip.Addr) bool {
+func (h *headerLimits) acquire(ctx context.Context, from string) bool {
 	ctx, cancel := context.WithTimeout(ctx, headerPermitTimeout)
 	defer cancel()
-	return h.limiter.acquire(ctx, from) == nil
+	return h.limiter.Acquire(ctx, limit.Claim[string]{Key: from}) == nil
 }
 
 // reserve reserves n bytes, or releases -n if n is negative. It reports whether they were available.
-func (h *headerLimits) reserve(from netip.Addr, n int) bool {
+func (h *headerLimits) reserve(from string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if total := h.byAddress[from] + n; n > 0 && total > minReservedHeaders && (h.reserved+n > maxReservedHeaders || total > maxReservedHeaders/2) {
@@ -71,7 +72,7 @@ const minReservation = 16 << 10
 
 // reservation holds the bytes reserved for a request in flight.
 type reservation struct {
-	from  netip.Addr
+	from  string
 	bytes int
 }
 
@@ -87,8 +88,7 @@ func (h *headerLimits) reserveFor(r *http.Request) (reservation, bool) {
 	if n += len(r.RequestURI); n < minReservation || h == nil {
 		return reservation{}, true
 	}
-	at, _ := netip.ParseAddrPort(r.RemoteAddr) // addresses that cannot be parsed share one key
-	res := reservation{Network(at.Addr()), n}
+	res := reservation{NetworkOf(r), n}
 	if !h.reserve(res.from, n) {
 		return reservation{}, false
 	}
@@ -111,7 +111,7 @@ func (h *headerLimits) release(res reservation) {
 type headerConn struct {
 	*tls.Conn
 	limits *headerLimits
-	from   netip.Addr
+	from   string
 
 	mu          sync.Mutex // net/http reads while a handler starts, and may close at the same time
 	inHeader    bool       // the next bytes belong to a header section
@@ -164,7 +164,7 @@ func (c *headerConn) headerDone() {
 func (c *headerConn) releasePermit() {
 	if c.hasPermit {
 		c.hasPermit = false
-		c.limits.limiter.release()
+		c.limits.limiter.Release(limit.Claim[string]{})
 	}
 }
 

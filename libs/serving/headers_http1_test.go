@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/limit"
 )
 
 // http1Server is an HTTP/1 server that responds with the number of header fields and body bytes.
@@ -61,8 +63,8 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 		go func() { over <- server.Serve(h) }()
 		test(f)
 		synctest.Wait()
-		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.free != 1 {
-			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are free", f.limits.reserved, f.limits.byAddress, f.limits.limiter.free)
+		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
+			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are in use", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
 		}
 		if err := server.Close(); err != nil {
 			t.Error(err)
@@ -152,19 +154,16 @@ func TestHTTP1HeaderLimits(t *testing.T) {
 // permit, and that the permit is released after the header section.
 func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 	testHTTP1(t, func(f *http1Server) {
-		if err := f.limits.limiter.acquire(t.Context(), netip.Addr{}); err != nil {
+		if err := f.limits.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
 			t.Fatal(err)
 		}
 		large, small, half := f.connect(), f.connect(), f.connect()
 		large.send(getLine + headerLines(1_000, 10) + endOfHeader)
 		half.send(getLine + headerLines(1_000, 10))
 		synctest.Wait()
-		if n := len(f.limits.limiter.waiting[netip.Addr{}]); n != 1 {
-			t.Errorf("%d wait for a permit, want 1", n)
-		}
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
-		f.limits.limiter.release()
+		f.limits.limiter.Release(limit.Claim[string]{})
 		large.expect(http.StatusOK, "1000 0")
 		half.send(endOfHeader)
 		half.expect(http.StatusOK, "1000 0")
@@ -178,8 +177,8 @@ func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
 // used up.
 func TestHeaderReservationsPerAddress(t *testing.T) {
 	h := newHeaderLimits(1)
-	one, other, late := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
-	for _, from := range []netip.Addr{one, other} {
+	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
+	for _, from := range []string{one, other} {
 		if !h.reserve(from, maxReservedHeaders/2) || h.reserve(from, 1) {
 			t.Errorf("%v cannot reserve half of the total, or can reserve more", from)
 		}
@@ -190,7 +189,7 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 	if !h.reserve(one, -1) || h.reserved != maxReservedHeaders+minReservedHeaders-1 {
 		t.Error("released bytes do not count")
 	}
-	for from, n := range map[netip.Addr]int{one: maxReservedHeaders/2 - 1, other: maxReservedHeaders / 2, late: minReservedHeaders} {
+	for from, n := range map[string]int{one: maxReservedHeaders/2 - 1, other: maxReservedHeaders / 2, late: minReservedHeaders} {
 		h.reserve(from, -n)
 	}
 	if h.reserved != 0 || len(h.byAddress) > 0 {
@@ -214,7 +213,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
 		}
 		rest := maxReservedHeaders/2 - f.limits.reserved
-		if !f.limits.reserve(netip.Addr{}, rest) {
+		if !f.limits.reserve(Network(netip.Addr{}), rest) {
 			t.Fatal("cannot reserve the rest")
 		}
 		c := f.connect()
@@ -225,7 +224,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		small.send(getLine + endOfHeader)
 		small.expect(http.StatusOK, "0 0")
 		small.hangUp()
-		f.limits.reserve(netip.Addr{}, -rest)
+		f.limits.reserve(Network(netip.Addr{}), -rest)
 		for _, c := range all[:10] {
 			c.hangUp()
 		}
@@ -277,7 +276,7 @@ func TestHeaderPermitIsReleasedBeforeResponse(t *testing.T) {
 		bad.send("GET / HTTP/1.1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader) // no Host field, which is rejected
 		time.Sleep(10 * time.Millisecond)                                            // because large reads yield
 		synctest.Wait()
-		if n := f.limits.limiter.free; n != 1 {
+		if n := 1 - f.limits.limiter.InUse(); n != 1 {
 			t.Errorf("%d permits are free while a client reads no response, want 1", n)
 		}
 		good.send(getLine + headerLines(1, 2*largeHeader) + endOfHeader)
@@ -294,7 +293,7 @@ func TestHeaderPermitIsReleasedBeforeHandler(t *testing.T) {
 		c.send("POST /quiet HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader)
 		time.Sleep(10 * time.Millisecond) // because large reads yield
 		synctest.Wait()
-		if n := f.limits.limiter.free; n != 1 {
+		if n := 1 - f.limits.limiter.InUse(); n != 1 {
 			t.Errorf("%d permits are free while a handler waits, want 1", n)
 		}
 		close(f.release)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/serving/h2"
 )
 
@@ -106,24 +106,24 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		must(large.acquire(t.Context(), netip.Addr{}))
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(one.request(long))
 		heard()
 		must(other.request("/"))
 		heard(1)
-		large.release()
+		large.Release(limit.Claim[string]{})
 		heard(len(long))
 		must(one.request("/x"))
 		heard(2)
-		if large.free != 1 {
+		if large.InUse() != 0 {
 			t.Error("the permit is held after the header section was read")
 		}
-		must(large.acquire(t.Context(), netip.Addr{}))
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(one.request("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
 		heard() // HPACK sends one byte for each repeated field
-		large.release()
+		large.Release(limit.Claim[string]{})
 		heard(3)
-		must(large.acquire(t.Context(), netip.Addr{}))
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(other.request(long)) // waits for headerPermitTimeout
 		begin := time.Now()
 		if got := <-asked; got != len(long) || time.Since(begin).Truncate(time.Millisecond) != headerPermitTimeout {
@@ -131,7 +131,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		}
 		must(one.request(long))
 		heard()
-		large.release()
+		large.Release(limit.Claim[string]{})
 		heard(len(long))
 		must(one.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
 		must(other.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
@@ -144,7 +144,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		if all.reserved < largeHeader {
 			t.Errorf("%d bytes are reserved for an unfinished header section", all.reserved)
 		}
-		must(large.acquire(t.Context(), netip.Addr{}))
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
 		must(one.request(long))
 		heard()
 		for _, s := range []*http2Client{one, other} {
@@ -152,10 +152,10 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		}
 		<-over
 		<-over
-		large.release()
+		large.Release(limit.Claim[string]{})
 		synctest.Wait()
-		if large.free != 1 || len(large.order) > 0 || all.reserved > 0 {
-			t.Errorf("at the end %d permits are free, %v wait, %d bytes are reserved", large.free, large.order, all.reserved)
+		if large.InUse() != 0 || all.reserved > 0 {
+			t.Errorf("at the end %d permits are in use, %d bytes are reserved", large.InUse(), all.reserved)
 		}
 	})
 }

@@ -3,10 +3,11 @@ package serving
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"binnacle/libs/limit"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 type limitedConn struct {
 	net.Conn
 	listener           *handshakes
-	from               netip.Addr
+	from               string
 	ctx                context.Context // nil after the handshake
 	hasHandshakePermit bool
 
@@ -63,7 +64,7 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	c.listener.metrics.waiting.Inc()
-	err = c.listener.limiter.acquire(c.ctx, c.from)
+	err = c.listener.limiter.Acquire(c.ctx, limit.Claim[string]{Key: c.from})
 	c.listener.metrics.waiting.Dec()
 	c.hasHandshakePermit = err == nil
 	return n, err
@@ -72,7 +73,7 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 func (c *limitedConn) releaseHandshakePermit() {
 	if c.hasHandshakePermit {
 		c.hasHandshakePermit = false
-		c.listener.limiter.release()
+		c.listener.limiter.Release(limit.Claim[string]{})
 	}
 }
 
@@ -132,7 +133,7 @@ func (c *limitedConn) uncork() error {
 // encrypted until uncork. The caller holds mu.
 func (c *limitedConn) buffer(p []byte) {
 	if !c.hasSendPermit { // permits are held briefly, so the wait is short
-		c.hasSendPermit = c.listener.sendLimiter.acquire(context.Background(), c.from) == nil
+		c.hasSendPermit = c.listener.sendLimiter.Acquire(context.Background(), limit.Claim[string]{Key: c.from}) == nil
 	}
 	if c.pooled == nil {
 		c.pooled = corkBuffers.Get().(*[]byte)
@@ -150,7 +151,7 @@ var corkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, maxCorked); r
 func (c *limitedConn) writeOut(p []byte) (n int, err error) {
 	if c.hasSendPermit {
 		c.hasSendPermit = false
-		c.listener.sendLimiter.release()
+		c.listener.sendLimiter.Release(limit.Claim[string]{})
 	}
 	for n < len(p) && err == nil {
 		c.writing.Store(int64(len(p) - n))

@@ -46,7 +46,7 @@ func tcpPair(t *testing.T) (client, server net.Conn) {
 // write.
 func TestCorkedWritesLeaveTogether(t *testing.T) {
 	below := &recordingConn{}
-	c := newLimitedConn(context.Background(), &handshakes{sendLimiter: newFairLimiter(1)}, below)
+	c := newLimitedConn(context.Background(), &handshakes{sendLimiter: newPermits(1)}, below)
 	write := func(s string) {
 		t.Helper()
 		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
@@ -95,7 +95,7 @@ func TestCorkedWritesLeaveTogether(t *testing.T) {
 // size.
 func TestCorkedBytesAreLimited(t *testing.T) {
 	below := &recordingConn{}
-	c := newLimitedConn(context.Background(), &handshakes{sendLimiter: newFairLimiter(1)}, below)
+	c := newLimitedConn(context.Background(), &handshakes{sendLimiter: newPermits(1)}, below)
 	record, all := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
 	c.cork()
 	for all < 1<<20 {
@@ -148,7 +148,7 @@ func sendLarge(c *limitedConn, p []byte) error {
 // TestBlockedWritesHoldNoPermit: with one permit, one client gets all of a large response while
 // others read nothing of theirs.
 func TestBlockedWritesHoldNoPermit(t *testing.T) {
-	h := &handshakes{sendLimiter: newFairLimiter(1)}
+	h := &handshakes{sendLimiter: newPermits(1)}
 	pair := func() (*limitedConn, net.Conn) {
 		client, server := tcpPair(t)
 		return newLimitedConn(context.Background(), h, server), client
@@ -182,15 +182,15 @@ func TestBlockedWritesHoldNoPermit(t *testing.T) {
 			t.Error("a write to a client that reads nothing succeeded")
 		}
 	}
-	if h.sendLimiter.free != 1 || len(h.sendLimiter.order) > 0 {
-		t.Errorf("%d permits are free at the end, %v wait", h.sendLimiter.free, h.sendLimiter.order)
+	if n := h.sendLimiter.InUse(); n != 0 {
+		t.Errorf("%d permits are in use at the end, want 0", n)
 	}
 }
 
 // TestCorkedWritesHoldPermit checks that a permit is held from the first held byte until the bytes
 // are written.
 func TestCorkedWritesHoldPermit(t *testing.T) {
-	h := &handshakes{sendLimiter: newFairLimiter(1)}
+	h := &handshakes{sendLimiter: newPermits(1)}
 	c := newLimitedConn(context.Background(), h, &recordingConn{})
 	for _, step := range []struct {
 		name string
@@ -202,8 +202,8 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 		{"held write", func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, 0},
 		{"uncork", c.uncork, 1},
 	} {
-		if err := step.do(); err != nil || h.sendLimiter.free != step.free {
-			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, h.sendLimiter.free, step.free, err)
+		if err := step.do(); err != nil || 1-h.sendLimiter.InUse() != step.free {
+			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-h.sendLimiter.InUse(), step.free, err)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestCorkedWritesHoldPermit(t *testing.T) {
 // TestWriteFailsAfterClientCloses checks that writes to a closed connection fail.
 func TestWriteFailsAfterClientCloses(t *testing.T) {
 	client, server := tcpPair(t)
-	h := &handshakes{sendLimiter: newFairLimiter(1)}
+	h := &handshakes{sendLimiter: newPermits(1)}
 	c := newLimitedConn(context.Background(), h, server)
 	ended := make(chan error)
 	go func() {
@@ -233,7 +233,7 @@ func TestWriteFailsAfterClientCloses(t *testing.T) {
 	if n, err := c.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
 		t.Errorf("next Write() = %d, %v", n, err)
 	}
-	if h.sendLimiter.free != 1 {
+	if h.sendLimiter.InUse() != 0 {
 		t.Error("the permit is still held")
 	}
 }

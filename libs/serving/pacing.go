@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http2"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/serving/h2"
 )
 
@@ -154,7 +154,7 @@ func (c *pacedConn) ReserveHeader(n int) bool {
 func (c *pacedConn) ReleaseHeaderPermit() {
 	if c.hasPermit {
 		c.hasPermit = false
-		c.headers.limiter.release()
+		c.headers.limiter.Release(limit.Claim[string]{})
 	}
 }
 
@@ -218,20 +218,20 @@ func (c *pacedConn) Throttle() {
 type addressBuckets struct {
 	rate    float64    // resets per second
 	mu      sync.Mutex // a leaf
-	buckets map[netip.Addr]*addressBucket
+	buckets map[string]*addressBucket
 }
 
 func newAddressBuckets(resets int) *addressBuckets {
-	return &addressBuckets{rate: float64(resets), buckets: map[netip.Addr]*addressBucket{}}
+	return &addressBuckets{rate: float64(resets), buckets: map[string]*addressBucket{}}
 }
 
 type addressBucket struct {
 	tokenBucket
-	address     netip.Addr
+	address     string
 	connections int
 }
 
-func (a *addressBuckets) join(from netip.Addr, now time.Time) *addressBucket {
+func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.buckets[from]

@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 )
@@ -13,7 +12,7 @@ const addressFactor = 5
 // with the last of them.
 func TestAddressBucketIsShared(t *testing.T) {
 	all, now := newAddressBuckets(addressFactor*resetRate), time.Unix(0, 0)
-	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	here, there := "192.0.2.1", "192.0.2.2"
 	first, second, other := all.join(here, now), all.join(here, now), all.join(there, now)
 	if first != second || first == other {
 		t.Fatal("want one bucket for each address")
@@ -49,7 +48,7 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 			all := newAddressBuckets(addressFactor * resetRate)
 			now := time.Now()
 			c := &pacedConn{
-				metrics: m, addresses: all, shared: all.join(netip.Addr{}, now),
+				metrics: m, addresses: all, shared: all.join("", now),
 				resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
 				control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
 			}
@@ -70,8 +69,8 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, here, there := newAddressBuckets(addressFactor*resetRate), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
-	conn := func(from netip.Addr) *pacedConn {
+	all, here, there := newAddressBuckets(addressFactor*resetRate), "192.0.2.1", "192.0.2.2"
+	conn := func(from string) *pacedConn {
 		now := time.Now()
 		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, updated: now}
 		return &pacedConn{metrics: m, addresses: all, shared: all.join(from, now), resets: full, control: full}
@@ -80,7 +79,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 		conn(here).spend(resetBurst) // each resets its whole burst
 	}
 	for name, tc := range map[string]struct {
-		from   netip.Addr
+		from   string
 		resets int
 		owes   bool
 	}{
@@ -99,7 +98,7 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 // TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for the
 // connections of one address.
 func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
-	all, h, here := newAddressBuckets(addressFactor*resetRate), newHeaderLimits(1), netip.MustParseAddr("192.0.2.1")
+	all, h, here := newAddressBuckets(addressFactor*resetRate), newHeaderLimits(1), "192.0.2.1"
 	conn := func() *pacedConn { return &pacedConn{headers: h, shared: all.join(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {

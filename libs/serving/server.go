@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http2"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/serving/h2"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/tlsfiles"
@@ -75,9 +76,9 @@ type Server struct {
 	active        *activeConns
 	openConns     *openConns // set by Run
 	clients       *clientMetrics
-	longResponses *fairLimiter
-	largeRequests *fairLimiter  // limits the processing of large requests
-	headers       *headerLimits // limits header sections
+	longResponses *limit.Queue[string]
+	largeRequests *limit.Queue[string] // limits the processing of large requests
+	headers       *headerLimits        // limits header sections
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect from then on, and are
@@ -120,8 +121,8 @@ func NewServer(c Config) (*Server, error) {
 		certs:         certs,
 		timeline:      newTimeline(c.Logger),
 		stopLong:      make(chan struct{}),
-		longResponses: newFairLimiter(max(1, runtime.GOMAXPROCS(0)-1)),
-		largeRequests: newFairLimiter(max(1, runtime.GOMAXPROCS(0)-1)),
+		longResponses: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
+		largeRequests: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
 		headers:       headers,
 	}, nil
 }
@@ -135,15 +136,18 @@ func (s *Server) Timeline() *Timeline { return s.timeline }
 // LongRunningStop returns a channel that is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
-// LongAnswers returns the limit for encoding and encrypting large responses. It has one permit less
+// LongResponses returns the limit for encoding and encrypting large responses. It has one permit less
 // than there are CPUs, so that one CPU is left for small responses. A permit is held for one piece
-// of a response at a time, and not while the piece is written. Permits are shared fairly by client
-// address.
-func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.longResponses} }
+// of a response at a time, and not while the piece is written. The server encrypts for the network of
+// the client.
+func (s *Server) LongResponses() *limit.Queue[string] { return s.longResponses }
 
 // LargeRequests returns the limit for processing large requests. It has one permit less than there
 // are CPUs. Large header sections have a limit of their own.
-func (s *Server) LargeRequests() LargeRequests { return LargeRequests{s.largeRequests} }
+func (s *Server) LargeRequests() *limit.Queue[string] { return s.largeRequests }
+
+// newPermits returns a limit of n permits.
+func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
 
 // ClientCAs returns the current CAs of --client-ca-file, or nil if there is none. The caller must
 // not modify the pool.

@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestExpensiveExpressionsAcquireLimiter checks that the expressions of one request acquire the
@@ -25,10 +26,10 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	many := make([]int64, 45) // the cost of two evaluations is expensive
 	weighed := 0
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-	request.SetWeigh(ctx, func(size int) bool {
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(size int) bool {
 		weighed++
 		return size < request.LargeBody // a rejection does not matter
-	})
+	}})
 	for range 2 {
 		weighed = 0
 		r := &admission.Request{}

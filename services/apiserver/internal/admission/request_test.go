@@ -192,26 +192,6 @@ type mutator func(*admission.Request)
 
 func (m mutator) Admit(_ context.Context, r *admission.Request) error { m(r); return nil }
 
-// TestWeighAcquiresLimiterForLargeData checks that small data does not need the limiter.
-func TestWeighAcquiresLimiterForLargeData(t *testing.T) {
-	weighed := 0
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
-	if err := admission.Weigh(ctx, request.LargeBody-1); err != nil || weighed != 0 {
-		t.Errorf("small: %v, %d weighed", err, weighed)
-	}
-	if err := admission.Weigh(ctx, request.LargeBody); !apierrors.IsTooManyRequests(err) || weighed != request.LargeBody {
-		t.Errorf("large: %v, %d weighed", err, weighed)
-	}
-	if err := admission.Weigh(ctx, 2*request.MaxBody); err == nil || weighed != request.MaxBody {
-		t.Errorf("huge: %v, %d weighed", err, weighed)
-	}
-	request.SetWeigh(ctx, func(int) bool { return true })
-	if err := admission.Weigh(ctx, request.LargeBody); err != nil {
-		t.Error(err)
-	}
-}
-
 // fixedLevel is an audit policy with one level, and lineSink records the lines of events.
 type fixedLevel struct{ level audit.Level }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
-	"binnacle/libs/serving"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"
 	"binnacle/services/apiserver/internal/admission/plugins"
@@ -125,13 +125,13 @@ type admissionBuilder struct {
 	compiler func() (*expressions.Compiler, error)
 	// writer writes the statuses of quotas, within the limit of large requests.
 	writer func() *writes.Writer
-	large  serving.LargeRequests
+	large  *limit.Queue[string]
 	// responses bounds the concurrent large responses of webhooks.
 	responses *webhookclient.ResponseLimiter
 }
 
 // newAdmission creates the admission chain. The writer is created later, because it needs the chain.
-func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large serving.LargeRequests) (*admission.Chain, error) {
+func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large *limit.Queue[string]) (*admission.Chain, error) {
 	builder := &admissionBuilder{
 		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
 		namespaces: &namespaces{objects: k.objects(true), kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(),

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/options"
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/server"
 )
 
 // TestAuditStartFailures replays policies and flags that prevent the start.
@@ -57,7 +57,7 @@ func TestAuditStartFailures(t *testing.T) {
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
 				b := &base{log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
 				defer b.life.close()
-				_, err := newAuditing(b, &o.Audit, serving.LongAnswers{})
+				_, err := newAuditing(b, &o.Audit, server.Permits{})
 				return err
 			}, args, &stderr, &stderr)
 			if len(c.Output) == 0 {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -56,35 +55,6 @@ func hookFor(name, url, policy string, server *httptest.Server) string {
 }
 
 const hooksPath = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-
-// TestBreakerOfWebhookIsPerNamespace checks that requests that make a webhook fail affect only the
-// namespace that they come from.
-func TestBreakerOfWebhookIsPerNamespace(t *testing.T) {
-	t.Parallel()
-	a := start(t, nil)
-	hook, asked := newRejectingWebhook(t, "")
-	for _, ns := range []string{"one", "two"} {
-		a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
-	}
-	for _, policy := range []string{"Ignore", "Fail"} {
-		name := strings.ToLower(policy)
-		a.want(201, "POST", hooksPath, hookFor(name, hook.URL, policy, hook))
-		for range failuresThatOpen {
-			a.send("POST", "/api/v1/namespaces/one/configmaps?dryRun=All", `{"metadata":{"name":"p","labels":{"poison":"1"}}}`)
-		}
-		for range 3 {
-			before := asked.Load()
-			if r := a.send("POST", "/api/v1/namespaces/two/configmaps", `{"metadata":{"name":"x"}}`); r.code != 400 || asked.Load() == before {
-				t.Errorf("%s: another namespace: %d %s, asked %d times", policy, r.code, r.body, asked.Load()-before)
-			}
-		}
-		r := a.send("POST", "/api/v1/namespaces/one/configmaps", `{"metadata":{"name":"x"}}`)
-		if want := map[string]int{"Ignore": 400, "Fail": 500}[policy]; r.code != want {
-			t.Errorf("%s: the same namespace: %d %s", policy, r.code, r.body)
-		}
-		a.want(200, "DELETE", hooksPath+"/"+name, "")
-	}
-}
 
 // failuresThatOpen is the number of consecutive failures that open the breaker.
 const failuresThatOpen = 3

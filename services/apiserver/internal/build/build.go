@@ -54,7 +54,7 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, life *lifec
 	if a.base, err = newBase(ctx, o, log, registry, a.listener, life); err != nil {
 		return nil, err
 	}
-	audit, err := newAuditing(a.base, &o.Audit, a.listener.server.LongAnswers())
+	audit, err := newAuditing(a.base, &o.Audit, server.Permits{Queue: a.listener.server.LongResponses()})
 	if err != nil {
 		return nil, err
 	}

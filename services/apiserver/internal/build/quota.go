@@ -9,8 +9,8 @@ import (
 
 	names "binnacle/libs/api"
 	"binnacle/libs/features"
+	"binnacle/libs/limit"
 	"binnacle/libs/quota"
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/admission/plugins/resourcequota"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/lister"
@@ -46,7 +46,7 @@ type quotas struct {
 	*lister.CachedLister[*corev1.ResourceQuota]
 	kinds  *apiset.Live
 	writer func() *writes.Writer
-	large  serving.LargeRequests
+	large  *limit.Queue[string]
 }
 
 // Change implements resourcequota.Quotas. One call serves several requests, so it acquires the

@@ -24,7 +24,7 @@ const (
 	keyUser
 	keyWarnings
 	keyStartup
-	keyBegun
+	keyWork
 	keyWaits
 	keyRecord
 	keyState
@@ -34,12 +34,8 @@ const (
 // context chain instead of one link for each value.
 type state struct {
 	context.Context
-	info         any
-	waits        Waits
-	admit        func(size int) bool
-	releaseSeats func(begun bool) (back func() error, ok bool)
-	aside        func() (back func())
-	suspend      func() (back func())
+	info  any
+	waits Waits
 	// The following fields are nil until they are set.
 	life context.Context
 	// principal is the key under which limits count the request.
@@ -52,7 +48,7 @@ type state struct {
 	record   any
 	user     *User
 	warnings *Warnings
-	begun    *begun
+	work     Work
 }
 
 // Carry attaches what a request does (a *requestinfo.Info), a sum of its waits, and space for the values that the
@@ -82,9 +78,9 @@ func (c *state) Value(key any) any {
 		if c.warnings != nil {
 			return c.warnings
 		}
-	case keyBegun:
-		if c.begun != nil {
-			return c.begun
+	case keyWork:
+		if c.work != nil {
+			return c.work
 		}
 	}
 	return c.Context.Value(key)
@@ -106,7 +102,7 @@ func (a *detached) Value(key any) any {
 	switch key {
 	case keyInfo:
 		return a.info
-	case keyUser, keyWarnings, keyBegun, keyWaits, keyRecord, keyState:
+	case keyUser, keyWarnings, keyWork, keyWaits, keyRecord, keyState:
 		return nil
 	}
 	return a.Context.Value(key)
@@ -120,21 +116,6 @@ func SetRecord(ctx context.Context, record any) bool {
 		c.record = record
 	}
 	return ok
-}
-
-// SetWeigh records the function of Weigh, if Carry has attached space for it. Only a filter calls it,
-// before the request is shared.
-func SetWeigh(ctx context.Context, admit func(size int) bool) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.admit = admit
-	}
-}
-
-// Weigh waits until work on size bytes that the length of the body did not reveal may start. It
-// returns false if the work is not admitted in time.
-func Weigh(ctx context.Context, size int) bool {
-	c, ok := ctx.Value(keyState).(*state)
-	return !ok || c.admit == nil || c.admit(size)
 }
 
 // SetReceived records when the request arrived. Only a filter calls it, before the request is
@@ -187,24 +168,6 @@ func Life(ctx context.Context) context.Context {
 		return c.life
 	}
 	return ctx
-}
-
-// SetReleaseSeats records the function of ReleaseSeats, if Carry has attached space for it. Only a
-// filter calls it, before the request is shared.
-func SetReleaseSeats(ctx context.Context, release func(begun bool) (back func() error, ok bool)) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.releaseSeats = release
-	}
-}
-
-// ReleaseSeats releases the seats of the request until back is called. It returns false if too many
-// requests have released theirs; the limit is lower for a request that has not begun its response.
-// A request may end without calling back.
-func ReleaseSeats(ctx context.Context, begun bool) (back func() error, ok bool) {
-	if c, ok := ctx.Value(keyState).(*state); ok && c.releaseSeats != nil {
-		return c.releaseSeats(begun)
-	}
-	return func() error { return nil }, true
 }
 
 // WithRecord attaches another audit event.
@@ -260,93 +223,6 @@ func WithStartup(ctx context.Context) context.Context {
 // and policies do not see such a request, so that none of them can keep the
 // server from starting. No client can set the mark.
 func Startup(ctx context.Context) bool { startup, _ := ctx.Value(keyStartup).(bool); return startup }
-
-// WithBegun attaches a function that Begun calls, in addition to functions attached earlier. It is
-// called when a watch has sent its initial events or when a request only waits for another server.
-// It may be called more than once.
-func WithBegun(ctx context.Context, fn func()) context.Context {
-	return context.WithValue(ctx, keyBegun, chainBegun(ctx, fn))
-}
-
-// begun holds the function attached last, which calls all earlier ones.
-type begun struct{ call func() }
-
-// SetBegun is WithBegun in the space that Carry attached. It returns false if there is no such
-// space, or if a function attached with WithBegun since then would hide this one. Only a filter
-// calls it, before the request is shared.
-func SetBegun(ctx context.Context, fn func()) bool {
-	c, ok := ctx.Value(keyState).(*state)
-	if nearest, _ := ctx.Value(keyBegun).(*begun); !ok || nearest != c.begun {
-		return false
-	}
-	c.begun = chainBegun(ctx, fn)
-	return true
-}
-
-func chainBegun(ctx context.Context, fn func()) *begun {
-	outer, ok := ctx.Value(keyBegun).(*begun)
-	if !ok {
-		return &begun{fn}
-	}
-	return &begun{func() { fn(); outer.call() }}
-}
-
-// Begun reports that a watch has sent its initial events, or that the request only waits for
-// another server.
-func Begun(ctx context.Context) {
-	if b, ok := ctx.Value(keyBegun).(*begun); ok {
-		b.call()
-	}
-}
-
-// onlyWaitsAfter is how long a request waits for another server before it counts as only waiting.
-const onlyWaitsAfter = time.Second
-
-// Aside releases the request's concurrency limit while it waits for another server, until back is
-// called.
-func Aside(ctx context.Context) (back func()) {
-	if c, ok := ctx.Value(keyState).(*state); ok && c.aside != nil {
-		return c.aside()
-	}
-	return func() {}
-}
-
-// OnlyWaits marks the request as waiting for another server until answered is called. If the wait
-// takes longer than onlyWaitsAfter, it calls the functions of WithBegun.
-func OnlyWaits(ctx context.Context) (answered func()) {
-	back := Aside(ctx)
-	b, ok := ctx.Value(keyBegun).(*begun)
-	if !ok {
-		return back
-	}
-	timer := time.AfterFunc(onlyWaitsAfter, b.call)
-	return func() { timer.Stop(); back() }
-}
-
-// SetAside records how a request that waits for another server releases its concurrency limit until
-// back is called, if Carry has attached space for it. Only a filter calls it, before the request is
-// shared.
-func SetAside(ctx context.Context, aside func() (back func())) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.aside = aside
-	}
-}
-
-// SetSuspend records how a request releases all memory and concurrency limits that it holds, if Carry
-// has attached space for it. Only a filter calls it, before the request is shared.
-func SetSuspend(ctx context.Context, suspend func() (back func())) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.suspend = suspend
-	}
-}
-
-// suspendLimits releases the memory and limits that the request holds until back is called.
-func suspendLimits(ctx context.Context) (back func()) {
-	if c, ok := ctx.Value(keyState).(*state); ok && c.suspend != nil {
-		return c.suspend()
-	}
-	return Aside(ctx)
-}
 
 // Waits records how long a request waited for limits and for admission webhooks, and the steps that
 // it reached. Its methods accept a nil receiver, which records nothing.

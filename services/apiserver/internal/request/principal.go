@@ -50,7 +50,7 @@ func PriorityLevel(ctx context.Context) string {
 func PrincipalOf(u *User, address string) string {
 	if u == nil || u.InGroup(api.GroupUnauthenticated) {
 		if from, err := netip.ParseAddrPort(address); err == nil {
-			return "network " + serving.Network(from.Addr()).String()
+			return serving.Network(from.Addr())
 		}
 		return "network " + address
 	}

@@ -8,18 +8,18 @@ import (
 // seatHoldTime is how long a waiting request keeps its seats. Replicas differ by about that much.
 const seatHoldTime = 20 * time.Millisecond
 
-// Wait calls wait, which may block for long. While wait runs, the request holds none of its
-// reserved memory and concurrency limits. After seatHoldTime it also releases its seats. If too many
-// requests have released their seats, Wait cancels the context of wait and returns refused. After
-// an error the request has no seats, so it must end.
+// Wait calls wait, which may block for long. While wait runs, the work of the request is suspended.
+// After seatHoldTime it also releases its seats. If too many requests have released their seats,
+// Wait cancels the context of wait and returns refused. After an error the request has no seats, so
+// it must end.
 func Wait(ctx context.Context, refused error, wait func(context.Context) error) error {
-	defer suspendLimits(ctx)()
+	defer Suspend(ctx)()
 	waitCtx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
-	back, released := func() error { return nil }, make(chan struct{})
+	work, back, released := WorkFrom(ctx), func() error { return nil }, make(chan struct{})
 	timer := time.AfterFunc(seatHoldTime, func() {
 		defer close(released)
-		if b, ok := ReleaseSeats(ctx, false); ok {
+		if b, ok := work.ReleaseSeats(false); ok {
 			back = b
 		} else {
 			refuse(refused)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -163,8 +163,8 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		"a bad timeout":        {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
 		"reloading":            {change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } }, want: []string{"ResponseStarted 429"}},
 		"a long URL without a permit": {path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
-			c.LargeRequests = serving.NewLargeRequests(1)
-			c.LargeRequests.EnterNow()
+			c.LargeRequests = limit.New[string](limit.Options{Size: 1})
+			c.LargeRequests.TryAcquire(limit.Claim[string]{})
 		}, want: []string{"ResponseStarted 429"}},
 		"may not impersonate": {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
 		"authorization fails": {change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},

@@ -30,7 +30,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
-		ctx := request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)
+		ctx := request.WithUser(carry(t.Context(), op, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
@@ -41,7 +41,7 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 		if code := get(); code != 429 {
 			t.Errorf("before the connection is proxied: got %d, want 429", code)
 		}
-		request.Begun(r.Context())
+		request.Started(r.Context())
 		for range 2 {
 			if code := get(); code != 200 {
 				t.Errorf("after the connection is proxied: got %d, want 200", code)
@@ -76,7 +76,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 			var inside http.HandlerFunc
 			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("a").User)
+				ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -86,12 +86,12 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 				if code := get(); code != 429 {
 					t.Errorf("before the request has begun: got %d, want 429", code)
 				}
-				request.Begun(r.Context())
+				request.Started(r.Context())
 				if code := get(); code != 200 {
 					t.Errorf("after the request has begun: got %d, want 200", code)
 				}
 			}
-			ctx := request.WithUser(requestinfo.Carry(t.Context(), tc.op), newClient("a").User)
+			ctx := request.WithUser(carry(t.Context(), tc.op, workLimits{}), newClient("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
@@ -108,7 +108,7 @@ func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newFairBudget(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w := &seatHolder{flow: flow, stalled: newShared(1), ctx: t.Context(), user: newClient("a"), request: enter()}
 		w.pause()
 		other := enter()
 		resumed := make(chan error)

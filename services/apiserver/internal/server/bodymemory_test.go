@@ -12,19 +12,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
-	s := newFairBudget(100)
+	s := newShared(100)
 	taken := 0
 	for _, name := range []string{"one", "two", "three", "four"} {
 		taken += acquireAll(s, newClient("system:serviceaccount:b:"+name))
 	}
-	if alone := acquireAll(newFairBudget(100), newClient("user")); taken != alone {
+	if alone := acquireAll(newShared(100), newClient("user")); taken != alone {
 		t.Errorf("four service accounts of a namespace got %d units, want %d as one user", taken, alone)
 	}
 	if other := acquireAll(s, newClient("system:serviceaccount:c:one")); other == 0 {
@@ -36,10 +36,9 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 // of a small body.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		levels := newLevelBudgets(minBodyBytes)
-		budget := levels.acquire("")
-		defer levels.release("")
-		h := limitBodies(levels, newByteBudget(largeBytesPerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		levels := &levelBudgets{size: minBodyBytes}
+		budget := levels.of("")
+		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -49,10 +48,10 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		r.ContentLength = request.MaxBody
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
-		request.SetReleaseSeats(ctx, func(bool) (func() error, bool) {
+		request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 			seats--
 			return func() error { seats++; return nil }, true
-		})
+		}})
 		ctx = request.WithUser(ctx, newClient("a").User)
 		done := make(chan struct{})
 		go func() {
@@ -64,13 +63,13 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		}
 		time.Sleep(time.Second) // fake time
 		synctest.Wait()
-		if budget.fair.used > request.InitialBuffer || seats != 0 {
-			t.Errorf("stalled body holds %d bytes and %d seats", budget.fair.used, seats)
+		if budget.InUse() > request.InitialBuffer || seats != 0 {
+			t.Errorf("stalled body holds %d bytes and %d seats", budget.InUse(), seats)
 		}
 		send.CloseWithError(io.ErrUnexpectedEOF)
 		<-done
-		if budget.fair.used != 0 || seats != 1 {
-			t.Errorf("after the request: %d bytes and %d seats are held, want 0 and 1", budget.fair.used, seats)
+		if budget.InUse() != 0 || seats != 1 {
+			t.Errorf("after the request: %d bytes and %d seats are held, want 0 and 1", budget.InUse(), seats)
 		}
 	})
 }
@@ -79,15 +78,9 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 // of another level are served.
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		levels := newLevelBudgets(2 * minBodySize)
-		low := levels.acquire("workload-low")
-		defer levels.release("workload-low")
-		leave, ok := low.acquire(t.Context(), newClient("a"), low.maxShare())
-		if !ok {
-			t.Fatal("an empty level has no memory")
-		}
-		defer leave()
-		h := limitBodies(levels, newByteBudget(largeBytesPerCPU), serving.LargeRequests{}, NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		levels := &levelBudgets{size: 2 * minBodySize}
+		acquireAll(levels.of("workload-low").Queue, newClient("a"))
+		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {

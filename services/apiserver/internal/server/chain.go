@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/limit"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -52,7 +52,7 @@ type Config struct {
 	// clients spread over replicas.
 	GoawayChance float64
 	// LargeRequests limits how many large requests are processed at the same time.
-	LargeRequests serving.LargeRequests
+	LargeRequests *limit.Queue[string]
 	// Audit, if set, records audit events.
 	Audit *audit.Auditor
 	// StorageVersionPending, if set, reports whether writes of a resource must wait for the registration
@@ -100,8 +100,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.withAPISetRefresh,    // reads the newest API set for an authorized request
 		c.withStorageVersion,   // 503: the storage version is not registered yet
 		c.withOperationSpan,    // the span of the operation
-		c.withBody,             // only bodies of authorized requests are read
-		c.withWorkLimit,        // limits concurrent large requests
+		c.withBody,             // only bodies of authorized requests are read; limits large ones
 	}
 	h := c.Mux
 	for i := len(filters) - 1; i >= 0; i-- {

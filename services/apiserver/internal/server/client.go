@@ -3,8 +3,15 @@ package server
 import (
 	"context"
 
+	"binnacle/libs/api"
+	"binnacle/libs/limit"
+	"binnacle/libs/node"
 	"binnacle/services/apiserver/internal/request"
 )
+
+// reservedShare is the divisor of the size of a limit that gives the reserve. Nodes and the suite's own
+// services may use half of the reserve, only the services the other half.
+const reservedShare = 10
 
 // client is the user of a request and the principal under which the limits of this package count it.
 type client struct {
@@ -14,4 +21,38 @@ type client struct {
 
 func clientOf(ctx context.Context) client {
 	return client{request.UserFrom(ctx), request.Principal(ctx)}
+}
+
+// claim returns a claim of n units of q.
+func (u client) claim(q *limit.Queue[string], n int) limit.Claim[string] {
+	c := limit.Claim[string]{Key: u.principal, Cost: n}
+	reserved := q.Size() / reservedShare
+	switch {
+	case u.User == nil:
+		c.Keep = reserved
+	case isSuiteService(u.User):
+		c.Unshared = true
+	case u.InGroup(node.Group):
+		c.Keep = (reserved + 1) / 2
+	default:
+		c.Keep = reserved
+	}
+	return c
+}
+
+// tryAcquire acquires a claim of n units of q. If too few are free, an administrator is admitted without
+// units: ok is true and held is false.
+func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string], held, ok bool) {
+	c = u.claim(q, n)
+	master := u.InGroup(api.GroupMasters)
+	if master {
+		c.Keep, c.Unshared = 0, true
+	}
+	held = q.TryAcquire(c)
+	return c, held, held || master
+}
+
+// newShared returns a limit of n units that principals share; 0 means no limit.
+func newShared(n int) *limit.Queue[string] {
+	return limit.New[string](limit.Options{Size: n, Share: true, MaxWaiting: maxWaiters})
 }

@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream"
 
 	"binnacle/libs/api"
+	"binnacle/libs/limit"
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authz"
@@ -50,13 +50,16 @@ func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	overloaded := c.withMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })
 	})))
+	limits := newWorkLimits(c.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := c.requestInfo(r)
 		if op == nil {
 			overloaded.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), c.truncatedRequestInfo(r))))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), op)))
+		ctx := requestinfo.Carry(r.Context(), op)
+		request.SetWork(ctx, &work{limits: limits})
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -66,10 +69,11 @@ func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
 	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeURL {
 		ctx, cancel := context.WithTimeout(r.Context(), maxBodyWait(r.Context()))
 		defer cancel()
-		if c.LargeRequests.Enter(r.WithContext(ctx)) != nil {
+		permit := limit.Claim[string]{Key: request.PrincipalOf(nil, r.RemoteAddr)}
+		if c.LargeRequests.Acquire(ctx, permit) != nil {
 			return nil
 		}
-		defer c.LargeRequests.Leave()
+		defer c.LargeRequests.Release(permit)
 	}
 	return c.Delegates.Resolve(r, c.Kinds.Current())
 }
@@ -205,7 +209,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
-			if errors.Is(err, webhookclient.ErrCrowded) { // authentication did not happen
+			if errors.Is(err, limit.ErrFull) { // authentication did not happen
 				tooManyRequests(w, 1)
 				return
 			}
@@ -246,7 +250,7 @@ func (c *Config) withAuthorization(next http.Handler) http.Handler {
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 			rec.Annotate(reasonAnnotation, "internal error")
-			if errors.Is(err, webhookclient.ErrCrowded) {
+			if errors.Is(err, limit.ErrFull) {
 				tooManyRequests(w, 1)
 				return
 			}

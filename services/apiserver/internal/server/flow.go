@@ -21,7 +21,7 @@ import (
 // it has begun: a watch has sent its initial events, a connection is proxied. A delegated request holds
 // them until the delegate takes too long.
 func (c *Config) withFlowControl(next http.Handler) http.Handler {
-	stalled := newFairBudget(maxStalled)
+	stalled := newShared(maxStalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op, u := requestinfo.From(ctx), request.UserFrom(ctx)
@@ -53,10 +53,11 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		}
 		request.SetPriorityLevel(ctx, class.Level)
 		serving.OnSlowWrite(w, t.pause, t.resume)
-		request.SetReleaseSeats(ctx, func(begun bool) (func() error, bool) { return t.resume, t.release(begun) })
-		if (long || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
-			r = r.WithContext(request.WithBegun(ctx, t.end))
+		var started func()
+		if long || op.Foreign != nil {
+			started = t.end
 		}
+		workOf(ctx).begin(t, started)
 		if !long {
 			g := c.Metrics.inflight.gauge(op)
 			g.Inc()

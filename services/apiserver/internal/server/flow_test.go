@@ -97,7 +97,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("a").User)
+		ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code
@@ -106,7 +106,7 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 	inside = func(ctx context.Context) {
 		inside = func(context.Context) {}
 		codes = append(codes, send())
-		back, ok := request.ReleaseSeats(ctx, true)
+		back, ok := request.WorkFrom(ctx).ReleaseSeats(true)
 		if !ok {
 			t.Error("the request did not release its seat")
 		}
@@ -135,7 +135,7 @@ func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 			}
 			return r
 		}
-		w := &seatHolder{flow: flow, stalled: newFairBudget(1), ctx: t.Context(), user: newClient("a"), request: enter()}
+		w := &seatHolder{flow: flow, stalled: newShared(1), ctx: t.Context(), user: newClient("a"), request: enter()}
 		w.pause()
 		other := enter()
 		resumed := make(chan error)

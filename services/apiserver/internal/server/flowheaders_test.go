@@ -82,7 +82,7 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 			if !long {
 				return
 			}
-			request.Begun(r.Context())
+			request.Started(r.Context())
 			inside = func(*http.Request) {}
 			judged(send(pods), http.StatusOK, true)
 		}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"iter"
 	"maps"
@@ -13,9 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
+	"binnacle/libs/limit"
 	"binnacle/libs/satoken"
-	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authn"
@@ -37,22 +35,12 @@ const headerFieldOverhead = 32
 
 const authenticationGroup = "authentication." + api.Domain
 
-const (
-	// maxImpersonating is the maximum number of requests with many impersonated groups that wait for a permit.
-	maxImpersonating = 100
-	// questionsWithoutPermit is the number of checks that such a request may make without a permit after
-	// it lost its permit while an authorization webhook answered.
-	questionsWithoutPermit = 64
-)
-
 // errNoPermit reports that no permit became free in time.
 var errNoPermit = errors.New("no permit for a large request in time")
 
 // withImpersonation replaces the user of a request by the impersonated one. Each part of that user needs a
 // permission of its own (specification: "Authorization", verb impersonate).
 func (c *Config) withImpersonation(next http.Handler) http.Handler {
-	waiting := newFairBudget(maxImpersonating)
-	waiting.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target, err := parseImpersonation(r.Header)
 		if err != nil {
@@ -65,7 +53,7 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			return
 		}
 		ctx, begin := r.Context(), time.Now()
-		err = c.authorizeImpersonation(r, target, waiting)
+		err = c.authorizeImpersonation(r, target)
 		if errors.Is(err, errNoPermit) {
 			tooManyRequests(w, 1)
 			return
@@ -93,21 +81,20 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 
 // authorizeImpersonation returns nil if the client may impersonate the user. It checks the name first, so
 // that a client without that permission waits for no permit and the other headers are not parsed.
-func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser, waiting *fairBudget) error {
+func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser) error {
 	if err := c.authorizeImpersonatedPart(r, w.nameAttributes()); err != nil {
 		return err
 	}
-	permit := impersonationPermit{request: r, limiter: c.LargeRequests, waiting: waiting, large: w.size >= largeURL}
-	defer permit.release()
-	if !permit.acquire() {
-		return errNoPermit
+	if w.size >= largeURL {
+		work := workOf(r.Context())
+		defer work.release()
+		if !work.Estimate(r.Context(), largeBody) {
+			return errNoPermit
+		}
 	}
 	for a := range w.partAttributes() {
 		if r.Context().Err() != nil {
 			return apierrors.NewTimeoutError("timed out while waiting to authorize impersonation", 1)
-		}
-		if !permit.acquire() {
-			return errNoPermit
 		}
 		if err := c.authorizeImpersonatedPart(r, a); err != nil {
 			return err
@@ -126,65 +113,10 @@ func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes)
 	if err != nil {
 		c.Logger.Warn("authorization of impersonation failed", "path", r.URL.Path, "error", err)
 	}
-	if errors.Is(err, webhookclient.ErrCrowded) {
+	if errors.Is(err, limit.ErrFull) {
 		return errNoPermit
 	}
 	return authz.Forbidden(a, reason)
-}
-
-// impersonationPermit holds a permit for large requests while a user with many groups and extras is checked.
-type impersonationPermit struct {
-	request *http.Request
-	limiter serving.LargeRequests
-	waiting *fairBudget
-	large   bool
-
-	held      bool
-	remaining int // checks that need no permit
-}
-
-// acquire is called before each check. It returns false if no permit became free in time.
-func (t *impersonationPermit) acquire() bool {
-	if !t.large || t.held {
-		return true
-	}
-	if t.remaining > 0 {
-		t.remaining--
-		return true
-	}
-	ctx := t.request.Context()
-	u := clientOf(ctx)
-	if _, ok := t.waiting.tryAcquire(u, 1); !ok {
-		return false
-	}
-	defer t.waiting.release(u, 1)
-	within, cancel := context.WithTimeout(ctx, maxBodyWait(ctx))
-	defer cancel()
-	if t.limiter.Enter(t.request.WithContext(within)) != nil {
-		return false
-	}
-	t.held = true
-	request.SetAside(ctx, t.suspend)
-	return true
-}
-
-// suspend releases the permit while the request waits for an authorization webhook. back takes a permit
-// only if one is free, so that the request does not wait after each answer.
-func (t *impersonationPermit) suspend() (back func()) {
-	if t.held {
-		t.limiter.Leave()
-		t.held, t.remaining = false, questionsWithoutPermit
-	}
-	return func() { t.held = t.limiter.EnterNow() }
-}
-
-// release releases the permit for good.
-func (t *impersonationPermit) release() {
-	request.SetAside(t.request.Context(), nil)
-	if t.held {
-		t.limiter.Leave()
-	}
-	t.held = false
 }
 
 // impersonatedUser is the user in the impersonation headers.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
@@ -36,7 +36,7 @@ func (j authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (aut
 
 // impersonationFixture sends impersonated requests through a server with one permit for large requests.
 type impersonationFixture struct {
-	limiter serving.LargeRequests
+	permits *limit.Queue[string]
 	c       *Config
 	h       http.Handler
 	passed  atomic.Bool
@@ -55,8 +55,8 @@ func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, co
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &impersonationFixture{limiter: serving.NewLargeRequests(1)}
-	i.c = &Config{Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.limiter, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
+	i := &impersonationFixture{permits: newPermits(1)}
+	i.c = &Config{Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.permits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
 		i.checkedWithPermit = append(i.checkedWithPermit, !i.free())
@@ -67,13 +67,7 @@ func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, co
 	return i
 }
 
-func (i *impersonationFixture) free() bool {
-	if !i.limiter.EnterNow() {
-		return false
-	}
-	i.limiter.Leave()
-	return true
-}
+func (i *impersonationFixture) free() bool { return isFree(i.permits) }
 
 func (i *impersonationFixture) send(ctx context.Context, groups ...string) int {
 	return i.sendAs(ctx, http.Header{"Impersonate-Group": groups})
@@ -83,7 +77,7 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
-	r = r.WithContext(request.WithUser(requestinfo.Carry(ctx, &requestinfo.Info{}), newClient("boss").User))
+	r = r.WithContext(request.WithUser(carry(ctx, &requestinfo.Info{}, newWorkLimits(i.permits)), newClient("boss").User))
 	w := httptest.NewRecorder()
 	i.h.ServeHTTP(w, r)
 	return w.Code
@@ -108,7 +102,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		"others at work": {decide: allow, taken: true, groups: []string{large}, code: 429, asked: []bool{true}, within: bodyWaitWithoutDeadline},
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
-				back := request.Aside(ctx)
+				back := request.Suspend(ctx)
 				if !i.free() {
 					t.Error("the request holds the permit while it waits for another server")
 				}
@@ -125,7 +119,7 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := newImpersonationFixture(t, tc.decide)
 				if tc.taken {
-					i.limiter.EnterNow()
+					i.permits.TryAcquire(permit)
 				}
 				begin := time.Now()
 				code := i.send(t.Context(), tc.groups...)
@@ -141,28 +135,6 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A request that lost its permit while a webhook answered acquires it again only after
-// questionsWithoutPermit checks.
-func TestImpersonationReacquiresPermitRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const others = 300 * time.Millisecond
-		i := newImpersonationFixture(t, func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
-			back := request.Aside(ctx)
-			if i.limiter.EnterNow() { // another request takes the permit
-				time.AfterFunc(others, i.limiter.Leave)
-			}
-			back()
-			return authz.Allow
-		})
-		groups := make([]string, 4*questionsWithoutPermit)
-		groups[0] = strings.Repeat("a", largeURL)
-		begin := time.Now()
-		if code := i.send(t.Context(), groups...); code != 200 || time.Since(begin) < 2*others || time.Since(begin) > 5*others {
-			t.Errorf("got %d after %v, want 200 after %v to %v", code, time.Since(begin), 2*others, 5*others)
-		}
-	})
 }
 
 // The permit is released after a panic and after a cancellation.
@@ -190,27 +162,6 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 	if i.send(ctx, large, "b"); i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.free() {
 		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true", len(i.checkedWithPermit), i.passed.Load(), i.free())
 	}
-}
-
-// One client may have at most half of the waiting impersonations.
-func TestWaitingImpersonationsAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
-		i.limiter.EnterNow()
-		codes := make(chan int, maxImpersonating)
-		begin := time.Now()
-		for range maxImpersonating {
-			go func() { codes <- i.send(t.Context(), strings.Repeat("a", largeURL)) }()
-			synctest.Wait()
-		}
-		if n := len(codes); n < maxImpersonating/2 || time.Since(begin) > 0 {
-			t.Errorf("got %d rejections after %v, want at least %d at once", n, time.Since(begin), maxImpersonating/2)
-		}
-		i.limiter.Leave()
-		for range maxImpersonating {
-			<-codes
-		}
-	})
 }
 
 // Extra headers are parsed after the name is authorized and the request has a permit.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/server"
@@ -23,7 +23,7 @@ import (
 type overloadedAuthenticator struct{}
 
 func (overloadedAuthenticator) Authenticate(*http.Request) (*request.User, error) {
-	return nil, errors.Join(errors.New("no certificate"), fmt.Errorf("review of a token: %w", webhookclient.ErrCrowded))
+	return nil, errors.Join(errors.New("no certificate"), fmt.Errorf("review of a token: %w", limit.ErrFull))
 }
 
 // overloadedAuthorizer fails for one verb because its webhook has too many waiting requests.
@@ -31,7 +31,7 @@ type overloadedAuthorizer string
 
 func (b overloadedAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
 	if a.Verb == string(b) {
-		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", webhookclient.ErrCrowded)
+		return authz.NoOpinion, "", fmt.Errorf("authorization webhook: %w", limit.ErrFull)
 	}
 	return authz.Allow, "", nil
 }

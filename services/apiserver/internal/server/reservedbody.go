@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -26,19 +27,28 @@ const (
 	evictInterval = 250 * time.Millisecond
 )
 
+// bodyBudget is the memory of the bodies of one priority level.
+type bodyBudget struct {
+	*limit.Queue[string]
+
+	mu sync.Mutex // lock order: before that of Queue
+	// arriving lists the bodies that are being received, the oldest first.
+	arriving []*reservedBody
+}
+
 // reservedBody holds the memory of the body of one request.
 type reservedBody struct {
-	budget *byteBudget
+	budget *bodyBudget
 	ctx    context.Context
 	user   client
 	// arriving ends when the body is refused.
 	arriving context.Context
 	refuse   context.CancelCauseFunc
 
-	mu       sync.Mutex // the response may end while the body arrives
-	ended    bool
-	size     int
-	releases []func()
+	mu     sync.Mutex // the response may end while the body arrives
+	ended  bool
+	size   int
+	claims []limit.Claim[string]
 
 	// The mutex of the budget guards these fields.
 	occupied int       // a copy of size
@@ -79,7 +89,7 @@ func (b *reservedBody) reserve(size int) error {
 	if size <= b.size {
 		return nil
 	}
-	release, ok := b.budget.acquireEvicting(b.arriving, b.user, size-b.size, func() { b.budget.evictStalled(b, size-b.size) })
+	c, held, ok := b.acquire(size - b.size)
 	if !ok && b.ctx.Err() != nil {
 		return b.ctx.Err()
 	}
@@ -89,55 +99,84 @@ func (b *reservedBody) reserve(size int) error {
 	b.mu.Lock()
 	ended := b.ended
 	if !ended {
-		b.releases, b.size = append(b.releases, release), size
+		b.size = size
+		if held {
+			b.claims = append(b.claims, c)
+		}
 	}
 	b.mu.Unlock()
 	if ended {
-		release()
+		if held {
+			b.budget.Release(c)
+		}
 		return errNoMemory
 	}
 	b.budget.recordSize(b, size)
 	return nil
 }
 
+// acquire waits for n more bytes. While it waits, it refuses stalled bodies.
+func (b *reservedBody) acquire(n int) (c limit.Claim[string], held, ok bool) {
+	if c, held, ok = b.user.tryAcquire(b.budget.Queue, n); ok {
+		return c, held, true
+	}
+	ctx, cancel := context.WithTimeout(b.arriving, maxBodyWait(b.arriving))
+	defer cancel()
+	b.budget.evictStalled(b, c)
+	go func() {
+		ticker := time.NewTicker(evictInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				b.budget.evictStalled(b, c)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	held = b.budget.Acquire(ctx, c) == nil
+	return c, held, held
+}
+
 // release releases the memory for good.
 func (b *reservedBody) release() {
 	b.mu.Lock()
-	releases := b.releases
-	b.releases, b.ended = nil, true
+	claims := b.claims
+	b.claims, b.ended = nil, true
 	b.mu.Unlock()
-	for _, release := range releases {
-		release()
+	for _, c := range claims {
+		b.budget.Release(c)
 	}
 }
 
 // addArriving adds a body to those that may be evicted; removeArriving removes it.
-func (b *byteBudget) addArriving(r *reservedBody) {
+func (b *bodyBudget) addArriving(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.since = time.Now()
 	b.arriving = append(b.arriving, r)
 }
 
-func (b *byteBudget) removeArriving(r *reservedBody) {
+func (b *bodyBudget) removeArriving(r *reservedBody) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.arriving = slices.DeleteFunc(b.arriving, func(o *reservedBody) bool { return o == r })
 }
 
-func (b *byteBudget) recordSize(r *reservedBody, size int) {
+func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r.occupied, r.since = size, time.Now()
 }
 
-// evictStalled refuses stalled bodies until r can reserve size more bytes. It evicts the bodies of
+// evictStalled refuses stalled bodies until r can acquire a claim. It evicts the bodies of
 // principals that would hold more than the principal of r, the largest holder first, and younger bodies
 // of the same principal. So the oldest body of a principal always completes.
-func (b *byteBudget) evictStalled(r *reservedBody, size int) {
+func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	shortage, held := b.fair.shortage(r.user, size)
+	shortage, held := b.Shortage(c)
 	mine := held[r.user.principal]
 	for _, o := range b.arriving {
 		if o.refused {
@@ -154,7 +193,7 @@ func (b *byteBudget) evictStalled(r *reservedBody, size int) {
 				continue
 			}
 			own := o.user.principal == r.user.principal
-			if own && !later || !own && held[o.user.principal] <= mine+size {
+			if own && !later || !own && held[o.user.principal] <= mine+c.Cost {
 				continue
 			}
 			if victim == nil || held[o.user.principal] > held[victim.user.principal] {

@@ -10,7 +10,7 @@ import (
 )
 
 // newArrivingBody returns a body of a user that is being received.
-func newArrivingBody(t *testing.T, budget *byteBudget, name string) *reservedBody {
+func newArrivingBody(t *testing.T, budget *bodyBudget, name string) *reservedBody {
 	b := &reservedBody{budget: budget, ctx: t.Context(), user: newClient(name)}
 	b.arriving, b.refuse = context.WithCancelCause(t.Context())
 	budget.addArriving(b)
@@ -33,16 +33,16 @@ func (b *reservedBody) releaseWhenRefused() {
 // namespace still gets memory.
 func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := newByteBudget(minBodyBytes)
+		budget := &bodyBudget{Queue: newShared(minBodyBytes)}
 		for i := range 20 {
 			for {
 				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))
 				b.releaseWhenRefused()
-				leave, ok := budget.tryAcquire(b.user, 64<<10)
-				if !ok {
+				c := b.user.claim(budget.Queue, 64<<10)
+				if !budget.TryAcquire(c) {
 					break
 				}
-				b.releases = append(b.releases, leave)
+				b.claims = append(b.claims, c)
 				budget.recordSize(b, 64<<10)
 			}
 		}
@@ -61,7 +61,7 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 // completes, the later one is refused.
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := newByteBudget(4 << 20)
+		budget := &bodyBudget{Queue: newShared(4 << 20)}
 		first, second := newArrivingBody(t, budget, "a"), newArrivingBody(t, budget, "a")
 		first.releaseWhenRefused()
 		second.releaseWhenRefused()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"binnacle/libs/api"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -17,7 +19,7 @@ const maxStalled = 1000
 // and releases them while it waits, for example for a client that does not read the response.
 type seatHolder struct {
 	flow    *flowcontrol.Controller
-	stalled *fairBudget
+	stalled *limit.Queue[string]
 	ctx     context.Context
 	user    client
 
@@ -27,7 +29,8 @@ type seatHolder struct {
 	// waits is the number of waits in progress. Goroutines of a request may wait in parallel.
 	waits    int
 	released bool
-	// countsAsStalled reports whether the request occupies a place in stalled.
+	// stall is the place in stalled that the request occupies, if countsAsStalled.
+	stall           limit.Claim[string]
 	countsAsStalled bool
 	// resuming is closed when the wait for the seats ends; nil unless the request waits for them.
 	resuming chan struct{}
@@ -63,10 +66,14 @@ func (t *seatHolder) release(begun bool) bool {
 // releaseSeats releases the seats. It returns false if too many requests have released theirs. The caller
 // holds mu.
 func (t *seatHolder) releaseSeats(begun bool) bool {
-	var ok bool
-	if t.countsAsStalled, ok = t.stalled.tryAcquireFor(t.user, 1, begun); !ok {
+	c := t.user.claim(t.stalled, 1)
+	if !begun {
+		c.Keep += t.stalled.Size() / 2
+	}
+	if t.countsAsStalled = t.stalled.TryAcquire(c); !t.countsAsStalled && !t.user.InGroup(api.GroupMasters) {
 		return false
 	}
+	t.stall = c
 	t.released = true
 	t.flow.Suspend(t.request)
 	return true
@@ -142,7 +149,7 @@ func (t *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
 // endStall releases the place among the stalled requests. The caller holds mu.
 func (t *seatHolder) endStall() {
 	if t.countsAsStalled {
-		t.stalled.release(t.user, 1)
+		t.stalled.Release(t.stall)
 	}
 	t.countsAsStalled = false
 }

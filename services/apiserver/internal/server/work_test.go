@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,11 +15,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // Large bodies and small patches of large objects are processed with a permit. They release it while they
@@ -35,16 +37,16 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := serving.NewLargeRequests(1)
-				c := &Config{LargeRequests: limiter, Metrics: NewMetrics(prometheus.NewRegistry())}
+				permits := newPermits(1)
+				c := &Config{LargeRequests: permits, Metrics: NewMetrics(prometheus.NewRegistry())}
 				var at atomic.Value
 				answer := make(chan struct{})
-				h := c.withBody(c.withWorkLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if !request.Weigh(r.Context(), tc.weigh) {
+				h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if request.Estimate(r.Context(), tc.weigh) != nil {
 						t.Error("the work was not admitted")
 					}
 					at.Store("work")
-					back := request.OnlyWaits(r.Context())
+					back := request.Suspend(r.Context())
 					<-answer
 					back()
 					at.Store("more work")
@@ -52,26 +54,26 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					w.WriteHeader(http.StatusOK)
 					at.Store("answered")
 					<-answer
-				})))
+				}))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				free := func() {
 					t.Helper()
-					if !limiter.EnterNow() {
+					if !permits.TryAcquire(permit) {
 						t.Fatal("the permit is taken")
 					}
 				}
 				free()
 				go func() { // another request holds the permit
 					time.Sleep(time.Minute)
-					limiter.Leave()
+					permits.Release(permit)
 				}()
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						request.WithUser(requestinfo.Carry(ctx, op), newClient("a").User)))
+						request.WithUser(carry(ctx, op, newWorkLimits(permits)), newClient("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
@@ -86,15 +88,15 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 				free() // the request waits for another server
 				answer <- struct{}{}
 				is("work")
-				limiter.Leave()
+				permits.Release(permit)
 				is("more work")
-				if limiter.EnterNow() {
+				if permits.TryAcquire(permit) {
 					t.Error("the request continued without a permit")
 				}
 				answer <- struct{}{}
 				is("answered")
 				free()
-				limiter.Leave()
+				permits.Release(permit)
 				close(answer)
 				<-over
 			})
@@ -103,18 +105,18 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 }
 
 func TestSmallWorkNeedsNoPermit(t *testing.T) {
-	limiter := serving.NewLargeRequests(1)
-	c := &Config{LargeRequests: limiter, Metrics: NewMetrics(prometheus.NewRegistry())}
-	limiter.EnterNow()
+	permits := newPermits(1)
+	c := &Config{LargeRequests: permits, Metrics: NewMetrics(prometheus.NewRegistry())}
+	permits.TryAcquire(permit)
 	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
 		came := false
-		h := c.withBody(c.withWorkLimit(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			request.OnlyWaits(r.Context())()
-			came = request.Weigh(r.Context(), largeBody-1)
-		})))
+		h := c.withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			request.Suspend(r.Context())()
+			came = request.Estimate(r.Context(), largeBody-1) == nil
+		}))
 		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)))
+			request.WithUser(carry(t.Context(), op, newWorkLimits(permits)), newClient("a").User)))
 		if !came {
 			t.Errorf("%s: small work was not admitted", verb)
 		}
@@ -124,129 +126,124 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 // Goroutines of one request share one permit. A permit that arrives when the request waits again or has
 // ended is released.
 func TestRequestHoldsOnePermit(t *testing.T) {
-	for name, end := range map[string]func(w *largeWork, leave func()){
-		"both continue": func(_ *largeWork, leave func()) { leave() },
-		"one waits again": func(w *largeWork, leave func()) {
-			back := w.suspendPermit()
-			leave()
-			synctest.Wait()
-			for range 2 {
-				if !w.limiter.EnterNow() {
-					t.Error("the request holds a permit while it waits for another server")
-				}
-			}
-			w.limiter.Leave()
-			w.limiter.Leave()
-			back()
-		},
-		"the request ends": func(w *largeWork, leave func()) { w.release(); leave() },
+	for name, end := range map[string]func(ctx context.Context, w *work) (more func()){
+		"both continue":    func(context.Context, *work) func() { return func() {} },
+		"one waits again":  func(ctx context.Context, w *work) func() { return w.Suspend(ctx) },
+		"the request ends": func(_ context.Context, w *work) func() { w.end(); return func() {} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := serving.NewLargeRequests(2)
-				w := &largeWork{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
-				w.setBytes(func() {}, largeBody)
-				w.wantsPermit = true
-				first := w.suspendPermit()
+				permits := newPermits(2)
+				ctx := carry(t.Context(), &requestinfo.Info{}, workLimits{permits: permits})
+				w := workOf(ctx)
+				for range 2 {
+					if !w.Estimate(ctx, largeBody) {
+						t.Fatal("a free permit was refused")
+					}
+				}
+				if n := permits.InUse(); n != 1 {
+					t.Errorf("the request holds %d permits, want 1", n)
+				}
+				first, second := w.Suspend(ctx), w.Suspend(ctx)
 				for range 2 { // other requests hold them
-					limiter.EnterNow()
+					permits.TryAcquire(permit)
 				}
 				go first()
-				synctest.Wait()
-				second := w.suspendPermit()
 				go second()
 				synctest.Wait()
-				end(w, func() { limiter.Leave(); limiter.Leave() })
+				more := end(ctx, w)
+				permits.Release(permit)
+				permits.Release(permit)
 				synctest.Wait()
-				w.release()
-				for range 2 {
-					if !limiter.EnterNow() {
-						t.Error("a permit is lost")
-					}
+				if n := permits.InUse(); name != "both continue" && n != 0 {
+					t.Errorf("the request holds %d permits while it waits or after its end, want 0", n)
+				}
+				more()
+				w.end()
+				if n := permits.InUse(); n != 0 {
+					t.Errorf("%d permits are lost", n)
 				}
 			})
 		})
 	}
 }
 
-// A wait before the first acquisition does not acquire a permit afterwards. A wait after it does.
-func TestSuspendBeforeAcquireTakesNoPermit(t *testing.T) {
-	limiter := serving.NewLargeRequests(1)
-	w := &largeWork{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
-	w.setBytes(func() {}, largeBody)
-	w.suspendPermit()()
-	if !limiter.EnterNow() {
-		t.Fatal("the request holds a permit before it acquired one")
-	}
-	limiter.Leave()
-	w.acquirePermit()
-	if w.suspendPermit()(); limiter.EnterNow() {
-		t.Error("the request has no permit after the wait")
-	}
-	w.release()
+// A request that waits long for another party releases its memory.
+func TestLongSuspensionReleasesBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := workLimits{bytes: newShared(4 * largeBody), permits: newPermits(1)}
+		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
+		started := false
+		workOf(ctx).begin(nil, func() { started = true })
+		if request.Estimate(ctx, largeBody) != nil {
+			t.Fatal("the work was not admitted")
+		}
+		resume := request.Suspend(ctx)
+		if limits.bytes.InUse() == 0 || limits.permits.InUse() != 0 {
+			t.Errorf("got %d bytes and %d permits in use at first, want all and none", limits.bytes.InUse(), limits.permits.InUse())
+		}
+		time.Sleep(suspendedBytesTime)
+		synctest.Wait()
+		if n := limits.bytes.InUse(); n != 0 || !started {
+			t.Errorf("got %d bytes in use, started = %t, want 0 and true", n, started)
+		}
+		resume()
+		workOf(ctx).end()
+	})
 }
 
-// A request whose seats are late releases its permit, and acquires it again when it has the seats.
-func TestPermitIsReleasedWhileSeatsAreLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		limiter, seats := serving.NewLargeRequests(1), make(chan struct{})
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-		request.SetReleaseSeats(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
-		w := &largeWork{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), limiter: limiter, acquiring: make(chan struct{}, 1)}
-		w.setBytes(func() {}, largeBody)
-		limiter.EnterNow()
-		began := make(chan bool, 1)
-		go func() { began <- w.acquirePermit() }()
-		synctest.Wait()
-		limiter.Leave() // the request gets the permit
-		time.Sleep(2 * maxSeatWait)
-		synctest.Wait()
-		if !limiter.EnterNow() {
-			t.Fatal("the request holds the permit while it waits for its seats")
-		}
-		close(seats)
-		synctest.Wait()
-		if len(began) > 0 {
-			t.Fatal("the request continued without the permit")
-		}
-		limiter.Leave()
-		synctest.Wait()
-		if len(began) == 0 || !<-began {
-			t.Fatal("the request did not continue")
-		}
-		if limiter.EnterNow() {
-			t.Fatal("the request has no permit")
-		}
-		time.Sleep(2 * maxSeatWait)
-		if limiter.EnterNow() {
-			t.Error("the request lost its permit although it has its seats")
-		}
-		w.release()
-		if !limiter.EnterNow() {
-			t.Error("a permit is lost")
-		}
-	})
+// A request that waits for slow work releases its seats. It is rejected if too many requests have
+// released theirs, unless its response has begun.
+func TestSlowPermitsReleaseSeats(t *testing.T) {
+	for name, tc := range map[string]struct{ taken, begun, rests, rejected bool }{
+		"a permit is free":              {},
+		"the request waits":             {taken: true, rests: true},
+		"too many released their seats": {taken: true, rejected: true},
+		"the response has begun":        {taken: true, begun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				permits, released := newPermits(1), false
+				if tc.taken {
+					permits.TryAcquire(permit)
+					time.AfterFunc(time.Second, func() { permits.Release(permit) })
+				}
+				ctx := (&requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
+					released = true
+					return nil, tc.rests
+				}}).With(t.Context())
+				err := SlowPermits{Permits{permits}}.Enter(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
+				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
+					t.Errorf("got %v, released = %t", err, released)
+				}
+				time.Sleep(2 * time.Second)
+				if held := !isFree(permits); held == tc.rejected {
+					t.Errorf("permit held = %t, want %t", held, !tc.rejected)
+				}
+			})
+		})
+	}
 }
 
 // A large body and a long URL are rejected if no permit becomes free in time. The URL is not parsed then.
 func TestRequestWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := serving.NewLargeRequests(1)
+		permits := newPermits(1)
 		counts := prometheus.NewRegistry()
-		c := &Config{LargeRequests: limiter, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
-		limiter.EnterNow()
+		c := &Config{LargeRequests: permits, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
+		permits.TryAcquire(permit)
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			request.WithUser(requestinfo.Carry(ctx, op), newClient("a").User))
+			request.WithUser(carry(ctx, op, newWorkLimits(permits)), newClient("a").User))
 		for name, tc := range map[string]struct {
 			h    http.Handler
 			r    *http.Request
 			wait time.Duration
 		}{
-			"a large body": {c.withBody(c.withWorkLimit(never)), body, time.Minute / bodyWaitShare},
+			"a large body": {c.withBody(never), body, time.Minute / bodyWaitShare},
 			"a long URL":   {c.withRequestInfo(never), httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil), bodyWaitWithoutDeadline},
 		} {
 			begin, w := time.Now(), httptest.NewRecorder()
@@ -265,10 +262,10 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 		if !refused {
 			t.Error("a request rejected for a long URL is not counted")
 		}
-		limiter.Leave()
+		permits.Release(permit)
 		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil)
 		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			if !limiter.EnterNow() {
+			if !permits.TryAcquire(permit) {
 				t.Error("the permit is still held after the URL was parsed")
 			}
 		})).ServeHTTP(httptest.NewRecorder(), long)
@@ -283,47 +280,36 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 
 // Work that continues after its request holds neither bytes nor a permit.
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
-	limiter := serving.NewLargeRequests(1)
-	budget := newByteBudget(8 * largeBody)
+	limits := workLimits{bytes: newShared(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := limitBodies(newLevelBudgets(largeBody), budget, limiter, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		request.WithUser(requestinfo.Carry(t.Context(), op), newClient("a").User)))
-	request.Weigh(late, largeBody)
-	if !limiter.EnterNow() {
-		t.Error("the permit is still held")
-	}
-	budget.fair.mu.Lock()
-	defer budget.fair.mu.Unlock()
-	if budget.fair.used != 0 {
-		t.Errorf("%d bytes are still held, want 0", budget.fair.used)
+		request.WithUser(carry(t.Context(), op, limits), newClient("a").User)))
+	_ = request.Estimate(late, largeBody)
+	if limits.bytes.InUse() != 0 || limits.permits.InUse() != 0 {
+		t.Errorf("%d bytes and %d permits are still held, want none", limits.bytes.InUse(), limits.permits.InUse())
 	}
 }
 
-// A request with two parallel waits holds no bytes until both have ended.
-func TestBytesAreReacquiredAfterLastWait(t *testing.T) {
-	budget := newByteBudget(4 * largeBody)
-	w := &largeWork{
-		ctx: t.Context(), user: newClient("a"), request: httptest.NewRequest("POST", "/", nil),
-		budget: budget, limiter: serving.NewLargeRequests(1), acquiring: make(chan struct{}, 1),
+// Parallel goroutines of one request reserve its bytes once.
+func TestParallelEstimatesCountOnce(t *testing.T) {
+	limits := workLimits{bytes: newShared(100 * largeBody)}
+	for range 200 {
+		ctx := carry(t.Context(), &requestinfo.Info{}, limits)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { _ = request.Estimate(ctx, largeBody) })
+		}
+		all.Wait()
+		if n := limits.bytes.InUse(); n != largeBody {
+			t.Errorf("%d bytes are in use, want %d", n, largeBody)
+		}
+		workOf(ctx).end()
 	}
-	if !w.waitForBytes(largeBody) {
-		t.Fatal("no bytes in an empty budget")
-	}
-	first, second := w.suspend(), w.suspend()
-	first()
-	if w.hasBytes() || budget.fair.used != 0 {
-		t.Errorf("got %d bytes used during the second wait, want 0", budget.fair.used)
-	}
-	second()
-	if !w.hasBytes() || budget.fair.used != largeBody {
-		t.Errorf("got %d bytes used after both waits, want %d", budget.fair.used, largeBody)
-	}
-	w.end()
-	if budget.fair.used != 0 {
-		t.Errorf("got %d bytes used after the end, want 0", budget.fair.used)
+	if n := limits.bytes.InUse(); n != 0 {
+		t.Errorf("%d bytes are in use after the end, want 0", n)
 	}
 }

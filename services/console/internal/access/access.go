@@ -26,7 +26,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"binnacle/libs/api"
+	"binnacle/libs/limit"
 	"binnacle/libs/reviews"
+	"binnacle/libs/serving"
 )
 
 const (
@@ -35,10 +37,8 @@ const (
 	// reviewTimeout bounds the reviews of one request.
 	reviewTimeout = 10 * time.Second
 	// maxConcurrent bounds the concurrent requests with reviews of known callers, which were admitted
-	// before or present a certificate, and separately those of other callers. maxUnknownPerAddress
-	// bounds the latter per address.
-	maxConcurrent        = 16
-	maxUnknownPerAddress = 4
+	// before or present a certificate, and separately those of other callers.
+	maxConcurrent = 16
 	// path is the path that a caller must be allowed to get.
 	path     = "/metrics"
 	maxToken = 64 << 10
@@ -50,7 +50,7 @@ type Authorizer struct {
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
 	// Callers with unknown credentials can delay only each other.
-	known, unknown *slots
+	known, unknown *limit.Queue[string]
 
 	mu sync.Mutex // a leaf lock
 	// admitted caches admitted callers, also after their result has expired, and rejected the
@@ -69,7 +69,7 @@ type decision struct {
 // NewAuthorizer returns an Authorizer. verify is called with each request and returns the options to
 // verify client certificates; false means that none is accepted.
 func NewAuthorizer(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
-	d := &Authorizer{api: client, verify: verify, now: time.Now, known: newSlots(maxConcurrent, maxConcurrent), unknown: newSlots(maxConcurrent, maxUnknownPerAddress)}
+	d := &Authorizer{api: client, verify: verify, now: time.Now, known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, Share: true})}
 	for _, kept := range []**simplelru.LRU[key, decision]{&d.admitted, &d.rejected} {
 		var err error
 		if *kept, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
@@ -108,17 +108,16 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	if ok {
 		return refusal
 	}
-	slots := d.unknown
+	limiter, slot := d.unknown, limit.Claim[string]{Key: serving.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
-		slots = d.known
+		limiter = d.known
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	release, err := slots.acquire(ctx, addressOf(r))
-	if err != nil {
+	if err := limiter.Acquire(ctx, slot); err != nil {
 		return unavailable(err)
 	}
-	defer release()
+	defer limiter.Release(slot)
 	user := userOf(leaf)
 	if leaf == nil {
 		var refusal *reviews.Refusal

@@ -163,8 +163,8 @@ func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, select
 	if err != nil {
 		return nil, err
 	}
-	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) && len(found) > 1 {
-		return nil, apierrors.NewTooManyRequests("The parameters of policies are large, and others are worked on", 1)
+	if err := request.Estimate(ctx, size); err != nil && len(found) > 1 {
+		return nil, err
 	}
 	for i := range found {
 		found[i].keep = size <= maxSelectedSize
@@ -188,9 +188,7 @@ func (p *Parameters) tree(ctx context.Context, kind *apiset.Resource, e *watchca
 		return t, nil
 	}
 	size := e.Size()
-	if size >= request.LargeBody {
-		request.Weigh(ctx, size) // continue even if the limiter rejects it, because an error would count as a failure of the policy
-	}
+	_ = request.Estimate(ctx, size) // continue after a rejection, because an error would count as a failure of the policy
 	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)

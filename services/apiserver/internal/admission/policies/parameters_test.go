@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -128,7 +129,7 @@ func (s *fixture) lookup(name string) (size int) {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
 	ctx := requestinfo.Carry(s.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWeigh(ctx, func(n int) bool { s.charged += n; return !s.busy })
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }})
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {
 		return -1

@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestResponseWithTooManyValuesFails checks that such a response is a failure, to which the
@@ -86,17 +87,19 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 	b := start(t, mutating("a", h.at("/")))
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
 	var events []string
-	request.SetAside(ctx, func() func() {
-		events = append(events, "aside")
-		return func() { events = append(events, "back") }
+	request.SetWork(ctx, &requesttest.Work{
+		OnSuspend: func() func() {
+			events = append(events, "suspend")
+			return func() { events = append(events, "resume") }
+		},
+		OnEstimate: func(size int) bool {
+			if size >= len(patch) {
+				events = append(events, "estimate")
+			}
+			return true
+		},
 	})
-	request.SetWeigh(ctx, func(size int) bool {
-		if size >= len(patch) {
-			events = append(events, "weighed")
-		}
-		return true
-	})
-	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(events, " ") != "aside back weighed" {
+	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
 		t.Errorf("got %v, %v", events, err)
 	}
 }

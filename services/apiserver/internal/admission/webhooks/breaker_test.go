@@ -19,9 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
-	"binnacle/libs/authorizer"
 	"binnacle/libs/pipetest"
-	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 )
 
@@ -36,7 +34,6 @@ type fixture struct {
 	// New connections wait until gate is closed.
 	gate     chan struct{}
 	mu       sync.Mutex
-	now      time.Time
 	received []bool // dry runs
 	// answer responds to a request. If it writes nothing, the connection is aborted.
 	answer func(w http.ResponseWriter, uid string)
@@ -50,7 +47,7 @@ func allows(w http.ResponseWriter, uid string) {
 
 func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 	t.Helper()
-	s := &fixture{t: t, now: time.Unix(1000, 0), answer: cuts, notices: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
+	s := &fixture{t: t, answer: cuts, notices: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
 	close(s.gate)
 	l := pipetest.Listen(443)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +93,6 @@ func newFixture(t *testing.T, change ...func(*webhook)) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.d.Close)
-	s.d.clients.breakers.now = func() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now }
 	url, none := server.URL, admissionv1.SideEffectClassNone
 	w := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
 		Name: "h.ex.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
@@ -126,8 +122,6 @@ func (s *fixture) set(answer func(http.ResponseWriter, string)) {
 	s.answer = answer
 }
 
-func (s *fixture) later(d time.Duration) { s.mu.Lock(); defer s.mu.Unlock(); s.now = s.now.Add(d) }
-
 // calls returns the dry run flags of the calls since the last time.
 func (s *fixture) calls() (dry []bool) {
 	s.mu.Lock()
@@ -136,106 +130,28 @@ func (s *fixture) calls() (dry []bool) {
 	return dry
 }
 
-// call sends a request from an origin. It reports whether the webhook responded, and whether the
+// call sends a request. It reports whether the webhook responded, and whether the
 // breaker prevented the call.
-func (s *fixture) call(from string) (ok, unasked bool) {
-	_, err := s.h.call(s.t.Context(), about(from), false)
+func (s *fixture) call() (ok, unasked bool) {
+	_, err := s.h.call(s.t.Context(), review(), false)
 	var f *failure
 	return err == nil, errors.As(err, &f) && f.open
 }
 
-func about(from string) *reviewRequest {
-	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null"), origin: from}
+func review() *reviewRequest {
+	return &reviewRequest{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null")}
 }
 
 // want sends requests and checks their results and the number of calls.
-func (s *fixture) want(what, from string, times int, ok, unasked bool, asked int) {
+func (s *fixture) want(what string, times int, ok, unasked bool, asked int) {
 	s.t.Helper()
 	for range times {
-		if gotOK, gotUnasked := s.call(from); gotOK != ok || gotUnasked != unasked {
+		if gotOK, gotUnasked := s.call(); gotOK != ok || gotUnasked != unasked {
 			s.t.Errorf("%s: got response %t, breaker open %t", what, gotOK, gotUnasked)
 		}
 	}
 	if got := len(s.calls()); got != asked {
 		s.t.Errorf("%s: got %d calls, want %d", what, got, asked)
-	}
-}
-
-// trial sends a request that starts a trial in the background.
-func (s *fixture) trial(from string) {
-	s.t.Helper()
-	if ok, unasked := s.call(from); ok || !unasked {
-		s.t.Errorf("a trial: got response %t, breaker open %t", ok, unasked)
-	}
-}
-
-// TestMissingResponsesOpenBreakerForOrigin checks that three consecutive requests without response
-// reject the requests of the same origin at once, and no others. A successful dry run closes the
-// breaker again.
-func TestMissingResponsesOpenBreakerForOrigin(t *testing.T) {
-	s := newFixture(t)
-	s.want("a first question", "a", 1, false, false, 1)
-	s.set(allows)
-	s.want("an answer between", "a", 1, true, false, 1)
-	s.set(cuts)
-	s.want("three in a row", "a", failureThreshold, false, false, failureThreshold)
-	s.want("after that", "a", 2, false, true, 0)
-	s.want("from elsewhere", "b", 1, false, false, 1)
-	s.later(probeInterval - 1)
-	s.want("soon after", "a", 1, false, true, 0)
-	s.later(1)
-
-	came, leave := make(chan struct{}), make(chan struct{})
-	s.set(func(http.ResponseWriter, string) { close(came); <-leave })
-	s.trial("a")
-	<-came
-	if dry := s.calls(); len(dry) != 1 || !dry[0] {
-		t.Errorf("got calls %v, want one dry run", dry)
-	}
-	s.later(2 * trialAfter)
-	s.want("one trial at a time", "a", 1, false, true, 0)
-	s.set(cuts)
-	close(leave)
-	s.d.probes.Wait()
-	s.want("the trial was in vain", "a", 1, false, true, 0)
-	s.later(probeInterval)
-	s.set(allows)
-	s.trial("a")
-	s.d.probes.Wait()
-	s.want("a trial was answered", "a", 2, true, false, 3)
-}
-
-// TestOriginWithoutResponsesIsRetried checks that a request is sent after trialAfter, or after
-// probeInterval if the webhook allows no dry runs.
-func TestOriginWithoutResponsesIsRetried(t *testing.T) {
-	some := admissionv1.SideEffectClassSome
-	for name, c := range map[string]struct {
-		change func(*webhook)
-		after  time.Duration
-	}{
-		"dry runs allowed": {func(*webhook) {}, trialAfter},
-		"no dry runs":      {func(w *webhook) { w.SideEffects = &some }, probeInterval},
-	} {
-		s := newFixture(t, c.change)
-		s.want(name, "a", failureThreshold, false, false, failureThreshold)
-		s.later(c.after)
-		came, leave := make(chan struct{}), make(chan struct{})
-		s.set(func(w http.ResponseWriter, uid string) { close(came); <-leave; allows(w, uid) })
-		done := make(chan bool)
-		go func() { ok, _ := s.call("a"); done <- ok }()
-		<-came
-		s.want(name+": one goes through", "a", 1, false, true, 1)
-		s.set(allows)
-		close(leave)
-		if !<-done {
-			t.Errorf("%s: got no response", name)
-		}
-		s.want(name+": it was answered", "a", 1, true, false, 1)
-		s.set(cuts)
-		s.want(name+": silent again", "a", failureThreshold, false, false, failureThreshold)
-		s.later(c.after)
-		s.d.Close()
-		s.want(name+": after the end", "a", 1, false, true, 0)
 	}
 }
 
@@ -247,30 +163,30 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 	const often = failureThreshold + 1
 	ignore, second := admissionv1.Ignore, int32(1)
 	s := newFixture(t, func(w *webhook) { w.FailurePolicy = &ignore })
-	s.want("it lets pass", "a", often, false, false, often)
+	s.want("it lets pass", often, false, false, often)
 	s = newFixture(t)
 	s.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
-	s.want("no answer", "a", often, false, false, often)
+	s.want("no answer", often, false, false, often)
 	came, leave := make(chan struct{}), make(chan struct{})
 	s.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
 	for range often {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-came; cancel() }()
-		if _, err := s.h.call(ctx, about("a"), false); err == nil {
+		if _, err := s.h.call(ctx, review(), false); err == nil {
 			t.Error("got a response to a canceled request")
 		}
 	}
 	close(leave)
 	s.set(cuts)
 	s.calls()
-	s.want("its client went", "a", 1, false, false, 1)
+	s.want("its client went", 1, false, false, 1)
 
-	// An incomplete response counts as a missing one.
+	// A missing or incomplete response may be caused by the object.
 	s = newFixture(t, func(w *webhook) { w.TimeoutSeconds = &second })
 	end := make(chan struct{})
 	s.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
-	s.want("half an answer", "a", failureThreshold, false, false, failureThreshold)
-	s.want("half an answer, after that", "a", 1, false, true, 0)
+	s.want("half an answer", failureThreshold, false, false, failureThreshold)
+	s.want("half an answer, after that", 1, false, false, 1)
 	close(end)
 }
 
@@ -291,10 +207,10 @@ func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var holders sync.WaitGroup
 	for range 8 {
-		holders.Go(func() { _, _, _ = slow.send(ctx, about("a"), "u", false) })
+		holders.Go(func() { _, _, _ = slow.send(ctx, review(), "u", false) })
 	}
 	for {
-		_, how, err := quick.send(t.Context(), about("a"), "u", false)
+		_, how, err := quick.send(t.Context(), review(), "u", false)
 		if err == nil || quick.timeout > time.Minute {
 			t.Errorf("got a slot: %v", err)
 			break
@@ -318,10 +234,10 @@ func TestNoProbeAfterClose(t *testing.T) {
 	s := newFixture(t)
 	s.d.Close()
 	for range failureThreshold + 1 {
-		s.h.caller.breaker.record(s.h, about("a"), unreachable, errors.New("gone"))
+		s.h.caller.breaker.record(unreachable, errors.New("gone"))
 	}
 	s.d.probes.Wait()
-	if len(s.notices) != 0 || s.h.caller.breaker.open {
+	if len(s.notices) != 0 || s.h.caller.breaker.Open() != nil {
 		t.Errorf("got notice %v", <-s.notices)
 	}
 }
@@ -333,13 +249,12 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 		b := s.h.caller.breaker
 		b.hookType, s.gate = hookType, make(chan struct{})
 		for range 3 * failureThreshold {
-			b.record(s.h, about("a"), unreachable, errors.New("gone"))
+			b.record(unreachable, errors.New("gone"))
 		}
 		if n := <-s.notices; n.Kind != kind || n.Reachable || n.Reason != "gone" {
 			t.Errorf("got notice %+v", n)
 		}
-		s.want("open", "a", 1, false, true, 0)
-		s.want("open for everybody", "b", 1, false, true, 0)
+		s.want("open", 1, false, true, 0)
 		close(s.gate)
 		if n := <-s.notices; n.Kind != kind || !n.Reachable {
 			t.Errorf("got notice %+v", n)
@@ -349,7 +264,7 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 			t.Errorf("got a second notice: %+v", <-s.notices)
 		}
 		s.calls() // drops the probe
-		s.want("closed", "a", 1, true, false, 1)
+		s.want("closed", 1, true, false, 1)
 	}
 }
 
@@ -357,7 +272,7 @@ func TestUnreachableWebhookHasOneProbe(t *testing.T) {
 func TestCloseClosesConnections(t *testing.T) {
 	s := newFixture(t)
 	s.set(allows)
-	s.want("it is there", "a", 1, true, false, 1)
+	s.want("it is there", 1, true, false, 1)
 	s.d.Close()
 	<-s.closed
 }
@@ -426,17 +341,5 @@ func TestSeriesAreRemovedWithWebhook(t *testing.T) {
 	use(otherHook)
 	if n, most := series(), 2*before; n > most {
 		t.Errorf("%d series after the webhooks are gone, want at most %d", n, most)
-	}
-}
-
-// TestOriginOfRequest covers namespaces, and users of cluster-scoped requests.
-func TestOriginOfRequest(t *testing.T) {
-	ada := &authorizer.User{Name: "ada"}
-	for want, r := range map[string]*admission.Request{
-		"namespace ns": {Namespace: "ns", User: ada}, "user ada": {User: ada}, "namespace ": {},
-	} {
-		if got := originOf(r); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }

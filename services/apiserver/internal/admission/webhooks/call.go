@@ -23,7 +23,7 @@ func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*revi
 	if h.err != nil {
 		return nil, newFailure(h, h.err)
 	}
-	if err := h.caller.breaker.check(h, q); err != nil {
+	if err := h.caller.breaker.check(h); err != nil {
 		return nil, err
 	}
 	uid := types.UID(uuid.NewString())
@@ -35,7 +35,7 @@ func (h *hook) call(ctx context.Context, q *reviewRequest, mutating bool) (*revi
 	defer span.End()
 	v, how, err := h.send(ctx, q, uid, mutating)
 	if how == responded || ctx.Err() == nil { // otherwise the client disconnected or its request timed out, which says nothing about the webhook
-		h.caller.breaker.record(h, q, how, err)
+		h.caller.breaker.record(how, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)

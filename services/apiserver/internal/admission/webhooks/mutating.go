@@ -104,7 +104,7 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	resume := request.OnlyWaits(ctx)
+	resume := request.Suspend(ctx)
 	v, err = h.call(ctx, q, true)
 	resume()
 	recordExtras(ctx, h, r, v)
@@ -115,7 +115,7 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 		return false, newDenial(h.name, v.result)
 	}
 	if n := len(v.patch); n > 0 {
-		request.Weigh(ctx, max(n, request.PerValue*request.Values(v.patch))) // ignores a rejection, which would look like one of the webhook
+		_ = request.Estimate(ctx, max(n, request.PerValue*request.Values(v.patch))) // ignores a rejection, which would look like one of the webhook
 	}
 	return patch(h, view, q.object, v)
 }

@@ -27,8 +27,6 @@ type reviewRequest struct {
 	head                 []byte // without its braces
 	object, old, options []byte
 	dryRun               bool
-	// origin is the namespace of the request, or its user for cluster-scoped objects.
-	origin string
 	// resource, subresource and operation are used in traces.
 	resource, subresource, operation string
 }
@@ -38,7 +36,7 @@ func newReviewRequest(r *admission.Request, as matcher.As, v *views.View) (*revi
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
 	q := &reviewRequest{
-		dryRun: r.DryRun, options: []byte("null"), origin: originOf(r),
+		dryRun: r.DryRun, options: []byte("null"),
 		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
 	}
 	var err error
@@ -153,11 +151,4 @@ func parseV1beta1(a *admissionv1beta1.AdmissionReview) (*reviewResponse, error) 
 		v.patchType = admissionv1.PatchTypeJSONPatch
 	}
 	return v, nil
-}
-
-func originOf(r *admission.Request) string {
-	if r.Namespace == "" && r.User != nil {
-		return "user " + r.User.Name
-	}
-	return "namespace " + r.Namespace
 }

@@ -37,7 +37,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		return timeoutError()
 	}
 	begin := time.Now()
-	defer request.OnlyWaits(ctx)()
+	defer request.Suspend(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
 	safely := func(c *hookCall) {
 		defer func() { c.panicked = serving.Failed(recover()) }()

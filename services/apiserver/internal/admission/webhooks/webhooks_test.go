@@ -21,6 +21,7 @@ import (
 	"binnacle/libs/serving/h2"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // statusText returns an error as the client sees it.
@@ -268,7 +269,8 @@ func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	})
 	for name, b := range map[string]*fixture{"validating": start(t, validating("h", hangs.at("/"))), "mutating": start(t, mutating("h", hangs.at("/")))} {
 		waits = make(chan struct{})
-		ctx := request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) }))
+		once := sync.OnceFunc(func() { close(waits) })
+		ctx := (&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context())
 		ask := b.chain.Validate
 		if name == "mutating" {
 			ask = b.chain.Mutate

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestBreakerOpensForUnreachableServers: after several failures, requests are rejected at once
@@ -122,13 +123,13 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	send := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
 	for range 4 { // answered watches
 		begun := make(chan bool)
-		watching := requestinfo.With(request.WithBegun(ctx, func() { close(begun) }), &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
+		watching := requestinfo.With((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: b.Handler(gv)})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-begun
 	}
 	for range 2 { // requests that suspend while they wait
 		begun := make(chan bool)
-		send(request.WithBegun(ctx, sync.OnceFunc(func() { close(begun) })), thing)
+		send((&requesttest.Work{OnStarted: sync.OnceFunc(func() { close(begun) })}).With(ctx), thing)
 		<-waiting
 		<-begun
 	}

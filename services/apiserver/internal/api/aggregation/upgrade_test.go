@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestUpgradedConnectionsOutliveTheirRequest: an established connection does not end with the
@@ -54,7 +55,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := requestinfo.Carry(request.WithUser(request.WithBegun(life, func() { begun <- true }), eve), &requestinfo.Info{Verb: "get", IsResource: true})
+		ctx := requestinfo.Carry(request.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
 		request.SetLife(ctx)
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/api/openapi"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -37,8 +38,8 @@ type client struct {
 	leave context.CancelFunc
 	done  chan struct{}
 	w     *httptest.ResponseRecorder
-	// aside and rested report whether the request has released its work slot and its seats.
-	aside, rested atomic.Bool
+	// suspended and rested report whether the request has released its work slot and its seats.
+	suspended, rested atomic.Bool
 }
 
 // send sends a request, which may release its seats if rests.
@@ -46,13 +47,15 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 	t.Helper()
 	ctx, leave := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
-	request.SetAside(ctx, func() func() { c.aside.Store(true); return func() { c.aside.Store(false) } })
-	request.SetReleaseSeats(ctx, func(begun bool) (func() error, bool) {
-		if begun {
-			t.Error("the response has started")
-		}
-		c.rested.Store(rests)
-		return func() error { c.rested.Store(false); return back }, rests
+	request.SetWork(ctx, &requesttest.Work{
+		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },
+		OnReleaseSeats: func(begun bool) (func() error, bool) {
+			if begun {
+				t.Error("the response has started")
+			}
+			c.rested.Store(rests)
+			return func() error { c.rested.Store(false); return back }, rests
+		},
 	})
 	r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
 	r.Header.Set("Accept", accept)
@@ -91,18 +94,18 @@ func TestManyWaitForOneDocument(t *testing.T) {
 				many, late := send(t, s, c.path, c.accept, false, nil), send(t, s, c.path, c.accept, true, errors.New("no seats"))
 				synctest.Wait()
 				for _, w := range []*client{first, one, other, many, late} {
-					if w.ended() || !w.aside.Load() || w.rested.Load() {
-						t.Errorf("at once: got ended %t, slot released %t, seats released %t", w.ended(), w.aside.Load(), w.rested.Load())
+					if w.ended() || !w.suspended.Load() || w.rested.Load() {
+						t.Errorf("at once: got ended %t, slot released %t, seats released %t", w.ended(), w.suspended.Load(), w.rested.Load())
 					}
 				}
 				time.Sleep(time.Second)
 				synctest.Wait()
 				for _, w := range []*client{first, one, other, late} {
-					if w.ended() || !w.aside.Load() || !w.rested.Load() {
-						t.Errorf("after a while: got ended %t, slot released %t, seats released %t", w.ended(), w.aside.Load(), w.rested.Load())
+					if w.ended() || !w.suspended.Load() || !w.rested.Load() {
+						t.Errorf("after a while: got ended %t, slot released %t, seats released %t", w.ended(), w.suspended.Load(), w.rested.Load())
 					}
 				}
-				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.aside.Load() {
+				if !many.ended() || many.w.Code != http.StatusTooManyRequests || many.suspended.Load() {
 					t.Errorf("too many waiting requests: got ended %t, %d", many.ended(), many.w.Code)
 				}
 				first.leave()
@@ -113,7 +116,7 @@ func TestManyWaitForOneDocument(t *testing.T) {
 				close(gate)
 				synctest.Wait()
 				for _, w := range []*client{one, other} {
-					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.aside.Load() {
+					if !w.ended() || w.w.Code != http.StatusOK || w.rested.Load() || w.suspended.Load() {
 						t.Errorf("at the end: got %t with %d, seats released %t", w.ended(), w.w.Code, w.rested.Load())
 					}
 				}

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
@@ -66,8 +65,8 @@ func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 	if err != nil {
 		return err
 	}
-	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) {
-		return apierrors.NewTooManyRequests("The "+k.kind.Resource.Resource+" of the namespace are large, and others are worked on", 1)
+	if err := request.Estimate(ctx, size); err != nil {
+		return err
 	}
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil { // the request has ended

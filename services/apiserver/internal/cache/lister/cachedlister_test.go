@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -132,7 +133,7 @@ func (r *fixture) put(namespace, name string, size int) {
 func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded, r.weighed = 0, nil
 	ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
-	request.SetWeigh(ctx, func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy })
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }})
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
 			r.t.Errorf("%s: %d limits, annotations %v", lr.Name, len(lr.Spec.Limits), lr.Annotations)

@@ -137,7 +137,7 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 	if !ok {
 		return found, apierrors.NewNotFound(k.Resource, name)
 	}
-	weigh(ctx, e.Size())
+	_ = request.Estimate(ctx, e.Size()) // continue after a failure, because the caller needs the object
 	obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return found, err
@@ -147,12 +147,4 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 		return found, fmt.Errorf("%s %q is a %T", k.Resource, name, obj)
 	}
 	return found, nil
-}
-
-// weigh acquires the request's limit for decoding a large object, but continues without it on
-// failure, because the caller needs the object.
-func weigh(ctx context.Context, size int) {
-	if size >= request.LargeBody {
-		request.Weigh(ctx, size)
-	}
 }

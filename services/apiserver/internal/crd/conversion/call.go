@@ -45,7 +45,7 @@ func (w *Webhook) call(ctx context.Context, batch []*document, want schema.Group
 			use(converted.get(response))
 		}
 	}}
-	resume := request.OnlyWaits(ctx)
+	resume := request.Suspend(ctx)
 	err := w.caller.Call(ctx, &w.hook, options, r.request, r.response)
 	resume()
 	if err == nil {

@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // review is an encoded ConversionReview.
@@ -117,7 +118,7 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	var away, asked atomic.Int64
 	s.change = func(*review) { asked.Store(away.Load()) }
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
-	request.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }})
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}

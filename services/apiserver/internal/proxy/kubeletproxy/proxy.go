@@ -57,7 +57,7 @@ func (u *Upstream) transport(to To) *clientcerts.Pool {
 // the response.
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
-	request.Begun(r.Context()) // the rest is the target's time
+	request.Started(r.Context()) // the rest is the target's time
 	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return
@@ -96,7 +96,7 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 // Command proxies an exec or attach. If translate is true, clients of the channel protocol that can
 // close a channel are translated. Other clients speak to the kubelet directly.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
-	request.Begun(r.Context()) // the rest is the kubelet's time
+	request.Started(r.Context()) // the rest is the kubelet's time
 	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return
@@ -111,7 +111,7 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // PortForward proxies a port-forward. If tunnel is true, clients that send SPDY in WebSocket
 // messages are tunneled.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
-	request.Begun(r.Context()) // the rest is the kubelet's time
+	request.Started(r.Context()) // the rest is the kubelet's time
 	if err := checkLocation(at); err != nil {
 		errs.Error(w, r, err)
 		return

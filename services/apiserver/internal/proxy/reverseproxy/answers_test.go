@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestOnlyServerSetsUserHeaders covers different spellings of the headers.
@@ -95,7 +96,7 @@ func TestAnsweredWatchHoldsNoSlot(t *testing.T) {
 			asked := time.Now()
 			go func() {
 				defer func() { _ = recover() }() // the incomplete response is aborted
-				b.ask(request.WithBegun(ctx, func() { close(begun) }), "a", watch(), nil)
+				b.ask((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), "a", watch(), nil)
 			}()
 			<-begun
 			if d := time.Since(asked); d > 0 {
@@ -133,7 +134,7 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 		})
 		for range 3 {
 			begun := make(chan struct{})
-			ctx := request.WithUser(request.WithBegun(t.Context(), func() { close(begun) }), &request.User{Name: "a"})
+			ctx := request.WithUser((&requesttest.Work{OnStarted: func() { close(begun) }}).With(t.Context()), &request.User{Name: "a"})
 			r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 			client, here := net.Pipe()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/transport"
 
+	"binnacle/libs/limit"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/proxy/clientcerts"
 	"binnacle/services/apiserver/internal/proxy/responselimit"
@@ -86,7 +87,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.Life(in.Context())}
 		u.OnResponse = func(upgraded bool) {
 			if c.long = c.long || upgraded; upgraded {
-				request.Begun(ctx) // the rest is the client's time
+				request.Started(ctx) // the rest is the client's time
 			}
 			c.responded()
 		}
@@ -145,7 +146,7 @@ func (s *recordingTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	s.reply.call.responded()
 	if s.reply.call.long {
-		request.Begun(r.Context()) // the rest is the client's time
+		request.Started(r.Context()) // the rest is the client's time
 	}
 	return resp, nil
 }
@@ -159,7 +160,7 @@ type errorResponder struct {
 
 // Error implements proxy.ErrorResponder.
 func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	var open *openError
+	var open *limit.OpenError
 	switch {
 	case errors.As(context.Cause(r.Context()), &open):
 		reject(w, open)
@@ -170,7 +171,7 @@ func (e *errorResponder) Error(w http.ResponseWriter, r *http.Request, err error
 			e.proxy.OnError(cmp.Or(e.reason, err))
 		}
 		if r.Context().Err() == nil {
-			e.call.failed(err)
+			e.call.breaker.Failed(err)
 		}
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
 
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -32,18 +33,18 @@ const (
 // ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
 // are read a few at a time, and large ones are decoded one at a time. A response that holds a slot
 // waits only for its own webhook, which must keep sending. No webhook can occupy all slots; see
-// FairLimiter.
+// limit.Queue.
 type ResponseLimiter struct {
 	// Timeout is how long a response that holds a slot may take for the next hugeResponse bytes.
 	Timeout time.Duration
 
 	decoding sync.Mutex
-	slots    *FairLimiter // by webhook
+	slots    *limit.Queue[string] // by webhook
 }
 
 // NewResponseLimiter returns a limiter.
 func NewResponseLimiter() *ResponseLimiter {
-	return &ResponseLimiter{Timeout: responseTimeout, slots: NewFairLimiter(responseSlots)}
+	return &ResponseLimiter{Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: responseSlots, Share: true})}
 }
 
 // LimitedResponse is the response to one call.
@@ -54,7 +55,7 @@ type LimitedResponse struct {
 	cancel   context.CancelCauseFunc
 
 	// Only the goroutine of the call uses the following fields.
-	release func() // releases its slot; nil without one
+	hasSlot bool
 	crowded bool
 	late    *time.Timer
 }
@@ -76,9 +77,9 @@ func (a *LimitedResponse) End() {
 	if a.late != nil {
 		a.late.Stop()
 	}
-	if a.release != nil {
-		a.release()
-		a.release = nil
+	if a.hasSlot {
+		a.hasSlot = false
+		a.limiter.slots.Release(limit.Claim[string]{Key: a.webhook})
 	}
 	a.cancel(nil)
 }
@@ -91,16 +92,15 @@ func (a *LimitedResponse) acquire(ctx context.Context) error {
 	if a == nil {
 		return nil
 	}
-	if a.release != nil { // hugeResponse more bytes have arrived
+	if a.hasSlot { // hugeResponse more bytes have arrived
 		a.late.Reset(a.limiter.Timeout)
 		return nil
 	}
-	release, err := a.limiter.slots.Acquire(ctx, a.webhook)
-	if err != nil {
+	if err := a.limiter.slots.Acquire(ctx, limit.Claim[string]{Key: a.webhook}); err != nil {
 		a.crowded = true
 		return fmt.Errorf("too many large webhook responses in progress: %w", err)
 	}
-	a.release = release
+	a.hasSlot = true
 	a.late = time.AfterFunc(a.limiter.Timeout, func() { a.cancel(errSlow) })
 	return nil
 }

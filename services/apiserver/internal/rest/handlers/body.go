@@ -77,8 +77,8 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		if c.Document != nil && c.Document.Weight != nil && want == c.GVK() {
 			weight = c.Document.Weight(body, media == api.MediaCBOR)
 		}
-		if !request.Weigh(c.Context(), weight) {
-			return nil, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+		if err := request.Estimate(c.Context(), weight); err != nil {
+			return nil, err
 		}
 	}
 	strict := fieldvalidation.Detects(validation)

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -17,19 +17,19 @@ const keptForMasters = 10
 
 // Carried limits the number of concurrent requests that are proxied to kubelets, pods, services and
 // nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
-// and the upstream may be silent for any time. Clients share the limit as webhookclient.Share describes.
-// Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
+// and the upstream may be silent for any time. Principals share the limit. Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
 type Carried struct {
-	all, masters *webhookclient.FairLimiter
-	now          prometheus.Gauge
-	refused      prometheus.Counter
+	requests *limit.Queue[string]
+	kept     int // for system:masters
+	now      prometheus.Gauge
+	refused  prometheus.Counter
 }
 
 // NewCarried returns a Carried for most requests and registers its metrics.
 func NewCarried(most int, r prometheus.Registerer) *Carried {
 	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Carried{
-		all: webhookclient.NewFairLimiter(most - kept), masters: webhookclient.NewFairLimiter(kept),
+		requests: limit.New[string](limit.Options{Size: most, Share: true}), kept: kept,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
@@ -46,19 +46,17 @@ func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}
-	u := request.UserFrom(r.Context())
-	asker := request.Principal(r.Context())
-	back, ok := c.all.TryAcquire(asker)
-	if !ok && u.InGroup(api.GroupMasters) {
-		back, ok = c.masters.TryAcquire(asker)
+	slot := limit.Claim[string]{Key: request.Principal(r.Context()), Keep: c.kept}
+	if request.UserFrom(r.Context()).InGroup(api.GroupMasters) {
+		slot.Keep, slot.Unshared = 0, true
 	}
-	if !ok {
+	if !c.requests.TryAcquire(slot) {
 		c.refused.Inc()
 		return nil, apierrors.NewTooManyRequests("Too many requests are carried on to kubelets, pods, services and nodes already, please try again later", 1)
 	}
 	c.now.Inc()
 	return func() {
 		c.now.Dec()
-		back()
+		c.requests.Release(slot)
 	}, nil
 }

@@ -38,8 +38,10 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if len(do.DryRun) > 0 && !request.Weigh(c.Context(), perTried*max(len(p.Items), p.Count)) {
-		return apierrors.NewTooManyRequests("Many objects would be deleted, and others are worked on", 1)
+	if len(do.DryRun) > 0 {
+		if err := request.Estimate(c.Context(), perTried*max(len(p.Items), p.Count)); err != nil {
+			return err
+		}
 	}
 	one := func(s *watchcache.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace(), s.Name())}

@@ -135,7 +135,7 @@ func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	defer audit.From(ctx).Track(audit.Store).Done()
-	back := request.Aside(ctx)
+	back := request.Suspend(ctx)
 	_, err := s.MostRecent(ctx)
 	if back(); err != nil {
 		return errBehind(ctx, err)

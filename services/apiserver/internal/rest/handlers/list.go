@@ -212,7 +212,7 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	defer cancel()
 	if c.Store.Revision() < revision {
 		// The store may have reached the version before the cache.
-		back := request.Aside(ctx)
+		back := request.Suspend(ctx)
 		now, err := c.Store.MostRecent(ctx)
 		if back(); err != nil {
 			return nil, errBehind(ctx, err)
@@ -246,7 +246,7 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 // have a state that the store has compacted, but how long a client can continue a list must not
 // depend on how often its resource changes. The prefix itself is not a key, so the read is small.
 func (a *API) kept(c *Call, revision int64) error {
-	back := request.Aside(c.Context())
+	back := request.Suspend(c.Context())
 	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
 	back()
 	if err == nil || errors.Is(err, storage.ErrNotFound) {

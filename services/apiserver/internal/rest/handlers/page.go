@@ -106,7 +106,7 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 	matches := sel.Matching()
 	chunk := int64(firstChunk)
 	for {
-		back := request.Aside(c.Context())
+		back := request.Suspend(c.Context())
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
 		back()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards

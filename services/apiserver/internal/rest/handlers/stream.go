@@ -70,7 +70,7 @@ func (s *stream) begin(ctx context.Context) {
 	s.writeUntil(deadline.Add(lastBookmark))
 	s.open()
 	if !s.initial {
-		request.Begun(ctx)
+		request.Started(ctx)
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 		}
 	}
 	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
-		request.Begun(ctx) // the initial state has been sent
+		request.Started(ctx) // the initial state has been sent
 	}
 	if now := time.Now(); s.bookmarks && !now.Before(s.next) {
 		if !s.bookmark(w.Revision(), false) {

@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cache/watchcache/watchcachetest"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -36,11 +37,11 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 			var went, came int
-			request.SetAside(ctx, func() func() {
+			request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() {
 				went++
 				cancel()
 				return func() { came++ }
-			})
+			}})
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
 			if err := wait(c); err == nil {
 				t.Error("got no error for a future revision")
@@ -68,13 +69,13 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
 			var went, came int
-			request.SetReleaseSeats(ctx, func(bool) (func() error, bool) {
+			request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 				went++
 				if room {
 					cancel()
 				}
 				return func() error { came++; return nil }, room
-			})
+			}})
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
 			err := c.await(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {

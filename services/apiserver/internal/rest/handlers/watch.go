@@ -132,7 +132,7 @@ func (a *API) ofThisHistory(c *Call, revision int64) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	back := request.Aside(ctx)
+	back := request.Suspend(ctx)
 	newest, err := c.Store.MostRecent(ctx)
 	if back(); err != nil {
 		return errBehind(ctx, err)

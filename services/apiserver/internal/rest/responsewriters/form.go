@@ -71,7 +71,7 @@ func (a *Answers) slow(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil
 	}
-	request.Begun(r.Context())
+	request.Started(r.Context())
 	return &slowLimit{SlowLimiter: a.Slow, request: r}
 }
 

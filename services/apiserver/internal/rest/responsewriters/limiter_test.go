@@ -16,7 +16,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec/negotiation"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // stuck is a response writer that blocks in the second write.
@@ -169,7 +169,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		limiter <- struct{}{} // held by another request
 		cancel()
 		begun := false
-		ctx = request.WithBegun(ctx, func() { begun = true })
+		ctx = (&requesttest.Work{OnStarted: func() { begun = true }}).With(ctx)
 		_, err := f.formatLimited(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
 		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
 			t.Errorf("%s of %d bytes: got %v, started: %t", c.media, c.size, err, begun)

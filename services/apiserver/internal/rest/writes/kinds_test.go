@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/writes"
 )
 
@@ -417,7 +418,8 @@ func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 		} else {
 			r.Options, r.Name = &metav1.CreateOptions{}, ""
 		}
-		if _, err := write(request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) })), r); err != nil {
+		once := sync.OnceFunc(func() { close(waits) })
+		if _, err := write((&requesttest.Work{OnSuspend: func() func() { once(); return func() {} }}).With(t.Context()), r); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -86,7 +87,7 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 			}
 			return out, err
 		},
-		Cost: r.patchedCost, Estimate: weigh,
+		Cost: r.patchedCost, Estimate: request.Estimate,
 	}
 }
 

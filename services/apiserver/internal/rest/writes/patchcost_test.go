@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/patch"
 )
 
@@ -32,7 +33,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 		for _, may := range []bool{false, true} {
 			weighed := 0
 			ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
-			request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
+			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
 			r := w.requestFor("c")
 			var err error
 			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
@@ -86,7 +87,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return n < large })
+		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }})
 		r := w.requestFor(object.GetName())
 		r.Kind = w.kind(kind)
 		var err error
@@ -107,7 +108,7 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 	for _, may := range []bool{false, true} {
 		weighed := 0
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "update"})
-		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
+		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
 		r := w.requestFor("c")
 		r.Object = config("a", "1")
 		_, err := w.writer.Update(ctx, r)
@@ -126,7 +127,7 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetAside(ctx, func() func() { suspended++; return func() { suspended-- } })
+	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }})
 	r := w.requestFor("c")
 	r.Object = config("a", "1")
 	if _, err := w.writer.Create(ctx, r); err != nil {
@@ -145,7 +146,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
 	weighed := 0
 	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
-	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }})
 	r := w.requestFor("c")
 	r.Kind = k
 	for i := range k.Subresources {
@@ -171,7 +172,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		r.Kind = w.kind("pods")
 		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWeigh(ctx, func(n int) bool { return n < request.LargeBody })
+		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }})
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
 		if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {

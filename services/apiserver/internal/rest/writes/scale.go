@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -65,7 +66,7 @@ func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
 			return w.scales.Apply(ctx, now, configuration, r.Manager, r.Force)
 		},
-		Cost: r.patchedCost, Estimate: weigh,
+		Cost: r.patchedCost, Estimate: request.Estimate,
 	}
 }
 

@@ -41,7 +41,7 @@ func (l *live) weigh(ctx context.Context, r *Request) error {
 			size = request.WeightOfJSON(l.kv.Value)
 		}
 	}
-	return weigh(ctx, max(size, len(l.kv.Value)))
+	return request.Estimate(ctx, max(size, len(l.kv.Value)))
 }
 
 // maxAttempts is how many write conflicts an operation retries. Up to that many concurrent writers
@@ -153,7 +153,7 @@ type outcome struct {
 // ownership of its fields.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func(context.Context, []byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
-	answered := request.OnlyWaits(ctx)
+	answered := request.Suspend(ctx)
 	rev, err := write(r.described(ctx), value)
 	answered()
 	if err == nil {
@@ -168,7 +168,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	if value, err = r.encode(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
-	answered = request.OnlyWaits(ctx)
+	answered = request.Suspend(ctx)
 	rev, err = write(r.described(ctx), value)
 	answered()
 	return value, rev, err
@@ -192,7 +192,7 @@ func (w *Writer) observeUpdate(r *Request, old, obj registry.Object) {
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
-		defer request.Aside(ctx)() // this waits for other components, too
+		defer request.Suspend(ctx)() // this waits for other components, too
 		settled(ctx, revision)
 	}
 }
@@ -256,7 +256,7 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 		var rev int64
 		var err error
 		if out.remove {
-			answered := request.OnlyWaits(ctx)
+			answered := request.Suspend(ctx)
 			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
 			answered()
 		} else {

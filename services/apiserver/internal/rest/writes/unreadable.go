@@ -44,7 +44,7 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if err := cmp.Or(status.Unasked(unreadable), ctx.Err()); err != nil {
 			return err
 		}
-		answered := request.OnlyWaits(ctx)
+		answered := request.Suspend(ctx)
 		revision, err := w.Store.Delete(ctx, r.key(), unreadable.Revision)
 		answered()
 		var conflict *storage.ConflictError

@@ -188,7 +188,7 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 // ask calls the service until it responds or a retry is useless. The request releases its seats
 // meanwhile.
 func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
-	defer request.Aside(ctx)()
+	defer request.Suspend(ctx)()
 	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: tries}
 	for try := 1; ; try++ {
 		st, err := p.send(ctx, body)

@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	requests "binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // backend is a webhook with a fixed response that records the reviews it gets.
@@ -257,7 +258,7 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
 	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
-	requests.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	requests.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }})
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}

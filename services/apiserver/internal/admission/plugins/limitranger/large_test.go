@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // many returns n resources with names of the given length.
@@ -32,7 +33,7 @@ func many(prefix string, n, name int) corev1.ResourceList {
 func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
 	most = new(int)
 	ctx = requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWeigh(ctx, func(n int) bool { *most = max(*most, n); return may })
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }})
 	return ctx, most
 }
 

@@ -64,7 +64,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
 		weight += d.weight(containers)
-		if refused = admission.Weigh(ctx, weight); refused != nil {
+		if refused = request.Estimate(ctx, weight); refused != nil {
 			return refused
 		}
 		if weight > mostTold { // below that, no sum can exceed its limit
@@ -117,7 +117,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		held += bounds(lr, pod)
-		if refused = admission.Weigh(ctx, request.PerValue*held); refused != nil {
+		if refused = request.Estimate(ctx, request.PerValue*held); refused != nil {
 			return refused
 		}
 		var errs []error

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	library "k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/api"
@@ -67,10 +66,7 @@ func (l *listing) begin(ctx context.Context, namespace string) error {
 	for _, s := range pods {
 		size += s.Size()
 	}
-	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) {
-		return apierrors.NewTooManyRequests("The pods of the namespace are large, and others are worked on", 1)
-	}
-	return nil
+	return request.Estimate(ctx, size)
 }
 
 // hold returns a copy of the library's configuration that uses the listing.

@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // pods are the pods of a namespace. They count how often they are decoded.
@@ -87,7 +88,7 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: level}}}
 	}
 	ctx, warnings := request.WithWarnings(requestinfo.Carry(ctx, &requestinfo.Info{Verb: "patch"}))
-	request.SetWeigh(ctx, weigh)
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: weigh})
 	err = plugin.Validate(ctx, &admission.Request{
 		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 		Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},

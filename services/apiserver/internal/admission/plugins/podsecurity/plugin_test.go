@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // namespace is the only namespace, or the error of its lookup.
@@ -171,7 +172,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
 		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWeigh(ctx, never)
+		request.SetWork(ctx, &requesttest.Work{OnEstimate: never})
 		err := p.Validate(ctx, &admission.Request{
 			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 			Object: labeled("v1.30"), OldObject: labeled("v1.29"),

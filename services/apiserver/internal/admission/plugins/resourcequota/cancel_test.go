@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestChargesOfCanceledRequests: a canceled request is not charged. What it was charged before is
@@ -19,10 +20,10 @@ func TestChargesOfCanceledRequests(t *testing.T) {
 	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
 	ctx, cancel := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var away atomic.Int64
-	request.SetAside(ctx, func() func() {
+	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() {
 		away.Add(1)
 		return func() { away.Add(-1) }
-	})
+	}})
 	left := make(chan struct{})
 	changes := 0
 	s.before = func() {

@@ -103,7 +103,7 @@ var errTooLong = errors.New("resource quota evaluation timed out")
 // wait runs a job in the queue. It suspends the request meanwhile, because the goroutine that works
 // on the queue needs the limiter too.
 func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
-	defer request.Aside(ctx)()
+	defer request.Suspend(ctx)()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p.enter(namespace, j)

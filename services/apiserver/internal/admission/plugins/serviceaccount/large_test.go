@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // account is the only service account.
@@ -32,7 +33,7 @@ func TestPullSecretsAreCharged(t *testing.T) {
 		for _, may := range []bool{true, false} {
 			most, large := 0, n > 1000
 			ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
-			request.SetWeigh(ctx, func(n int) bool { most = max(most, n); return may })
+			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { most = max(most, n); return may }})
 			pod, want := &corev1.Pod{}, n
 			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, of(admission.Create, "", pod))
 			refused := large && !may

@@ -64,7 +64,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		mount(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
-		if err := admission.Weigh(ctx, weight(account.ImagePullSecrets)); err != nil {
+		if err := request.Estimate(ctx, weight(account.ImagePullSecrets)); err != nil {
 			return err
 		}
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -38,8 +37,8 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 		size += e.Size()
 		return true
 	})
-	if !request.Weigh(ctx, size) {
-		return nil, apierrors.NewTooManyRequests("Large disruption budgets would be looked at, and others are worked on", 1)
+	if err := request.Estimate(ctx, size); err != nil {
+		return nil, err
 	}
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		if err = ctx.Err(); err != nil { // the request has ended

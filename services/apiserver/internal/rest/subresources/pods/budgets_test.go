@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -120,7 +121,7 @@ func TestBudgetOfPod(t *testing.T) {
 		"two":                  {selectors: []string{"x", "all"}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
 		"two, more after them": {selectors: []string{"x", "y", "x", broken}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
 		"one undecodable":      {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
-		"rejected under load":  {selectors: []string{broken, "x"}, rejected: true, want: "429 Large disruption budgets would be looked at, and others are worked on"},
+		"rejected under load":  {selectors: []string{broken, "x"}, rejected: true, want: "429 Too many large requests are in progress"},
 		"client disconnected":  {selectors: []string{broken, "x"}, disconnected: true, want: context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,13 +130,13 @@ func TestBudgetOfPod(t *testing.T) {
 			defer leave()
 			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
 			weighed := 0
-			request.SetWeigh(ctx, func(n int) bool {
+			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool {
 				weighed = n
 				if tc.disconnected {
 					leave()
 				}
 				return !tc.rejected
-			})
+			}})
 			b, err := budgetOf(ctx, kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}}})
 			if got := resultOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("got %s, want %s", got, tc.want)

@@ -108,7 +108,7 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 }
 
 func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
-	back := request.Aside(ctx)
+	back := request.Suspend(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
 	if back(); err != nil { // the review may not have been possible
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}

@@ -201,7 +201,7 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		}
 	}
 	claims := sign.Claims(i.Name)
-	back := request.Aside(ctx) // the signer may be another process
+	back := request.Suspend(ctx) // the signer may be another process
 	token, err := i.Signer.SignClaims(ctx, claims)
 	if back(); err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))

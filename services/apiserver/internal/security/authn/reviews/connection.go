@@ -32,7 +32,7 @@ func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	conn := new(connection)
 	if c != nil {
 		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
-			conn.from = serving.Network(from.Addr()).String()
+			conn.from = serving.Network(from.Addr())
 		}
 	}
 	return context.WithValue(ctx, connectionKey{}, conn)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"binnacle/libs/authenticator"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
@@ -153,7 +153,7 @@ func TestNoSlotInTime(t *testing.T) {
 	c := newCrowd(t, func(cfg *reviews.Config) { cfg.Timeout = 10 * time.Millisecond })
 	var wg sync.WaitGroup
 	c.fill(t.Context(), &wg)
-	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, webhookclient.ErrCrowded) {
+	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
 		t.Errorf("got %+v, %v", rev, err)
 	}
 	close(c.answer)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"binnacle/libs/authenticator"
-	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	"binnacle/libs/limit"
 )
 
 // maxAsked is how many tokens another server reviews concurrently.
@@ -14,27 +14,27 @@ const maxAsked = 1000
 // are not authenticated yet. Tokens known to other authenticators do not wait here.
 type shared struct {
 	authenticator.Token
-	share *webhookclient.FairLimiter
+	share *limit.Queue[string]
 }
 
 // Shared bounds how many tokens an authenticator that calls another server reviews concurrently,
 // fairly among the client networks.
 func Shared(t authenticator.Token) authenticator.Token {
-	return &shared{t, webhookclient.NewFairLimiter(maxAsked)}
+	return &shared{t, limit.New[string](limit.Options{Size: maxAsked, Share: true})}
 }
 
 // AuthenticateToken implements authenticator.Token.
 func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
-	leave, err := s.enter(ctx)
-	if err != nil {
+	slot := limit.Claim[string]{Key: networkOf(ctx)}
+	if err := s.enter(ctx, slot); err != nil {
 		return nil, false, authenticator.Unavailable(err)
 	}
-	defer leave()
+	defer s.share.Release(slot)
 	return s.Token.AuthenticateToken(ctx, token, audiences)
 }
 
 // enter waits for a slot, as long as a request waits for the review.
-func (s *shared) enter(ctx context.Context) (leave func(), err error) {
+func (s *shared) enter(ctx context.Context, slot limit.Claim[string]) error {
 	if f, ok := ctx.Value(flightKey{}).(*flight); ok {
 		wait, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -43,5 +43,5 @@ func (s *shared) enter(ctx context.Context) (leave func(), err error) {
 		defer f.inLine.Store(false)
 		ctx = wait
 	}
-	return s.share.Acquire(ctx, networkOf(ctx))
+	return s.share.Acquire(ctx, slot)
 }

@@ -105,7 +105,7 @@ func (b *Builder) webhook(a *authzconfig.Authorizer) (*webhook.Authorizer, error
 	c := webhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Aside: request.Aside,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Suspend: request.Suspend,
 	}
 	if w.FailurePolicy == authzconfig.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

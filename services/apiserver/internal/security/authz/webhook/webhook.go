@@ -13,6 +13,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/limit"
 	"binnacle/libs/rbac"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
@@ -33,8 +34,8 @@ type Config struct {
 	// FailureDecision is the decision if the service is unavailable: NoOpinion or Deny.
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
-	// Aside, if set, is called when a request begins to wait for the service. back ends the wait.
-	Aside   func(context.Context) (back func())
+	// Suspend, if set, is called when a request begins to wait for the service. back ends the wait.
+	Suspend func(context.Context) (back func())
 	Metrics *Metrics
 	Calls   *webhookclient.Metrics // may be nil
 	Dial    webhookclient.Dial     // nil connects directly
@@ -49,7 +50,7 @@ type Authorizer struct {
 	cache   *cache
 	flights singleflight.Group
 	hits    prometheus.Counter
-	waiting *webhookclient.FairLimiter // limits the requests that wait for the service
+	waiting *limit.Queue[string] // limits the requests that wait for the service
 	life    context.Context
 	end     context.CancelFunc
 }
@@ -63,7 +64,7 @@ const (
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c, waiting: webhookclient.NewFairLimiter(maxWaiting)}
+	z := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: maxWaiting, Share: true})}
 	var err error
 	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
@@ -120,8 +121,8 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 		z.hits.Inc()
 		return decide(&status)
 	}
-	if z.cfg.Aside != nil {
-		defer z.cfg.Aside(ctx)()
+	if z.cfg.Suspend != nil {
+		defer z.cfg.Suspend(ctx)()
 	}
 	got, err := z.fly(ctx, q, asked, a)
 	if err != nil {
@@ -165,11 +166,11 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	} else {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
 	}
-	leave, err := z.turn(ctx)
-	if err != nil {
+	slot := limit.Claim[string]{Key: request.Principal(ctx)} // an access review may concern any user
+	if err := z.acquire(ctx, slot); err != nil {
 		return answer{}, err
 	}
-	defer leave()
+	defer z.waiting.Release(slot)
 	scope := scopeOf(a)
 	spec := a.Spec() // shares no memory that the caller changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
@@ -205,15 +206,15 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	}
 }
 
-// turn waits for a slot to call the service, and returns a function that releases it. The principal
-// is that of the request: an access review may concern any user.
-func (z *Authorizer) turn(ctx context.Context) (leave func(), err error) {
+// acquire waits for a slot to call the service.
+func (z *Authorizer) acquire(ctx context.Context, slot limit.Claim[string]) error {
 	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
 	defer cancel()
-	if leave, err = z.waiting.Acquire(limited, request.Principal(ctx)); err != nil && ctx.Err() != nil {
-		return nil, ctx.Err()
+	err := z.waiting.Acquire(limited, slot)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return leave, err
+	return err
 }
 
 // Delays between calls of a service that has not seen the newest policy. They double.

@@ -92,7 +92,7 @@ func TestFieldNamesAreCaseSensitive(t *testing.T) {
 func TestRequestIsSuspendedDuringCall(t *testing.T) {
 	var away, asides atomic.Int32
 	r := newFixture(t, func(c *webhook.Config) {
-		c.Aside = func(context.Context) func() {
+		c.Suspend = func(context.Context) func() {
 			asides.Add(1)
 			away.Add(1)
 			return func() { away.Add(-1) }

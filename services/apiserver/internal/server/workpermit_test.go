@@ -4,40 +4,35 @@ import (
 	"context"
 	"testing"
 
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 )
 
 // Work for several requests holds a permit once it is large, but not while it waits for another server.
 func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
-	limiter := serving.NewLargeRequests(1)
+	permits := newPermits(1)
 	free := func(step string, want bool) {
 		t.Helper()
-		got := limiter.EnterNow()
-		if got {
-			limiter.Leave()
-		}
-		if got != want {
+		if got := isFree(permits); got != want {
 			t.Errorf("%s: permit free = %t, want %t", step, got, want)
 		}
 	}
-	ctx, end := WithPermit(t.Context(), limiter)
-	if !request.Weigh(ctx, largeBody-1) {
+	ctx, end := WithPermit(t.Context(), permits)
+	if request.Estimate(ctx, largeBody-1) != nil {
 		t.Error("small work was not admitted")
 	}
 	free("small", true)
-	back := request.Aside(ctx)
+	back := request.Suspend(ctx)
 	back()
 	free("small after a wait", true)
 	for range 2 {
-		if !request.Weigh(ctx, largeBody) {
+		if request.Estimate(ctx, largeBody) != nil {
 			t.Error("large work was not admitted")
 		}
 	}
 	free("large", false)
-	outer := request.Aside(ctx)
+	outer := request.Suspend(ctx)
 	free("first wait", true)
-	inner := request.Aside(ctx)
+	inner := request.Suspend(ctx)
 	inner()
 	free("after the inner wait", true)
 	outer()
@@ -47,17 +42,17 @@ func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 }
 
 func TestWithPermitFailsAfterCancellation(t *testing.T) {
-	limiter := serving.NewLargeRequests(1)
-	limiter.EnterNow()
+	permits := newPermits(1)
+	permits.TryAcquire(permit)
 	ctx, cancel := context.WithCancel(t.Context())
-	own, end := WithPermit(ctx, limiter)
+	own, end := WithPermit(ctx, permits)
 	cancel()
-	if request.Weigh(own, largeBody) {
+	if request.Estimate(own, largeBody) == nil {
 		t.Error("canceled work was admitted while the permit was taken")
 	}
 	end()
-	limiter.Leave()
-	if !limiter.EnterNow() {
+	permits.Release(permit)
+	if !isFree(permits) {
 		t.Error("the permit is lost")
 	}
 }

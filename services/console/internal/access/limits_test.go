@@ -77,7 +77,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 			d.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
 		})
 	}
-	for range maxUnknownPerAddress {
+	for range maxConcurrent / 2 {
 		<-s.asked
 	}
 	for what, r := range map[string]*http.Request{

@@ -1,0 +1,108 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"binnacle/libs/limit"
+)
+
+// TestBreakerFollowsServer draws sequences of requests and outages. The breaker opens only for a server
+// that fails, closes after it is back, and reports each change once.
+func TestBreakerFollowsServer(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		verify := rapid.Bool().Draw(rt, "verify")
+		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"up", "down", "fail", "succeed", "suspect", "sleep"}), 0, 60).Draw(rt, "steps")
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			down, open, gone := false, false, errors.New("gone")
+			ctx, end := context.WithCancel(t.Context())
+			var probes sync.WaitGroup
+			b := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
+				Threshold: 3, Verify: verify, Interval: time.Second,
+				Probe: func(context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if down {
+						return gone
+					}
+					return nil
+				},
+				OnChange: func(_ context.Context, reason error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if open == (reason != nil) {
+						rt.Errorf("a change to open = %t was reported twice", open)
+					}
+					open = reason != nil
+				},
+			})
+			for _, step := range steps {
+				before := b.Open() != nil
+				mu.Lock()
+				switch step {
+				case "up", "down":
+					down = step == "down"
+				}
+				mu.Unlock()
+				switch step {
+				case "fail":
+					b.Failed(gone)
+				case "succeed":
+					b.Succeeded()
+				case "suspect":
+					b.Suspect()
+				case "sleep":
+					time.Sleep(2 * time.Second)
+				}
+				synctest.Wait()
+				mu.Lock()
+				if is := b.Open() != nil; is != open {
+					rt.Errorf("after %s: open = %t, reported %t", step, is, open)
+				}
+				if !before && open && (verify || step == "suspect") && !down {
+					rt.Errorf("after %s: the breaker is open for a server that responds to probes", step)
+				}
+				if step == "sleep" && open && !down {
+					rt.Error("the breaker is open although the server is back")
+				}
+				mu.Unlock()
+			}
+			end()
+			probes.Wait()
+		})
+	})
+}
+
+func TestOpenBreakerCancelsWaitingRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		ctx, end := context.WithCancel(t.Context())
+		var probes sync.WaitGroup
+		b := limit.NewBreaker(ctx, &probes, limit.BreakerOptions{
+			Interval: time.Second, Probe: func(context.Context) error { return gone }, OnChange: func(context.Context, error) {},
+		})
+		waits, _, done := b.Context(t.Context())
+		answered, stop, answeredDone := b.Context(t.Context())
+		stop()
+		b.Suspect()
+		synctest.Wait()
+		var open *limit.OpenError
+		if err := context.Cause(waits); !errors.As(err, &open) || !errors.Is(err, gone) || !errors.As(b.Open(), &open) {
+			t.Errorf("got cause %v, want an OpenError", err)
+		}
+		if err := answered.Err(); err != nil {
+			t.Errorf("a request that was answered ended: %v", err)
+		}
+		done()
+		answeredDone()
+		end()
+		probes.Wait()
+	})
+}

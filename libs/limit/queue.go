@@ -1,0 +1,248 @@
+package limit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// maxBypass is how many times smaller claims may overtake one that waits.
+const maxBypass = 16
+
+// ErrFull is wrapped by the errors of claims that were not admitted: too many claims of the key wait,
+// or the context ended first.
+var ErrFull = errors.New("too many requests in progress")
+
+// Options configures a Queue.
+type Options struct {
+	// Size is the number of units. Zero or less means no limit.
+	Size int
+	// Share bounds what a key may hold by what is free: the first key gets half of the units, the
+	// second one a quarter, and so on. Another key therefore mostly finds some.
+	Share bool
+	// MaxWaiting is the maximum number of waiting claims of one key. Zero means no limit.
+	MaxWaiting int
+}
+
+// Claim is what a caller acquires, and releases with an equal value.
+type Claim[K comparable] struct {
+	// Key is the client that the units count for.
+	Key K
+	// Cost is the number of units. Zero counts as one.
+	Cost int
+	// Keep is the number of units that the claim leaves free for claims with a smaller Keep.
+	Keep int
+	// Unshared exempts the claim from Share.
+	Unshared bool
+}
+
+func (c Claim[K]) cost() int { return max(c.Cost, 1) }
+
+// Queue limits the units in use. A nil Queue has no limit.
+type Queue[K comparable] struct {
+	options Options
+
+	mu      sync.Mutex // a leaf
+	used    int
+	held    map[K]int // units by key if they are shared; no value is zero
+	waiting map[K][]*waiter[K]
+	order   []K // the keys of waiting, the next one first
+	// overdue is a waiter that was bypassed too often. Only claims with a smaller Keep pass it.
+	overdue *waiter[K]
+}
+
+type waiter[K comparable] struct {
+	claim    Claim[K]
+	admitted chan struct{}
+	bypassed int // how many times units were released that were too few
+}
+
+// New returns a Queue, or nil if Size is not positive.
+func New[K comparable](o Options) *Queue[K] {
+	if o.Size <= 0 {
+		return nil
+	}
+	return &Queue[K]{options: o, held: map[K]int{}, waiting: map[K][]*waiter[K]{}}
+}
+
+// Size returns the number of units, or 0 if there is no limit.
+func (q *Queue[K]) Size() int {
+	if q == nil {
+		return 0
+	}
+	return q.options.Size
+}
+
+// InUse returns the number of units in use.
+func (q *Queue[K]) InUse() int {
+	if q == nil {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.used
+}
+
+// TryAcquire acquires the units of a claim if they are available now.
+func (q *Queue[K]) TryAcquire(c Claim[K]) bool {
+	if q == nil {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tryAcquire(c)
+}
+
+// tryAcquire is TryAcquire for a caller that holds mu.
+func (q *Queue[K]) tryAcquire(c Claim[K]) bool {
+	if len(q.waiting[c.Key]) > 0 || q.blocked(c) || !q.fits(c) {
+		return false
+	}
+	q.take(c)
+	return true
+}
+
+// Acquire waits for the units of a claim, which Release returns. It returns an ErrFull if ctx ends
+// first or too many claims of the key wait.
+func (q *Queue[K]) Acquire(ctx context.Context, c Claim[K]) error {
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	if q.tryAcquire(c) {
+		q.mu.Unlock()
+		return nil
+	}
+	queue := q.waiting[c.Key]
+	if q.options.MaxWaiting > 0 && len(queue) >= q.options.MaxWaiting {
+		q.mu.Unlock()
+		return ErrFull
+	}
+	if len(queue) == 0 {
+		q.order = append(q.order, c.Key)
+	}
+	w := &waiter[K]{claim: c, admitted: make(chan struct{})}
+	q.waiting[c.Key] = append(queue, w)
+	q.mu.Unlock()
+	select {
+	case <-w.admitted:
+		return nil
+	case <-ctx.Done():
+	}
+	if !q.cancel(w) {
+		return nil // admitted at the same time
+	}
+	return fmt.Errorf("%w: %w", ErrFull, context.Cause(ctx))
+}
+
+// Release returns the units of a claim and admits claims that wait.
+func (q *Queue[K]) Release(c Claim[K]) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.used -= c.cost()
+	if q.options.Share {
+		if q.held[c.Key] -= c.cost(); q.held[c.Key] == 0 {
+			delete(q.held, c.Key)
+		}
+	}
+	q.admit()
+}
+
+// Shortage returns how many more units must become free for a claim, and a copy of what each key
+// holds.
+func (q *Queue[K]) Shortage(c Claim[K]) (lacking int, held map[K]int) {
+	if q == nil {
+		return 0, nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.held[c.Key] + c.cost() - q.free(c), maps.Clone(q.held)
+}
+
+// free returns the number of units that a claim may use. The caller holds mu.
+func (q *Queue[K]) free(c Claim[K]) int { return q.options.Size - q.used - c.Keep }
+
+// fits reports whether the units of a claim are available. The caller holds mu.
+func (q *Queue[K]) fits(c Claim[K]) bool {
+	n := c.cost()
+	if q.options.Share && !c.Unshared {
+		n += q.held[c.Key]
+	}
+	return n <= q.free(c)
+}
+
+// take records a claim. The caller holds mu.
+func (q *Queue[K]) take(c Claim[K]) {
+	q.used += c.cost()
+	if q.options.Share {
+		q.held[c.Key] += c.cost()
+	}
+}
+
+// blocked reports whether a claim must wait behind the overdue waiter. The caller holds mu.
+func (q *Queue[K]) blocked(c Claim[K]) bool {
+	return q.overdue != nil && c.Keep >= q.overdue.claim.Keep
+}
+
+// admit admits the waiting claims that fit, one key after the other. A claim that was bypassed too
+// often becomes overdue, unless it waits for units of its own key. The caller holds mu.
+func (q *Queue[K]) admit() {
+	for refused := 0; refused < len(q.order); {
+		key := q.order[0]
+		copy(q.order, q.order[1:])
+		q.order[len(q.order)-1] = key
+		w := q.waiting[key][0]
+		if w != q.overdue && q.blocked(w.claim) {
+			refused++
+			continue
+		}
+		if !q.fits(w.claim) {
+			refused++
+			if w.bypassed++; q.overdue == nil && w.bypassed > maxBypass && q.held[key] == 0 {
+				q.overdue = w
+			}
+			continue
+		}
+		if w == q.overdue {
+			q.overdue = nil
+		}
+		refused = 0
+		q.take(w.claim)
+		close(w.admitted)
+		q.setQueue(key, q.waiting[key][1:])
+	}
+}
+
+// cancel removes a waiter. It returns false if the waiter was admitted.
+func (q *Queue[K]) cancel(w *waiter[K]) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	queue := q.waiting[w.claim.Key]
+	i := slices.Index(queue, w)
+	if i < 0 {
+		return false
+	}
+	if q.overdue == w {
+		q.overdue = nil
+	}
+	q.setQueue(w.claim.Key, slices.Delete(queue, i, i+1))
+	q.admit() // smaller claims may have waited behind it
+	return true
+}
+
+// setQueue replaces the queue of a key. The caller holds mu.
+func (q *Queue[K]) setQueue(key K, queue []*waiter[K]) {
+	if len(queue) > 0 {
+		q.waiting[key] = queue
+		return
+	}
+	delete(q.waiting, key)
+	i := slices.Index(q.order, key)
+	q.order = slices.Delete(q.order, i, i+1)
+}

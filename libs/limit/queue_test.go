@@ -1,0 +1,249 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"binnacle/libs/limit"
+)
+
+type claim = limit.Claim[string]
+
+// fill acquires single units for a key until none are available, and returns their number.
+func fill(q *limit.Queue[string], c claim) (n int) {
+	for q.TryAcquire(c) {
+		n++
+	}
+	return n
+}
+
+func TestKeyHoldsNoMoreThanIsFree(t *testing.T) {
+	q := limit.New[string](limit.Options{Size: 100, Share: true})
+	a, b, c := fill(q, claim{Key: "a"}), fill(q, claim{Key: "b"}), fill(q, claim{Key: "c"})
+	if a != 50 || b != 25 || c != 13 {
+		t.Errorf("got %d, %d, %d units, want 50, 25, 13", a, b, c)
+	}
+}
+
+func TestNilQueueHasNoLimit(t *testing.T) {
+	q := limit.New[string](limit.Options{})
+	if err := q.Acquire(t.Context(), claim{Cost: 1 << 40}); err != nil || !q.TryAcquire(claim{}) || q.Size() != 0 {
+		t.Errorf("a queue without a size refused a claim: %v", err)
+	}
+	q.Release(claim{})
+}
+
+// TestQueueBounds draws sequences of claims. At most Size units are in use, a claim that no other
+// claim competes with fits, and no unit is lost.
+func TestQueueBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size, share := rapid.IntRange(1, 30).Draw(t, "size"), rapid.Bool().Draw(t, "share")
+		q := limit.New[string](limit.Options{Size: size, Share: share})
+		var in []claim
+		used, held := 0, map[string]int{}
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			if len(in) > 0 && rapid.Bool().Draw(t, "release") {
+				q.Release(in[0])
+				used, held[in[0].Key] = used-in[0].Cost, held[in[0].Key]-in[0].Cost
+				in = in[1:]
+				continue
+			}
+			c := claim{
+				Key:  rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "key"),
+				Cost: rapid.IntRange(1, 4).Draw(t, "cost"), Keep: rapid.IntRange(0, 2).Draw(t, "keep"),
+				Unshared: rapid.Bool().Draw(t, "unshared"),
+			}
+			want := c.Cost <= size-used-c.Keep
+			if share && !c.Unshared {
+				want = held[c.Key]+c.Cost <= size-used-c.Keep
+			}
+			lacking, _ := q.Shortage(c)
+			got := q.TryAcquire(c)
+			if got != want {
+				t.Fatalf("%+v with %d of %d units in use: got %t, want %t", c, used, size, got, want)
+			}
+			if share && !c.Unshared && got != (lacking <= 0) {
+				t.Fatalf("%+v: got %t, and a shortage of %d", c, got, lacking)
+			}
+			if got {
+				in, used = append(in, c), used+c.Cost
+				held[c.Key] += c.Cost
+			}
+			if q.InUse() != used || used > size {
+				t.Fatalf("got %d units in use, want %d of %d", q.InUse(), used, size)
+			}
+		}
+	})
+}
+
+func TestQueueServesKeysInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limit.New[string](limit.Options{Size: 1})
+		if !q.TryAcquire(claim{Key: "many"}) {
+			t.Fatal("a free unit was refused")
+		}
+		var order []string
+		gone, leave := context.WithCancel(t.Context())
+		wait := func(ctx context.Context, key string) {
+			go func() {
+				if q.Acquire(ctx, claim{Key: key}) == nil {
+					order = append(order, key)
+				}
+			}()
+			synctest.Wait() // in this order
+		}
+		for range 3 {
+			wait(t.Context(), "many")
+		}
+		wait(gone, "few")
+		wait(t.Context(), "few")
+		wait(t.Context(), "few")
+		leave()
+		synctest.Wait()
+		for range 6 { // five waiters and the first holder
+			q.Release(claim{})
+			synctest.Wait()
+		}
+		if got := strings.Join(order, " "); got != "many few many few many" {
+			t.Errorf("order = %s", got)
+		}
+		if q.InUse() != 0 {
+			t.Errorf("%d units are in use at the end, want 0", q.InUse())
+		}
+	})
+}
+
+// TestOldestLargeClaimIsAdmitted checks that smaller claims overtake a large one for a bounded number of
+// times, that claims with a reserve pass it, and that a claim for units of its own key blocks no other key.
+func TestOldestLargeClaimIsAdmitted(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		holder  string // of the units that the large claim waits for, in addition to small ones
+		blocked bool
+	}{{"others hold the units", "other", true}, {"its own key holds the units", "large", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := limit.New[string](limit.Options{Size: 100, Share: true})
+				if !q.TryAcquire(claim{Key: tc.holder, Cost: 40}) {
+					t.Fatal("no units for the holder")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				admitted := false
+				go func() { admitted = q.Acquire(ctx, claim{Key: "large", Cost: 61, Keep: 1, Unshared: true}) == nil }()
+				synctest.Wait()
+				small, n := claim{Key: "small", Keep: 1}, 0
+				for ; n < 100 && q.TryAcquire(small); n++ {
+					q.Release(small)
+				}
+				if blocked := n < 100; blocked != tc.blocked {
+					t.Errorf("after %d small claims, small claims are blocked = %t, want %t", n, blocked, tc.blocked)
+				}
+				if !q.TryAcquire(claim{Key: "reserve"}) {
+					t.Error("a claim with a reserve is blocked")
+				}
+				q.Release(claim{Key: "reserve"})
+				q.Release(claim{Key: tc.holder, Cost: 40})
+				synctest.Wait()
+				if !admitted {
+					t.Error("the large claim was not admitted")
+				}
+				cancel()
+			})
+		})
+	}
+}
+
+func TestCanceledLargeClaimUnblocksOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limit.New[string](limit.Options{Size: 10})
+		if !q.TryAcquire(claim{Key: "holder", Cost: 5}) {
+			t.Fatal("no units for the holder")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = q.Acquire(ctx, claim{Key: "large", Cost: 10}) }()
+		synctest.Wait()
+		for q.TryAcquire(claim{Key: "small"}) {
+			q.Release(claim{Key: "small"})
+		}
+		admitted := false
+		go func() { admitted = q.Acquire(t.Context(), claim{Key: "small"}) == nil }()
+		synctest.Wait()
+		if admitted {
+			t.Fatal("a small claim overtook the overdue one")
+		}
+		cancel()
+		synctest.Wait()
+		if !admitted {
+			t.Error("the small claim still waits after the overdue one was canceled")
+		}
+	})
+}
+
+func TestMaxWaitingBoundsTheQueueOfAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limit.New[string](limit.Options{Size: 1, MaxWaiting: 1})
+		q.TryAcquire(claim{Key: "holder"})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = q.Acquire(ctx, claim{Key: "a"}) }()
+		synctest.Wait()
+		if err := q.Acquire(ctx, claim{Key: "a"}); !errors.Is(err, limit.ErrFull) || errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want ErrFull at once", err)
+		}
+		cancel()
+		if err := q.Acquire(ctx, claim{Key: "b"}); !errors.Is(err, limit.ErrFull) || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want ErrFull and the cancellation", err)
+		}
+	})
+}
+
+// TestQueueUnderLoad checks that the limit holds and that no unit is lost while claims are canceled.
+func TestQueueUnderLoad(t *testing.T) {
+	const size = 8
+	q := limit.New[string](limit.Options{Size: size, Share: true})
+	var inUse atomic.Int64
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			draw := rand.New(rand.NewPCG(uint64(i), 1))
+			for range 500 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if draw.IntN(3) == 0 {
+					go cancel()
+				}
+				c := claim{Key: string(rune('a' + draw.IntN(5))), Cost: 1 + draw.IntN(4)}
+				if q.Acquire(ctx, c) == nil {
+					if n := inUse.Add(int64(c.Cost)); n > size {
+						t.Errorf("got %d units in use, want at most %d", n, size)
+					}
+					inUse.Add(-int64(c.Cost))
+					q.Release(c)
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if n := q.InUse(); n != 0 {
+		t.Errorf("got %d units in use at the end, want 0", n)
+	}
+}
+
+func TestAcquireWithoutWaitAllocatesNothing(t *testing.T) {
+	q := limit.New[string](limit.Options{Size: 400, Share: true})
+	q.TryAcquire(claim{Key: "b"})
+	if n := testing.AllocsPerRun(100, func() {
+		if q.Acquire(t.Context(), claim{Key: "a"}) == nil {
+			q.Release(claim{Key: "a"})
+		}
+	}); n > 0 {
+		t.Errorf("got %v allocations, want 0", n)
+	}
+}

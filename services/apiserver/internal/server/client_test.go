@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"binnacle/libs/limit"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+)
+
+func newClient(name string, groups ...string) client {
+	u := &request.User{Name: name, Groups: groups}
+	return client{u, request.PrincipalOf(u, "")}
+}
+
+// carry attaches the state of a request with limited work.
+func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
+	ctx = requestinfo.Carry(ctx, op)
+	request.SetWork(ctx, &work{limits: limits})
+	return ctx
+}
+
+// newPermits returns a limit of n permits.
+func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
+
+// permit is what a test acquires.
+var permit = limit.Claim[string]{Key: "test"}
+
+// isFree reports whether a permit is free.
+func isFree(q *limit.Queue[string]) bool { return q.InUse() < q.Size() }
+
+// acquireAll acquires units for a user until none are left for it, and returns their number.
+func acquireAll(q *limit.Queue[string], u client) (n int) {
+	for {
+		_, held, ok := u.tryAcquire(q, 1)
+		if !ok || !held {
+			return n
+		}
+		n++
+	}
+}
+
+func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
+	node, other := newClient("system:node:a", "system:nodes"), newClient("system:node:b", "system:nodes")
+	suite, master := newClient("system:binnacle:authn-webhook", "system:binnacle"), newClient("root", "system:masters")
+	q := newShared(100)
+	if n := acquireAll(q, newClient("greedy")); n != 45 {
+		t.Errorf("one user got %d of 100 units, want 45", n)
+	}
+	for i := range 20 {
+		if n := acquireAll(q, newClient(fmt.Sprint("user", i))); n == 0 && i < 3 {
+			t.Errorf("user %d got no unit", i)
+		}
+	}
+	if n := acquireAll(q, newClient("system:binnacle:authn-webhook")); n > 0 {
+		t.Errorf("a user with only the name of a service got %d units of the reserve, want 0", n)
+	}
+	if n := acquireAll(q, node); n == 0 || n > 3 {
+		t.Errorf("a node got %d units of the reserve, want 1 to 3", n)
+	}
+	if n := acquireAll(q, other); n == 0 {
+		t.Error("a second node got no unit")
+	}
+	for i := range 100 {
+		acquireAll(q, newClient(fmt.Sprint("system:node:", i), "system:nodes"))
+	}
+	if n := acquireAll(q, suite); n != 5 {
+		t.Errorf("the suite's services got %d units, want 5", n)
+	}
+	if n := q.InUse(); n != 100 {
+		t.Errorf("got %d units used, want 100", n)
+	}
+	if _, held, ok := master.tryAcquire(q, 1); held || !ok {
+		t.Errorf("administrator: got held = %t, ok = %t, want false, true", held, ok)
+	}
+	if _, _, ok := suite.tryAcquire(q, 1); ok {
+		t.Error("more units acquired than exist")
+	}
+}

@@ -1,0 +1,305 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"binnacle/libs/limit"
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
+const suspendedBytesTime = time.Second
+
+// workLimits are the limits that all requests share.
+type workLimits struct {
+	// bytes limits the memory of large requests; nil for no limit.
+	bytes *limit.Queue[string]
+	// permits limits how many large requests are processed at a time; nil for no limit.
+	permits *limit.Queue[string]
+}
+
+func newWorkLimits(permits *limit.Queue[string]) workLimits {
+	size := largeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
+	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: maxWaiters}), permits: permits}
+}
+
+// work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while
+// the server works on it. It releases both when the response begins, and the permit while it waits. A
+// client that does not read, or a webhook that does not answer, therefore delays no other large request.
+//
+// A request that has to wait for bytes or the permit works without seats from then on: the permit limits
+// it, and no request that holds a permit waits for seats.
+type work struct {
+	limits workLimits
+
+	// estimating is held while a goroutine waits for bytes or the permit. Lock order: before mu.
+	estimating sync.Mutex
+
+	mu        sync.Mutex // lock order: before those of the limits
+	seats     *seatHolder
+	seatless  bool
+	started   func() // called by Started; may be nil
+	bytes     limit.Claim[string]
+	hasBytes  bool
+	hasPermit bool
+	suspended int  // number of waits for other parties
+	ended     bool // the response has ended; work that continues holds nothing
+}
+
+// workOf returns the work of a request. Without one it returns work that has no limit.
+func workOf(ctx context.Context) *work {
+	if w, ok := request.WorkFrom(ctx).(*work); ok {
+		return w
+	}
+	return &work{}
+}
+
+// begin records the seats of the request, which may be nil, and what Started calls. A request may pass
+// the filters again.
+func (w *work) begin(seats *seatHolder, started func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seats, w.seatless, w.started, w.ended = seats, false, started, false
+}
+
+// Estimate implements request.Work. It reserves bytes once. All goroutines of a request share one permit.
+func (w *work) Estimate(ctx context.Context, size int) bool {
+	if size < largeBody && !w.needsPermit() {
+		return true
+	}
+	w.estimating.Lock()
+	defer w.estimating.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, maxBodyWait(ctx))
+	defer cancel()
+	return (size < largeBody || w.reserve(ctx, size)) && w.acquirePermit(ctx)
+}
+
+// reserve waits for bytes, unless the request holds some. The caller holds estimating.
+func (w *work) reserve(ctx context.Context, size int) bool {
+	c := clientOf(ctx).claim(w.limits.bytes, size)
+	c.Cost = min(size, max(1, (w.limits.bytes.Size()-c.Keep)/2)) // what one principal may hold
+	w.mu.Lock()
+	done := w.hasBytes || w.ended
+	w.mu.Unlock()
+	if done {
+		return true
+	}
+	if !w.limits.bytes.TryAcquire(c) && !(w.releaseSeats() && w.limits.bytes.Acquire(ctx, c) == nil) {
+		return false
+	}
+	w.mu.Lock()
+	ended := w.ended
+	w.bytes, w.hasBytes = c, !ended
+	w.mu.Unlock()
+	if ended {
+		w.limits.bytes.Release(c)
+	}
+	return true
+}
+
+// acquirePermit waits for the permit if the request holds bytes. The caller holds estimating.
+func (w *work) acquirePermit(ctx context.Context) bool {
+	c := limit.Claim[string]{Key: request.Principal(ctx)}
+	if !w.needsPermit() {
+		return true
+	}
+	if !w.limits.permits.TryAcquire(c) && !(w.releaseSeats() && w.limits.permits.Acquire(ctx, c) == nil) {
+		return false
+	}
+	if !w.needsPermit() { // the request was suspended or ended at the same time
+		w.limits.permits.Release(c)
+		return true
+	}
+	w.mu.Lock()
+	w.hasPermit = true
+	w.mu.Unlock()
+	return true
+}
+
+func (w *work) needsPermit() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hasBytes && !w.hasPermit && w.suspended == 0
+}
+
+// releaseSeats releases the seats for good. It returns false if too many requests have released theirs.
+func (w *work) releaseSeats() bool {
+	w.mu.Lock()
+	seats, seatless := w.seats, w.seatless
+	w.mu.Unlock()
+	if seats == nil || seatless {
+		return true
+	}
+	if !seats.release(true) {
+		return false
+	}
+	w.mu.Lock()
+	w.seatless = true
+	w.mu.Unlock()
+	return true
+}
+
+// Suspend implements request.Work. If the permit cannot be acquired again, the work continues without it,
+// because it cannot be undone.
+func (w *work) Suspend(ctx context.Context) (resume func()) {
+	w.mu.Lock()
+	w.suspended++
+	occupies := w.hasBytes || w.started != nil
+	w.mu.Unlock()
+	w.releasePermit()
+	stop := func() bool { return true }
+	if occupies {
+		stop = time.AfterFunc(suspendedBytesTime, w.Started).Stop
+	}
+	return func() {
+		stop()
+		w.mu.Lock()
+		w.suspended--
+		w.mu.Unlock()
+		if w.needsPermit() {
+			w.Estimate(ctx, 0)
+		}
+	}
+}
+
+// Started implements request.Work.
+func (w *work) Started() {
+	w.mu.Lock()
+	started := w.started
+	w.mu.Unlock()
+	w.release()
+	if started != nil {
+		started()
+	}
+}
+
+// ReleaseSeats implements request.Work.
+func (w *work) ReleaseSeats(begun bool) (resume func() error, ok bool) {
+	w.mu.Lock()
+	seats := w.seats
+	w.mu.Unlock()
+	if seats == nil {
+		return func() error { return nil }, true
+	}
+	return seats.resume, seats.release(begun)
+}
+
+// end releases the permit and the bytes for good.
+func (w *work) end() {
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	w.release()
+}
+
+// release releases the permit and the bytes.
+func (w *work) release() {
+	w.releasePermit()
+	w.mu.Lock()
+	hadBytes := w.hasBytes
+	w.hasBytes = false
+	w.mu.Unlock()
+	if hadBytes {
+		w.limits.bytes.Release(w.bytes)
+	}
+}
+
+func (w *work) releasePermit() {
+	w.mu.Lock()
+	hadPermit := w.hasPermit
+	w.hasPermit = false
+	w.mu.Unlock()
+	if hadPermit {
+		w.limits.permits.Release(limit.Claim[string]{})
+	}
+}
+
+// WithPermit returns a context for work on behalf of several requests. The work cannot use the permit of
+// one of them, because any of them may end before it. Large work in the context acquires a permit of
+// its own, which end releases.
+func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
+	detached = requestinfo.Carry(ctx, requestinfo.From(ctx))
+	w := &work{limits: workLimits{permits: permits}}
+	request.SetWork(detached, w)
+	return detached, w.end
+}
+
+// Permits is a limit of permits that responsewriters and audit use: by the principal of the request.
+type Permits struct{ *limit.Queue[string] }
+
+// Enter waits for a permit, which Leave releases.
+func (p Permits) Enter(ctx context.Context) error {
+	return p.Acquire(ctx, limit.Claim[string]{Key: request.Principal(ctx)})
+}
+
+// Leave releases a permit.
+func (p Permits) Leave() { p.Release(limit.Claim[string]{}) }
+
+// SlowPermits is Permits for work on responses that are slow to encode.
+type SlowPermits struct{ Permits }
+
+// Enter implements responsewriters.SlowLimiter. A request that waits works without seats from then on, as
+// a large request does. It is rejected if too many requests have released their seats, unless its
+// response has begun.
+func (p SlowPermits) Enter(r *http.Request, begun bool) error {
+	ctx := r.Context()
+	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
+		return nil
+	}
+	if _, ok := request.WorkFrom(ctx).ReleaseSeats(begun); !ok && !begun {
+		return status.ManyWait()
+	}
+	return p.Permits.Enter(ctx)
+}
+
+// startingWriter ends the large work of a request when its response begins.
+type startingWriter struct {
+	http.ResponseWriter
+	work *work
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *startingWriter) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		w.work.release()
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *startingWriter) Write(b []byte) (int, error) {
+	w.work.release()
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher, which watches need.
+func (w *startingWriter) Flush() {
+	w.work.release()
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Send implements serving.Sender.
+func (w *startingWriter) Send(b []byte) error {
+	w.work.release()
+	return serving.Send(w.ResponseWriter, b)
+}
+
+// Hijack implements http.Hijacker. An upgrade begins the response.
+func (w *startingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.work.release()
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap serves http.ResponseController.
+func (w *startingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
