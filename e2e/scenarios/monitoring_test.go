@@ -138,7 +138,7 @@ func expressions(t *testing.T) map[string]string {
 }
 
 var (
-	noMetrics = regexp.MustCompile(`\{[^}]*\}|"[^"]*"|\[[^\]]*\]|\b(by|without|on|ignoring)\s*\([^)]*\)|\b[0-9.e]+\b`)
+	noMetrics = regexp.MustCompile(`\{[^}]*\}|"[^"]*"|\[[^\]]*\]|\b(by|without|on|ignoring)\s*\([^)]*\)|\b(and|or|unless|bool)\b|\b[0-9.e]+\b`)
 	words     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
 )
 

@@ -46,6 +46,7 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	for _, s := range []string{sourceNATS, sourceStore, sourceLocal} {
 		m.source.WithLabelValues(s).Set(0)
 	}
+	m.gaps.WithLabelValues(string(reasonSlow)) // so that an alert sees the first one
 	if reg == nil {
 		return m, nil
 	}
