@@ -1,0 +1,70 @@
+package build
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/serving/metrics"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// TestCachesWithoutServer constructs the groups up to the caches alone. An object that is written to
+// the stores appears in the caches.
+func TestCachesWithoutServer(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, t.TempDir())
+	if err := o.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	life := &lifecycle{}
+	t.Cleanup(life.close)
+	b, err := newBase(t.Context(), o, slog.New(slog.DiscardHandler), metrics.New(), &listener{port: 1, address: "127.0.0.1:1"}, life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newCatalogs(b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newStores(t.Context(), b, o, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := newCaches(b, o, c, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	life.whileServing("test", func(ctx context.Context) error { <-ctx.Done(); return nil })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- life.run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	secrets := k.core("secrets")
+	value, err := secrets.Coder.EncodeStored(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := s.values.Create(ctx, secrets.Prefix+"ns/s", value, storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.cache.WaitFor(ctx, written); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := k.objects(false).Secret(ctx, "ns", "s"); err != nil || got.Name != "s" {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
