@@ -200,6 +200,8 @@ func TestHangingWebhookHoldsNoSeats(t *testing.T) {
 		<-answered
 	}))
 	t.Cleanup(hook.Close)
+	answer := sync.OnceFunc(func() { close(answered) })
+	t.Cleanup(answer)
 	a.want(201, "POST", hooksPath, strings.Replace(hookFor("hangs", hook.URL, "Fail", hook), `"timeoutSeconds":5`, `"timeoutSeconds":30`, 1))
 	a.flowOf("carol", "narrow", `{"type":"Queue","queuing":{"queues":1,"handSize":1,"queueLengthLimit":10}}`, 0) // one seat
 	a.eventually("the schema counts", func() bool {
@@ -209,6 +211,6 @@ func TestHangingWebhookHoldsNoSeats(t *testing.T) {
 	waits.Go(func() { a.send("POST", configMaps, configMap("waits"), as("carol")...) })
 	<-called
 	a.want(200, "GET", configMaps, "", as("carol")...)
-	close(answered)
+	answer()
 	waits.Wait()
 }
