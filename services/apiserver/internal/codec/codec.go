@@ -310,6 +310,9 @@ type Decoded struct {
 	GVK    schema.GroupVersionKind
 	// Unknown holds an error for each unknown or duplicate field, in order of appearance.
 	Unknown []error
+	// AnyType means that the object may be of another type than its Coder's. Its validation rejects
+	// it.
+	AnyType bool
 }
 
 // Decode decodes a body of a media type. The type comes from the body; parts that the body omits
@@ -337,8 +340,7 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	return out, nil
 }
 
-// DecodeBody decodes a body of the Coder's kind; see Codec.Decode. The kind and apiVersion of the
-// result may differ from those of the Coder; see decodeDocumentBody for objects without a Go type.
+// DecodeBody decodes a body of the Coder's kind; see Codec.Decode.
 func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
 	if k.Decl.Document != nil {
 		return k.decodeDocumentBody(media, body, strict)
@@ -369,7 +371,7 @@ func (k *Coder) DecodePatched(doc []byte, strict bool) (Decoded, error) {
 	d, err := k.DecodeBody(api.MediaJSON, doc, strict)
 	switch {
 	case err != nil:
-	case k.Decl.Document != nil:
+	case d.AnyType:
 		if d.GVK.Version == "" {
 			err = runtime.NewMissingVersionErr(string(doc))
 		}
@@ -444,7 +446,7 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 	case "metadata.namespace":
 		// Cluster-scoped kinds have no namespace. Selectors may still use it if the kind has no
 		// fields of its own.
-		return label, k.Decl.Namespaced || k.Decl.Document == nil && len(k.Decl.Shown.Selectable) == 0
+		return label, k.Decl.Namespaced || !k.Decl.HasFieldLabels()
 	}
 	for _, s := range k.Decl.Shown.Selectable {
 		if s.Label == label && !s.Own {

@@ -16,7 +16,7 @@ import (
 // apiVersion may differ from those of the Coder. Then only the metadata is shaped, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
-	out, original := Decoded{}, body
+	out, original := Decoded{AnyType: true}, body
 	body, err := toJSON(media, body, &out, strict)
 	if err != nil {
 		return out, err

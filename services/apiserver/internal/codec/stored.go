@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,3 +80,18 @@ func (k *Coder) NewStorageVersion() runtime.Object { return k.newStored() }
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
 // makes from an object of the served version.
 func (k *Coder) EncodeStorageVersion(obj registry.Object) ([]byte, error) { return k.encodeStored(obj) }
+
+// InternalType returns the name of the internal Go type that Kubernetes has for the stored kind.
+func (k *Coder) InternalType() string {
+	if k.Decl.Document != nil {
+		return "*unstructured.Unstructured"
+	}
+	group, _, _ := strings.Cut(k.Decl.StoredGVK().Group, ".")
+	switch group {
+	case "":
+		group = "core"
+	case "internal":
+		group = "apiserverinternal"
+	}
+	return "*" + group + "." + k.Decl.StoredGVK().Kind
+}

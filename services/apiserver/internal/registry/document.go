@@ -36,9 +36,32 @@ type Document struct {
 	// their Cell functions. whole decodes the object for cells that need it. Row is nil without
 	// columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
-	// Unserved holds the versions of the kind that are not served. Managers keep the ownership of
-	// fields that is recorded in these versions.
-	Unserved []*Kind
+}
+
+// Custom reports whether a definition declares the kind. Such a kind has a Document and may change
+// or disappear while the server runs.
+func (k *Kind) Custom() bool { return k.Document != nil }
+
+// HasProtobuf reports whether objects have a protobuf form.
+func (k *Kind) HasProtobuf() bool { return k.Document == nil }
+
+// ConvertsRemotely reports whether a webhook converts objects.
+func (k *Kind) ConvertsRemotely() bool { return k.Document != nil && k.Document.Remote }
+
+// DocumentCost returns Document.Weight of a document, or 0 for a kind with a Go type.
+func (k *Kind) DocumentCost(doc []byte, cbor bool) int {
+	if k.Document == nil || k.Document.Weight == nil {
+		return 0
+	}
+	return k.Document.Weight(doc, cbor)
+}
+
+// ValidateDocument returns the errors of Document.Validate. A kind with a Go type has none.
+func (k *Kind) ValidateDocument(ctx context.Context, w DocumentWrite) field.ErrorList {
+	if k.Document == nil {
+		return nil
+	}
+	return k.Document.Validate(ctx, w)
 }
 
 // DocumentWrite is a write of a document.

@@ -40,8 +40,11 @@ type Kind struct {
 	// MergeType returns the merge rules of objects without a Go type. nil means that they follow
 	// from the values: maps merge by key, lists are atomic.
 	MergeType func() typed.ParseableType
-	// Document, for kinds without Go types, defines how their objects are processed.
+	// Document, for kinds without Go types, defines how their objects are processed. Unserved holds
+	// the versions of such a kind that are not served. Managers keep the ownership of fields that is
+	// recorded in these versions.
 	Document *Document
+	Unserved []*Kind
 	// Stored defines the key and the form of stored objects.
 	Stored Stored
 
@@ -87,6 +90,9 @@ type Names struct {
 	ValidateNameOf func(obj Object, name string, prefix bool) []string
 	// AnyFinalizer allows finalizers without a domain, as custom resources do.
 	AnyFinalizer bool
+	// NamespaceRequired means that paths without a namespace, except those of lists and watches, do
+	// not exist. It concerns namespaced kinds.
+	NamespaceRequired bool
 }
 
 // Parts accesses the status of an object and its specification, which is everything except status
@@ -108,6 +114,8 @@ type Create struct {
 	KeepStatus bool
 	// Closed, if set, is the reason why objects can no longer be created, except by an apply.
 	Closed string
+	// AtName means that a POST to the path of an object creates it.
+	AtName bool
 	// Prepare resets fields that a client must not set, in addition to the status, which is reset
 	// for every kind with the status subresource.
 	Prepare func(Object)
@@ -147,8 +155,9 @@ type Update struct {
 
 // Delete holds the properties of deletions.
 type Delete struct {
-	// ReturnObject makes DELETE return the deleted object instead of a Status.
-	ReturnObject bool
+	// ReturnObject makes DELETE return the deleted object instead of a Status. NoTable makes it
+	// return the Status as it is to a client that requests a Table.
+	ReturnObject, NoTable bool
 	// Never, if set, returns the reason why the object of a name cannot be deleted, or "" if it
 	// can.
 	Never func(name string) string
@@ -172,8 +181,10 @@ type Delete struct {
 type Shown struct {
 	// Verbs are the verbs in discovery if they differ from Kind.Verbs.
 	Verbs []string
-	// Deprecated, if set, is sent as a Warning header on every request.
-	Deprecated string
+	// Deprecated, if set, is sent as a Warning header on every request that has a handler.
+	// DeprecatedAlways sends it on all other requests, too.
+	Deprecated       string
+	DeprecatedAlways bool
 	// RemovedRelease is the version that no longer serves a deprecated kind, such as "1.34". It is
 	// empty if no removal is planned.
 	RemovedRelease string
@@ -337,6 +348,10 @@ func (k *Kind) StoredGVK() schema.GroupVersionKind {
 	}
 	return k.Stored.Version.WithKind(k.Kind)
 }
+
+// HasFieldLabels reports whether the kind determines which fields selectors may use. All other kinds
+// support metadata.name and metadata.namespace, even if they are cluster-scoped.
+func (k *Kind) HasFieldLabels() bool { return k.Document != nil || len(k.Shown.Selectable) > 0 }
 
 // HasVerb reports whether the resource supports a verb.
 func (k *Kind) HasVerb(verb string) bool {

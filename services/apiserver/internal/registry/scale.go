@@ -20,7 +20,16 @@ type Scale struct {
 	Missing func(Object) error
 	// Unconditional allows writes of a scale without a resourceVersion.
 	Unconditional bool
+	// ObjectRules means that the rules of the object cover its replicas. Otherwise negative replicas
+	// are rejected.
+	ObjectRules bool
+	// Columns differ from those of built-in kinds in the Table of a scale.
+	Columns ScaleColumns
 }
+
+// ScaleColumns are the descriptions of the columns of replicas, and the type of the column of the
+// age. Empty texts stand for those of built-in kinds.
+type ScaleColumns struct{ Desired, Available, AgeType string }
 
 // FieldPath returns the path to the replicas.
 func (s *Scale) FieldPath() []string {

@@ -45,7 +45,7 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 		}
 		for range maxReturns {
 			op := requestinfo.From(r.Context())
-			if op.Target == nil || op.Target.Document == nil { // built-in kinds do not change
+			if op.Target == nil || !op.Target.Custom() {
 				break
 			}
 			op.Returns()

@@ -26,7 +26,7 @@ func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 			return
 		}
 		gr := op.GVR().GroupResource()
-		if why, held := c.StorageVersionPending(r.Context(), gr, op.Target != nil && op.Target.Document != nil); held {
+		if why, held := c.StorageVersionPending(r.Context(), gr, op.Target != nil && op.Target.Custom()); held {
 			text := "<nil>"
 			if why != nil {
 				text = why.Error()

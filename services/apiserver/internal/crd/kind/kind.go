@@ -58,7 +58,7 @@ func (m *Maker) All(d *Definition) []*registry.Kind {
 		}
 	}
 	for _, k := range all {
-		k.Document.Unserved = unserved
+		k.Unserved = unserved
 	}
 	return all
 }
@@ -135,16 +135,18 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
 			ShortNames: names.ShortNames, Categories: names.Categories,
-			Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped, AnyFinalizer: true,
+			Namespaced: d.Spec.Scope == apiextensionsv1.NamespaceScoped, AnyFinalizer: true, NamespaceRequired: true,
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
 		Stored: registry.Stored{
 			Prefix: d.Spec.Group + "/" + names.Plural, Version: schema.GroupVersion{Group: d.Spec.Group, Version: storageVersion(d)}, JSON: true,
 		},
+		Create: registry.Create{AtName: true},
 		Update: registry.Update{Generation: true, NeedsVersion: true},
+		Delete: registry.Delete{NoTable: true},
 		Shown: registry.Shown{
-			Columns: table.columns, Deprecated: deprecation(d, v),
+			Columns: table.columns, Deprecated: deprecation(d, v), DeprecatedAlways: true,
 			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}

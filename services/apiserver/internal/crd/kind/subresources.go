@@ -34,7 +34,9 @@ func intAt(o registry.Object, p string) (int64, bool) {
 func (s *versionSchema) scaleOf() *registry.Scale {
 	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
 	return &registry.Scale{
-		Path: path(spec), Unconditional: true, Versions: s.replicasPaths(),
+		ObjectRules: true,
+		Columns:     registry.ScaleColumns{Desired: "Number of desired replicas", Available: "Number of actual replicas", AgeType: "date"},
+		Path:        path(spec), Unconditional: true, Versions: s.replicasPaths(),
 		Missing: func(o registry.Object) error {
 			if _, ok := intAt(o, spec); !ok {
 				return fmt.Errorf("the spec replicas field %q does not exist", spec)

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 
-	"binnacle/services/apiserver/internal/json/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -25,6 +24,14 @@ import (
 // and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
 // webhook.
 func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
+	obj, err := m.apply(ctx, live, patch, who, force)
+	if err != nil {
+		return nil, m.form.apiError(err)
+	}
+	return obj, nil
+}
+
+func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
 	gvk, err := m.applicable(patch)
 	if err != nil {
 		return nil, err
@@ -77,9 +84,7 @@ func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[str
 	if err := syncLastApplied(who, out, patch); err != nil {
 		return nil, err
 	}
-	if m.kind.Document == nil {
-		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	}
+	m.form.store(out)
 	list, err := entries.encode()
 	if err != nil {
 		return nil, err
@@ -164,37 +169,7 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.kind.Document != nil {
-		return v.shaped(obj)
-	}
-	if v.kind.Default != nil {
-		v.kind.Default(obj)
-	}
-	return obj, nil
-}
-
-// shaped returns a merged document with defaults and without unknown fields. It keeps nulls,
-// because a merge replaces an applied value that became empty by null, which validation must
-// reject.
-func (v *view) shaped(obj registry.Object) (registry.Object, error) {
-	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
-	if err != nil {
-		return nil, err
-	}
-	s, err := v.kind.Document.Shape(raw, registry.ShapeOptions{KeepNulls: true})
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	d, err := tape.Parse(s.Doc)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Release()
-	content, ok := d.Any(tape.Root).(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("%s is no object of JSON", v.kind.Kind)
-	}
-	return &unstructured.Unstructured{Object: content}, nil
+	return v.form.complete(obj)
 }
 
 func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {

@@ -3,9 +3,6 @@ package apply
 import (
 	"context"
 	"errors"
-	"fmt"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
@@ -19,47 +16,7 @@ func (v *view) convert(ctx context.Context, obj registry.Object, to *view) (regi
 	if v == to {
 		return obj, nil
 	}
-	if v.kind.Document != nil {
-		return v.convertDocument(ctx, obj, to)
-	}
-	obj = obj.DeepCopyObject().(registry.Object)
-	var err error
-	if v.kind.Stored.To != nil {
-		if obj, err = v.kind.Stored.To(obj); err != nil {
-			return nil, err
-		}
-	}
-	if to.kind.Stored.From != nil {
-		if obj, err = to.kind.Stored.From(obj); err != nil {
-			return nil, err
-		}
-	}
-	if want, got := to.goType(), typeOfObject(obj); want != got {
-		return nil, fmt.Errorf("%s is not %s", got, want)
-	}
-	if to.kind.Default != nil {
-		to.kind.Default(obj)
-	}
-	return obj, nil
-}
-
-// convertDocument is convert for objects without a Go type.
-func (v *view) convertDocument(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
-	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("%T is no document", obj)
-	}
-	u.SetGroupVersionKind(v.kind.GVK())
-	raw, err := u.MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	out, err := v.kind.Document.Convert(ctx, [][]byte{raw}, to.kind.Version)
-	if err != nil {
-		return nil, err
-	}
-	converted := &unstructured.Unstructured{}
-	return converted, converted.UnmarshalJSON(out[0])
+	return v.form.convert(ctx, obj, to)
 }
 
 var errNoVersion = errors.New("the version is not served")

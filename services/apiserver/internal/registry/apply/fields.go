@@ -54,7 +54,7 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 }
 
 func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
-	v := &view{fields: f, kind: k, versions: versions}
+	v := &view{fields: f, kind: k, form: formOf(k), versions: versions}
 	v.typed = sync.OnceValue(v.typeOf)
 	v.shape = sync.OnceValue(v.shapeOf)
 	versions[k.GroupVersion().String()] = v
@@ -65,6 +65,7 @@ func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
 type view struct {
 	fields *Fields
 	kind   *registry.Kind
+	form   form
 	// versions holds the views of this kind by apiVersion.
 	versions map[string]*view
 	typed    func() typed.ParseableType
@@ -122,10 +123,8 @@ func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	versions := map[string]*view{}
 	for _, k := range kinds {
 		out.views[k] = f.add(k, versions)
-		if k.Document != nil {
-			for _, u := range k.Document.Unserved {
-				f.add(u, versions)
-			}
+		for _, u := range k.Unserved {
+			f.add(u, versions)
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -74,8 +75,8 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		if weight > 0 { // it may contain JSON
 			weight = max(weight, request.PerValue*request.Values(body))
 		}
-		if c.Document != nil && c.Document.Weight != nil && want == c.GVK() {
-			weight = c.Document.Weight(body, media == api.MediaCBOR)
+		if want == c.GVK() {
+			weight = cmp.Or(c.DocumentCost(body, media == api.MediaCBOR), weight)
 		}
 		if err := request.Estimate(c.Context(), weight); err != nil {
 			return nil, err
@@ -95,8 +96,7 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	if err != nil {
 		return nil, undecodable(err, d.GVK, want.Kind, body)
 	}
-	document := want == c.GVK() && c.Document != nil // its kind is checked by the validation
-	if !document && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
+	if !d.AnyType && (d.GVK.Kind != want.Kind || d.GVK.Group != want.Group) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
 			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
 	}

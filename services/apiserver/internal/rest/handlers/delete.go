@@ -49,7 +49,7 @@ func (a *API) delete(c *Call) error {
 		code = http.StatusAccepted
 	}
 	if res.Removed && !c.Delete.ReturnObject {
-		if f.As == negotiation.Table && c.Document != nil { // a removed object has no table
+		if f.As == negotiation.Table && c.Delete.NoTable {
 			c.R.Header.Set("Accept", f.Media)
 		}
 		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})

@@ -107,7 +107,7 @@ func there(s *watchcache.Store) error {
 // selects returns apiset.ErrChanged if objects are selected by fields that the entries of the store
 // do not have, because the definition of the kind has changed since. Such fields would be empty.
 func (c *Call) selects(o *listOptions, variant string) error {
-	if o.FieldSelector != "" && c.Document != nil && variant != c.Variant {
+	if o.FieldSelector != "" && variant != c.Variant {
 		return apiset.ErrChanged
 	}
 	return nil

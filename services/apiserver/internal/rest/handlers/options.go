@@ -90,7 +90,7 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 // that needs the object in the requested version. The second is nil unless a webhook converts.
 // Without a webhook, the selectable fields of all versions are those of the stored document.
 func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Selector) {
-	if sel.Empty() || c.Decl.Document == nil || !c.Decl.Document.Remote {
+	if sel.Empty() || !c.Decl.ConvertsRemotely() {
 		return sel, nil
 	}
 	var known, others []fields.Selector
@@ -161,12 +161,12 @@ func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Sel
 }
 
 // unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
-// the kind, for custom resources and kinds with selectable fields, and for all other kinds.
+// the kind, for kinds with field labels, and for all other kinds.
 func unknownFieldLabel(c *codec.Coder, label string) error {
 	if c.Decl.Shown.LabelErrorsNameKind {
 		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
 	}
-	if len(c.Decl.Shown.Selectable) > 0 || c.Decl.Document != nil {
+	if c.Decl.HasFieldLabels() {
 		return fmt.Errorf("field label not supported: %s", label)
 	}
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")

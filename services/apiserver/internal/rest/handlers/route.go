@@ -29,8 +29,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.From(r.Context())
 	c, handle, err := a.route(w, r, op)
 	if err != nil {
-		// Requests without a handler get the warning for custom resources only.
-		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && k.Shown.Deprecated != "" {
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Shown.DeprecatedAlways && k.Shown.Deprecated != "" {
 			request.Warn(r.Context(), k.Shown.Deprecated)
 		}
 	} else {
@@ -65,8 +64,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // media types (415, 406), in this order.
 func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info) (*Call, handler, error) {
 	if op.Target == nil {
-		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
-			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
+		if k := op.Kinds.Resource(op.GVR()); k != nil && op.Subresource != "" {
+			return nil, nil, k.Errors().NoSubresource(op.Name)
 		}
 		return nil, nil, status.NoResource()
 	}
@@ -75,7 +74,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		return nil, nil, status.NoResource()
 	}
 	if c.Namespaced && op.Namespace == "" {
-		if c.Document != nil && op.Verb != "list" && op.Verb != "watch" {
+		if c.NamespaceRequired && op.Verb != "list" && op.Verb != "watch" {
 			return c, pageNotFound, nil
 		}
 		if !op.Collection {
@@ -93,29 +92,16 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		return c, a.carriedOn(o), nil
 	}
 	h := a.handler(c)
-	if h == nil && c.Document != nil {
-		return nil, nil, unsupported(c)
-	}
 	if h == nil {
-		return nil, nil, status.Method()
+		return nil, nil, c.Errors().NoVerb(op.Verb, op.Collection && c.Sub == nil)
 	}
 	if op.Verb == "patch" {
 		if types := a.patchTypes(c); !slices.Contains(types, string(patchType(r))) {
-			if c.Document != nil {
-				return nil, nil, status.BodyType(types)
-			}
-			return nil, nil, status.PatchType()
+			return nil, nil, c.Errors().NoPatch(types)
 		}
 	}
 	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
-		if c.Document != nil {
-			return nil, nil, status.NotAcceptable(a.Config.Media.Objects())
-		}
-		types := a.Config.Media.Objects()
-		if op.Verb == "list" || op.Verb == "watch" {
-			types = a.Config.Media.ObjectsAndStreams()
-		}
-		return nil, nil, status.NoRepresentation(types)
+		return nil, nil, c.Errors().NotAcceptable(a.Config.Media, op.Verb == "list" || op.Verb == "watch")
 	}
 	if err := validName(op); err != nil {
 		return nil, nil, err
@@ -143,19 +129,10 @@ func validName(op *requestinfo.Info) error {
 	return nil
 }
 
-// pageNotFound serves a path that custom resources do not have: except for lists and watches, a
-// path needs a namespace.
+// pageNotFound serves a path without the namespace that the kind requires.
 func pageNotFound(c *Call) error {
 	http.NotFound(c.W, c.R)
 	return nil
-}
-
-// unsupported returns the error for an unsupported method of a custom resource.
-func unsupported(c *Call) error {
-	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
-		return apierrors.NewBadRequest("name must be provided")
-	}
-	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
 }
 
 // handler returns the handler of the operation's verb, or nil.
@@ -184,7 +161,7 @@ func (a *API) handler(c *Call) handler {
 	case "delete":
 		return a.delete
 	case "create":
-		if c.Document != nil { // the path may have any name
+		if c.Create.AtName {
 			return a.create
 		}
 	}

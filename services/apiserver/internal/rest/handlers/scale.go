@@ -4,6 +4,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -62,7 +63,7 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 	if choice.Media == api.MediaProtobuf {
 		return status.NotAcceptable(a.Media.Objects())
 	}
-	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	meta, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
 	partial := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: codec.MetaVersion(choice.MetaVersion), Kind: codec.PartialKind},
 		ObjectMeta: sc.ObjectMeta,
@@ -71,9 +72,9 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 		ListMeta: metav1.ListMeta{ResourceVersion: sc.ResourceVersion},
 		ColumnDefinitions: []metav1.TableColumnDefinition{
 			{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
-			{Name: "Desired", Type: "integer", Description: autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]},
-			{Name: "Available", Type: "integer", Description: autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]},
-			{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
+			{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
+			{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
+			{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: meta["creationTimestamp"]},
 		},
 		Rows: []metav1.TableRow{{
 			Cells: []any{
@@ -82,10 +83,6 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 			},
 			Object: runtime.RawExtension{Object: partial},
 		}},
-	}
-	if c.Document != nil {
-		d := table.ColumnDefinitions
-		d[1].Description, d[2].Description, d[3].Type = "Number of desired replicas", "Number of actual replicas", "date"
 	}
 	a.Write(c.W, c.R, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
 	return nil

@@ -83,7 +83,7 @@ func (a *API) watch(c *Call) error {
 // follow starts a watcher of the served kind.
 func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
 	w, err := c.Store.Watch(opts)
-	if errors.Is(err, watchcache.ErrStopped) && c.Document != nil {
+	if errors.Is(err, watchcache.ErrStopped) && c.Custom() {
 		return nil, apiset.ErrChanged // another store replaces it
 	}
 	if err != nil {

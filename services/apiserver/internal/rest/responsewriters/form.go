@@ -106,7 +106,7 @@ func (a *Answers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) 
 func (a *Answers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As) (*Form, error) {
 	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 	choice, ok := a.Media.Accept(r, forms...)
-	if ok && res.Document != nil && choice.Media == api.MediaProtobuf && (choice.As == negotiation.Itself || choice.As == negotiation.Table) {
+	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && (choice.As == negotiation.Itself || choice.As == negotiation.Table) {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
 	}
 	if !ok {
@@ -126,7 +126,7 @@ func (a *Answers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 	choice, ok := a.Media.AcceptStream(r, forms...)
 	protobuf := choice.Media == api.MediaProtobuf
-	if ok && res.Document != nil && protobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
+	if ok && !res.HasProtobuf() && protobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
 		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), forms...)
 	}
 	if ok {

@@ -162,9 +162,7 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
 	old := l.obj
 	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
-	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, errs, obj, text, l.text)...)
-	}
+	errs = append(errs, r.validateDocument(ctx, errs, obj, text, l.text)...)
 	switch {
 	case r.Sub != nil:
 		if r.Sub.ValidateUpdate != nil {

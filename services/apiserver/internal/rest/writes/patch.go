@@ -5,14 +5,12 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/patch"
-	"binnacle/services/apiserver/internal/status"
 )
 
 // Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
@@ -81,11 +79,7 @@ func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) 
 		Encode: func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
 		Decode: r.Kind.Coder.DecodePatched,
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
-			out, err := r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
-			if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
-				return nil, status.Failed(err.Error())
-			}
-			return out, err
+			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
 		},
 		Cost: r.patchedCost, Estimate: request.Estimate,
 	}

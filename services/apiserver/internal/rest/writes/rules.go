@@ -66,9 +66,7 @@ func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim)
 
 func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
 	errs := meta.ValidateCreate(r.Kind.Kind, obj)
-	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
-	}
+	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
 	if r.Kind.Create.Validate != nil {
 		errs = append(errs, r.Kind.Create.Validate(obj)...)
 	}
@@ -101,7 +99,7 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	if r.Sub != nil {
 		subresource = r.Sub.Name
 	}
-	return r.Kind.Document.Validate(ctx, registry.DocumentWrite{
+	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
 		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
 		Costly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})

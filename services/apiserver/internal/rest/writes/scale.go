@@ -135,8 +135,7 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		if parent.admission, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		// The validation of a document covers its replicas, by its schema and its scale.
-		if sc.Spec.Replicas < 0 && r.Kind.Document == nil {
+		if sc.Spec.Replicas < 0 && !r.Sub.Scale.ObjectRules {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})

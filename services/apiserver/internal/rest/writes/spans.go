@@ -2,7 +2,6 @@ package writes
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"binnacle/libs/tracing"
@@ -34,21 +33,6 @@ func (r *Request) described(ctx context.Context) context.Context {
 	}
 	v := r.encoded
 	r.encoded = traced.Value{} // a further attempt encodes again
-	v.Type, v.Resource = r.internalType(), r.Kind.StoredGroupResource().String()
+	v.Type, v.Resource = r.Kind.Coder.InternalType(), r.Kind.StoredGroupResource().String()
 	return traced.WithValue(ctx, v)
-}
-
-// internalType returns the name of the internal Go type that Kubernetes has for the stored kind.
-func (r *Request) internalType() string {
-	if r.Kind.Document != nil {
-		return "*unstructured.Unstructured"
-	}
-	group, _, _ := strings.Cut(r.Kind.StoredGVK().Group, ".")
-	switch group {
-	case "":
-		group = "core"
-	case "internal":
-		group = "apiserverinternal"
-	}
-	return "*" + group + "." + r.Kind.StoredGVK().Kind
 }

@@ -1,0 +1,66 @@
+package apiset
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Errors words the errors of requests for a kind. Kubernetes words them differently for built-in
+// kinds and for custom resources.
+type Errors interface {
+	// NoSubresource returns the error for a path below an object that names no subresource.
+	NoSubresource(object string) error
+	// NoVerb returns the error for a verb that the path does not support. collection is true for the
+	// path of a collection.
+	NoVerb(verb string, collection bool) error
+	// NoPatch returns the error for a media type other than those of supported patches.
+	NoPatch(supported []string) error
+	// NotAcceptable returns the error for an Accept header without a known media type. streams is
+	// true for a path that can be watched.
+	NotAcceptable(m negotiation.Media, streams bool) error
+}
+
+// Errors returns the wording of the kind's errors.
+func (r *Resource) Errors() Errors {
+	if r.Custom() {
+		return customErrors{r.Kind}
+	}
+	return builtInErrors{}
+}
+
+type builtInErrors struct{}
+
+func (builtInErrors) NoSubresource(string) error { return status.NoResource() }
+
+func (builtInErrors) NoVerb(string, bool) error { return status.Method() }
+
+func (builtInErrors) NoPatch([]string) error { return status.PatchType() }
+
+func (builtInErrors) NotAcceptable(m negotiation.Media, streams bool) error {
+	if streams {
+		return status.NoRepresentation(m.ObjectsAndStreams())
+	}
+	return status.NoRepresentation(m.Objects())
+}
+
+type customErrors struct{ kind *registry.Kind }
+
+func (e customErrors) NoSubresource(object string) error {
+	return apierrors.NewNotFound(e.kind.GroupResource(), object)
+}
+
+func (e customErrors) NoVerb(verb string, collection bool) error {
+	if collection && (verb == "update" || verb == "patch") {
+		return apierrors.NewBadRequest("name must be provided")
+	}
+	return apierrors.NewMethodNotSupported(e.kind.GroupResource(), verb)
+}
+
+func (customErrors) NoPatch(supported []string) error { return status.BodyType(supported) }
+
+func (customErrors) NotAcceptable(m negotiation.Media, _ bool) error {
+	return status.NotAcceptable(m.Objects())
+}

@@ -1,0 +1,124 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/json/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// form is how the objects of a view are processed: as values of a Go type, or as documents.
+type form interface {
+	// convert returns an object converted to another version. It does not change the object.
+	convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error)
+	// complete returns a merged object with defaults.
+	complete(obj registry.Object) (registry.Object, error)
+	// store prepares an object that has kind and apiVersion for being stored.
+	store(obj registry.Object)
+	// apiError returns the error of an apply as clients see it.
+	apiError(err error) error
+}
+
+func formOf(k *registry.Kind) form {
+	if k.Custom() {
+		return documentForm{k}
+	}
+	return valueForm{k}
+}
+
+// valueForm is the form of objects with a Go type.
+type valueForm struct{ kind *registry.Kind }
+
+func (f valueForm) convert(_ context.Context, obj registry.Object, to *view) (registry.Object, error) {
+	obj = obj.DeepCopyObject().(registry.Object)
+	var err error
+	if f.kind.Stored.To != nil {
+		if obj, err = f.kind.Stored.To(obj); err != nil {
+			return nil, err
+		}
+	}
+	if to.kind.Stored.From != nil {
+		if obj, err = to.kind.Stored.From(obj); err != nil {
+			return nil, err
+		}
+	}
+	if want, got := to.goType(), typeOfObject(obj); want != got {
+		return nil, fmt.Errorf("%s is not %s", got, want)
+	}
+	return to.form.complete(obj)
+}
+
+func (f valueForm) complete(obj registry.Object) (registry.Object, error) {
+	if f.kind.Default != nil {
+		f.kind.Default(obj)
+	}
+	return obj, nil
+}
+
+func (valueForm) store(obj registry.Object) {
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+}
+
+func (valueForm) apiError(err error) error { return err }
+
+// documentForm is the form of objects without a Go type.
+type documentForm struct{ kind *registry.Kind }
+
+func (f documentForm) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
+	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("%T is no document", obj)
+	}
+	u.SetGroupVersionKind(f.kind.GVK())
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	out, err := f.kind.Document.Convert(ctx, [][]byte{raw}, to.kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	converted := &unstructured.Unstructured{}
+	return converted, converted.UnmarshalJSON(out[0])
+}
+
+// complete removes unknown fields, too. It keeps nulls, because a merge replaces an applied value
+// that became empty by null, which validation must reject.
+func (f documentForm) complete(obj registry.Object) (registry.Object, error) {
+	raw, err := tape.AppendValue(nil, obj.(*unstructured.Unstructured).Object)
+	if err != nil {
+		return nil, err
+	}
+	s, err := f.kind.Document.Shape(raw, registry.ShapeOptions{KeepNulls: true})
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	d, err := tape.Parse(s.Doc)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	content, ok := d.Any(tape.Root).(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is no object of JSON", f.kind.Kind)
+	}
+	return &unstructured.Unstructured{Object: content}, nil
+}
+
+func (documentForm) store(registry.Object) {}
+
+// apiError returns an internal error without a reason for any error that is not an API error, such
+// as that of a conversion. The text is that of the error.
+func (documentForm) apiError(err error) error {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
+}
