@@ -20,7 +20,7 @@ type Metrics struct {
 	reloads    *prometheus.CounterVec
 	// succeeded and failed are deprecated; reloads has both.
 	succeeded, failed *prometheus.CounterVec
-	reloadLast *prometheus.GaugeVec
+	reloadLast        *prometheus.GaugeVec
 }
 
 // NewMetrics returns the metrics and registers them.
