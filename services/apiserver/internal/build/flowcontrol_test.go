@@ -3,7 +3,6 @@ package build
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -187,30 +186,4 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	if r := <-made; r.code != 201 || judge() != r.at("metadata", "uid") {
 		t.Errorf("%d %s: judged by %q when it was answered", r.code, r.body, judge())
 	}
-}
-
-// TestHangingWebhookHoldsNoSeats checks that a request that waits long for a webhook leaves its
-// seat to other requests of its level.
-func TestHangingWebhookHoldsNoSeats(t *testing.T) {
-	t.Parallel()
-	a := start(t, nil)
-	called, answered := make(chan struct{}), make(chan struct{})
-	hook := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		close(called)
-		<-answered
-	}))
-	t.Cleanup(hook.Close)
-	answer := sync.OnceFunc(func() { close(answered) })
-	t.Cleanup(answer)
-	a.want(201, "POST", hooksPath, strings.Replace(hookFor("hangs", hook.URL, "Fail", hook), `"timeoutSeconds":5`, `"timeoutSeconds":30`, 1))
-	a.flowOf("carol", "narrow", `{"type":"Queue","queuing":{"queues":1,"handSize":1,"queueLengthLimit":10}}`, 0) // one seat
-	a.eventually("the schema counts", func() bool {
-		return a.get(configMaps, as("carol")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") == a.get(flowSchemas+"/of-carol").at("metadata", "uid")
-	})
-	var waits sync.WaitGroup
-	waits.Go(func() { a.send("POST", configMaps, configMap("waits"), as("carol")...) })
-	<-called
-	a.want(200, "GET", configMaps, "", as("carol")...)
-	answer()
-	waits.Wait()
 }

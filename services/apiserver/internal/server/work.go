@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// suspendedTime is how long a suspended request keeps its bytes of memory and its seats.
-const suspendedTime = time.Second
+// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
+const suspendedBytesTime = time.Second
 
 // workLimits are the limits that all requests share.
 type workLimits struct {
@@ -149,21 +149,16 @@ func (w *work) releaseSeats() bool {
 }
 
 // Suspend implements request.Work. If the permit cannot be acquired again, the work continues without it,
-// because it cannot be undone. A request that waits longer than suspendedTime continues without seats, so
-// that requests that wait for a webhook which does not answer leave their priority level to other
-// requests.
+// because it cannot be undone.
 func (w *work) Suspend(ctx context.Context) (resume func()) {
 	w.mu.Lock()
 	w.suspended++
-	occupies := w.hasBytes || w.started != nil || w.seats != nil
+	occupies := w.hasBytes || w.started != nil
 	w.mu.Unlock()
 	w.releasePermit()
 	stop := func() bool { return true }
 	if occupies {
-		stop = time.AfterFunc(suspendedTime, func() {
-			w.Started()
-			w.releaseSeats() // keeps them if too many requests have released theirs
-		}).Stop
+		stop = time.AfterFunc(suspendedBytesTime, w.Started).Stop
 	}
 	return func() {
 		stop()

@@ -182,7 +182,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 		if limits.bytes.InUse() == 0 || limits.permits.InUse() != 0 {
 			t.Errorf("got %d bytes and %d permits in use at first, want all and none", limits.bytes.InUse(), limits.permits.InUse())
 		}
-		time.Sleep(suspendedTime)
+		time.Sleep(suspendedBytesTime)
 		synctest.Wait()
 		if n := limits.bytes.InUse(); n != 0 || !started {
 			t.Errorf("got %d bytes in use, started = %t, want 0 and true", n, started)
