@@ -91,7 +91,7 @@ func rejectLargeHeader(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // otherwise net/http reads the rest of the body first
 	}
 	w.Header().Set("Retry-After", "1")
-	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", "too many requests with large headers are under way, please try again later")
+	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", "too many requests with large headers are in progress, please try again later")
 }
 
 // serveServerOptions answers "OPTIONS *" as net/http does.

@@ -134,6 +134,6 @@ func (k *caches) recordWrite(r schema.GroupResource, revision int64) {
 func (k *caches) loaded() bool { return k.cache.Ready() || k.cache.Era() > 0 }
 
 // damage returns how corrupt objects are reported.
-func damage(b *base) status.Damage {
-	return status.Damage{Named: b.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: b.root}
+func damage(b *base) status.CorruptObjects {
+	return status.CorruptObjects{Named: b.gates.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: b.root}
 }

@@ -29,7 +29,7 @@ type customResources struct {
 	// informer serves defined resources. controller maintains the statuses of definitions and
 	// deletes the objects of deleted ones.
 	informer   *crdinformer.Follower
-	controller *definition.Keeper
+	controller *definition.Controller
 }
 
 func newCustomResources(b *base, k *caches, s *stores, sets *apiSets, n *network) (*customResources, error) {
@@ -37,7 +37,7 @@ func newCustomResources(b *base, k *caches, s *stores, sets *apiSets, n *network
 	if err != nil {
 		return nil, err
 	}
-	c := &customResources{informer: informer, controller: definition.NewKeeper(definition.Config{
+	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
 		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
 		Client:      definitionStatuses{sets.client},
 		Instances:   &definition.Stored{Store: s.values, Root: b.root, Now: time.Now},
@@ -60,7 +60,7 @@ func (c *customResources) settled(ctx context.Context, revision int64) {
 type definitionStatuses struct{ client *internalclient.Client }
 
 // PatchStatus implements definition.Client.
-func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error {
+func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error {
 	gvr := definitions()
 	return s.client.Patch(ctx, internalclient.Collection(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Subresource("status"), patch, while...)
 }

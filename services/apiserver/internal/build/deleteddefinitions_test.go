@@ -91,7 +91,7 @@ func TestDefinitionOutlivesItsObjects(t *testing.T) {
 	a.eventually("in progress", func() bool { return a.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
 	release := func(prefix string) error {
 		return definitionStatuses{a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
-			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Premise{Key: a.server.base.root + prefix, Prefix: true})
+			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Precondition{Key: a.server.base.root + prefix, Prefix: true})
 	}
 	if err := release("/example.com/things/"); !apierrors.IsConflict(err) {
 		t.Errorf("release while there is one: %v", err)

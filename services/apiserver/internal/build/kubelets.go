@@ -25,10 +25,10 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 // newProxyLimit returns the limit of concurrent proxied requests: most or, if that is 0, a default.
 // Each request has two connections, so the default is a quarter of the file limit of the process, within
 // bounds.
-func newProxyLimit(b *base, most int) *handlers.Carried {
+func newProxyLimit(b *base, most int) *handlers.ProxyLimit {
 	var files syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-	return handlers.NewCarried(cmp.Or(most, int(min(max(files.Cur/4, minProxied), maxProxied))), b.metrics)
+	return handlers.NewProxyLimit(cmp.Or(most, int(min(max(files.Cur/4, minProxied), maxProxied))), b.metrics)
 }
 
 // Bounds of the default limit of concurrent proxied requests.

@@ -57,7 +57,7 @@ func (l *laggingSource) Progress(ctx context.Context) error {
 }
 
 // Follow implements watchcache.Source.
-func (l *laggingSource) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (l *laggingSource) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	return l.Source.Follow(ctx, from, func(b storage.Batch) error {
 		if l.lags.Load() && len(b.Events) > 0 {
 			select { // drop earlier waits

@@ -33,7 +33,7 @@ type settled map[schema.GroupResource]func(context.Context, int64)
 func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects settled) *writes.Writer {
 	on := b.gates.Enabled
 	return writes.New(writes.Config{
-		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, Damage: damage(b), EventTTL: o.EventTTL,
+		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, CorruptObjects: damage(b), EventTTL: o.EventTTL,
 		Declared:   writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{services}},
 		Written:    k.recordWrite,
@@ -69,12 +69,12 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 	metrics := handlers.NewMetrics(b.metrics)
 	metrics.KeepWhileServed(sets.kinds)
 	return handlers.New(handlers.Config{
-		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, Damage: damage(b),
+		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, CorruptObjects: damage(b),
 		Answers:    responsewriters.Answers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(), Now: time.Now},
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
-		Stopping: stopping, Carried: newProxyLimit(b, o.Upstream.MaxProxied), Logger: b.log, Metrics: metrics,
+		Stopping: stopping, ProxyLimit: newProxyLimit(b, o.Upstream.MaxProxied), Logger: b.log, Metrics: metrics,
 	}), nil
 }
 

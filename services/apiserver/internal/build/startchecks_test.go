@@ -90,12 +90,12 @@ type unloaded struct {
 }
 
 // Load implements watchcache.Source.
-func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (u *unloaded) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	select {
 	case <-u.open:
 		return u.Source.Load(ctx, page)
 	case <-ctx.Done():
-		return storage.Place{}, ctx.Err()
+		return storage.Position{}, ctx.Err()
 	}
 }
 

@@ -346,7 +346,7 @@ func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, err
 		return k.decodeDocumentBody(media, body, strict)
 	}
 	gvk := k.Decl.GVK()
-	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
+	if a := k.Decl.Stored.LazyField; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
 		obj, ok := a.Read(body, func(text []byte) (registry.Object, error) {
 			d, err := k.codec.Decode(media, text, gvk, nil, true)
 			obj, is := d.Object.(registry.Object)

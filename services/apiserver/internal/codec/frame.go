@@ -88,7 +88,7 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 			return f, nil
 		}
 	}
-	if a := k.Decl.Stored.Apart; a != nil && !isEnvelope(it.Stored) {
+	if a := k.Decl.Stored.LazyField; a != nil && !isEnvelope(it.Stored) {
 		body, ok := a.Served(it.Stored, func(stored []byte) ([]byte, error) {
 			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
 			if err != nil {

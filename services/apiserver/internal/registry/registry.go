@@ -231,8 +231,8 @@ type Stored struct {
 	From func(stored Object) (Object, error)
 	// JSON stores objects as JSON, as Kubernetes does with a few groups.
 	JSON bool
-	// Apart, if set, avoids decoding a large part of objects.
-	Apart *Apart
+	// LazyField, if set, avoids decoding a large part of objects.
+	LazyField *LazyField
 	// Expires marks kinds whose objects live for the server's event TTL.
 	Expires bool
 }

@@ -65,8 +65,8 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 		"watch, short target":        {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
 		"watch, long target":         {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
 		"exec":                       {"GET", execInfo, "command=x"},
-		"patch of an aggregated API": {"PATCH", &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
-		"get of an aggregated API":   {"GET", &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
+		"patch of an aggregated API": {"PATCH", &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()}, ""},
+		"get of an aggregated API":   {"GET", &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()

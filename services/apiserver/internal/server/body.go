@@ -94,7 +94,7 @@ func bytesFor(body, cost int) int {
 // hasBody reports whether a request has a body that a handler reads. A body that announces
 // too much is left to the handler, which rejects it.
 func hasBody(op *requestinfo.Info, r *http.Request) bool {
-	known := op.Target != nil || op.Foreign != nil
+	known := op.Target != nil || op.Delegate != nil
 	return known && op.Writes() && !op.LongRunning() && r.ContentLength != 0 && r.ContentLength <= request.MaxBody
 }
 

@@ -44,7 +44,7 @@ func TestHasBody(t *testing.T) {
 		"none":                    {known("delete"), 0, false},
 		"a read":                  {known("list"), 10, false},
 		"an unknown resource":     {&requestinfo.Info{Verb: "create", IsResource: true}, 10, false},
-		"another server's":        {&requestinfo.Info{Verb: "create", IsResource: true, Foreign: http.NotFoundHandler()}, 10, true},
+		"another server's":        {&requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()}, 10, true},
 		"a connection":            {&requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
 	} {
 		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
@@ -134,7 +134,7 @@ func TestBodyCost(t *testing.T) {
 		if n := bodyCost(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
 			t.Errorf("small definition of %q: got %d, want more than 0", media, n)
 		}
-		op.Foreign = http.NotFoundHandler()
+		op.Delegate = http.NotFoundHandler()
 		if n := bodyCost(large, r); n != 0 {
 			t.Errorf("delegated body of %q: got %d, want 0", media, n)
 		}
@@ -257,7 +257,7 @@ func TestURLCost(t *testing.T) {
 		"a long path":      {list, "/" + strings.Repeat("a", largeURL), costFactor * (largeURL + 1)},
 		"a watch":          {&watch, long, costFactor * (len(long) - 1)},
 		"a short one":      {list, "/?" + strings.Repeat("a", largeURL-2), 0},
-		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, costFactor * (len(long) - 1)},
+		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()}, long, costFactor * (len(long) - 1)},
 		"a connection":     {&connect, long, 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)

@@ -16,7 +16,7 @@ import (
 // decoding, checking and rejecting the values takes far longer than reading the text.
 func bodyCost(body []byte, r *http.Request) int {
 	op := requestinfo.From(r.Context())
-	if len(body) == 0 || op.Foreign != nil {
+	if len(body) == 0 || op.Delegate != nil {
 		return 0
 	}
 	if op.Verb == "delete" || op.Verb == "deletecollection" {

@@ -33,8 +33,8 @@ func (f Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info
 	if op.Target != nil || op.Hollow || hasDotSegment(op.Path) {
 		return op
 	}
-	if op.Foreign = extension; op.Foreign == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
-		op.Foreign = f.Peer(r, op)
+	if op.Delegate = extension; op.Delegate == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
+		op.Delegate = f.Peer(r, op)
 	}
 	return op
 }

@@ -41,7 +41,7 @@ func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool
 			short.URL, r = &u, &short
 		}
 		op := foreign.Resolve(r, kinds.Current())
-		return op.LongRunning() || op.Foreign != nil && httpstream.IsUpgradeRequest(r)
+		return op.LongRunning() || op.Delegate != nil && httpstream.IsUpgradeRequest(r)
 	}
 }
 

@@ -54,7 +54,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		request.SetPriorityLevel(ctx, class.Level)
 		serving.OnSlowWrite(w, t.pause, t.resume)
 		var started func()
-		if long || op.Foreign != nil {
+		if long || op.Delegate != nil {
 			started = t.end
 		}
 		workOf(ctx).begin(t, started)

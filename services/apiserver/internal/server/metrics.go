@@ -213,7 +213,7 @@ func (c *Config) withMetrics(next http.Handler) http.Handler {
 		begin := time.Now()
 		request.SetReceived(r.Context(), begin)
 		i := requestinfo.From(r.Context())
-		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span must end with the handler
+		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && c.Traces == nil { // a span must end with the handler
 			w = serving.DetachableWriter(w)
 		}
 		rec := &recorder{ResponseWriter: w}

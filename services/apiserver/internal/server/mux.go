@@ -132,8 +132,8 @@ func servesPath(op *requestinfo.Info, gv schema.GroupVersion) bool {
 // serveAPI serves all paths below /api and /apis: resources and discovery.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.From(r.Context())
-	if op.Foreign != nil {
-		op.Foreign.ServeHTTP(w, r)
+	if op.Delegate != nil {
+		op.Delegate.ServeHTTP(w, r)
 		return
 	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

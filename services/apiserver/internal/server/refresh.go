@@ -82,7 +82,7 @@ func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 // mayBeDefinedElsewhere reports whether a request names an unknown resource that another replica may have
 // just defined. The group of a custom resource always contains a dot.
 func mayBeDefinedElsewhere(op *requestinfo.Info) bool {
-	if op.Foreign != nil {
+	if op.Delegate != nil {
 		return false
 	}
 	if op.IsResource {

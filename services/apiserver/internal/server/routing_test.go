@@ -155,8 +155,8 @@ func TestDelegatesResolveByPath(t *testing.T) {
 			r.URL.Path = test.path
 			op := f.Resolve(r, kinds)
 			got := ""
-			if op.Foreign != nil {
-				got = string(op.Foreign.(namedHandler))
+			if op.Delegate != nil {
+				got = string(op.Delegate.(namedHandler))
 			}
 			if got != want || got != "" && op.Target != nil {
 				t.Errorf("%s with delegates %q: got %q, want %q; target %v", test.path, what, got, want, op.Target != nil)
@@ -234,7 +234,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "/apis/ext.test/v1/vms", nil)
 	op := requestinfo.Resolve(r, kinds)
-	op.Foreign = textHandler("foreign")
+	op.Delegate = textHandler("foreign")
 	w := httptest.NewRecorder()
 	full.ServeHTTP(w, r.WithContext(requestinfo.With(r.Context(), op)))
 	if w.Body.String() != "foreign" {

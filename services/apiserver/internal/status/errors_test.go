@@ -35,7 +35,7 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		"missing":             {fmt.Errorf("get: %w", storage.ErrNotFound), `404 NotFound pods.g "p" not found`},
 		"exists":              {&storage.ExistsError{Key: "k"}, `409 AlreadyExists pods.g "p" already exists`},
 		"another version":     {&storage.ConflictError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
-		"failed precondition": {&storage.PremiseError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
+		"failed precondition": {&storage.PreconditionError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
 		"compacted":           {&storage.CompactedError{}, "410 Expired The resourceVersion for the provided list is too old."},
 		"not encrypted":       {&storage.SealError{Err: errors.New("no key")}, "500 InternalError Internal error occurred: no key"},
 		"too many waiting":    {&storage.SealError{Err: ManyWait()}, "429 TooManyRequests Too many requests wait already, please try again later"},
@@ -72,7 +72,7 @@ func TestUnreadableErrors(t *testing.T) {
 	odd := &storage.UnreadableError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
 	late := &storage.UnreadableError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
 	const wait = "429 TooManyRequests Too many requests wait already, please try again later"
-	named, plain := Damage{Named: true, Root: "/root"}, Damage{Root: "/root"}
+	named, plain := CorruptObjects{Named: true, Root: "/root"}, CorruptObjects{Root: "/root"}
 	for _, c := range []struct {
 		name string
 		err  error

@@ -114,12 +114,12 @@ type Ref struct {
 // Translate converts an error of the store to an API error. It returns API errors unchanged.
 func (ref Ref) Translate(err error) error {
 	var (
-		api       apierrors.APIStatus
-		exists    *storage.ExistsError
-		conflict  *storage.ConflictError
-		compacted *storage.CompactedError
-		unsealed  *storage.SealError
-		premise   *storage.PremiseError
+		api          apierrors.APIStatus
+		exists       *storage.ExistsError
+		conflict     *storage.ConflictError
+		compacted    *storage.CompactedError
+		unsealed     *storage.SealError
+		precondition *storage.PreconditionError
 	)
 	switch {
 	case err == nil:
@@ -130,7 +130,7 @@ func (ref Ref) Translate(err error) error {
 		return apierrors.NewNotFound(ref.Resource, ref.Name)
 	case errors.As(err, &exists):
 		return apierrors.NewAlreadyExists(ref.Resource, ref.Name)
-	case errors.As(err, &conflict), errors.As(err, &premise):
+	case errors.As(err, &conflict), errors.As(err, &precondition):
 		return apierrors.NewConflict(ref.Resource, ref.Name, ErrModified)
 	case errors.As(err, &compacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")

@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Damage is the policy for errors about stored objects that cannot be read, with the texts of
+// CorruptObjects is the policy for errors about stored objects that cannot be read, with the texts of
 // Kubernetes.
-type Damage struct {
+type CorruptObjects struct {
 	// Named includes the keys in errors, for all unreadable objects of a list. It is needed where
 	// clients may delete such objects. Otherwise a list reports only the first error.
 	Named bool
@@ -23,8 +23,8 @@ type Damage struct {
 	Root string
 }
 
-// maxDamaged is the maximum number of objects that the error of a list names.
-const maxDamaged = 100
+// maxCorrupt is the maximum number of objects that the error of a list names.
+const maxCorrupt = 100
 
 // detail describes the damage.
 func detail(e *storage.UnreadableError) string {
@@ -58,7 +58,7 @@ func Unasked(e *storage.UnreadableError) error {
 }
 
 // OfObject returns the error of reading or deleting one object.
-func (d Damage) OfObject(e *storage.UnreadableError) error {
+func (d CorruptObjects) OfObject(e *storage.UnreadableError) error {
 	if err := Unasked(e); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d Damage) OfObject(e *storage.UnreadableError) error {
 }
 
 // OfWrite returns the error of changing one object.
-func (d Damage) OfWrite(e *storage.UnreadableError) error {
+func (d CorruptObjects) OfWrite(e *storage.UnreadableError) error {
 	if err := Unasked(e); err != nil {
 		return err
 	}
@@ -80,10 +80,10 @@ func (d Damage) OfWrite(e *storage.UnreadableError) error {
 }
 
 // Enough reports whether a list with the given number of damaged objects can stop looking for more.
-func (d Damage) Enough(found int) bool { return !d.Named || found > maxDamaged }
+func (d CorruptObjects) Enough(found int) bool { return !d.Named || found > maxCorrupt }
 
 // OfList returns the error of a list that contains damaged objects.
-func (d Damage) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
+func (d CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
 	for _, e := range damaged {
 		if err := Unasked(e); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (d Damage) OfList(resource schema.GroupResource, damaged []*storage.Unreada
 	}
 	details := &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource}
 	for i, e := range damaged {
-		if i == maxDamaged {
+		if i == maxCorrupt {
 			details.Causes = append(details.Causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
 			break
 		}

@@ -33,11 +33,11 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q is at revision %d", e.Live.Key, e.Live.ModRevision)
 }
 
-// PremiseError reports that a precondition of a write is not met.
-type PremiseError struct{ Key string }
+// PreconditionError reports that a precondition of a write is not met.
+type PreconditionError struct{ Key string }
 
-func (e *PremiseError) Error() string {
-	return fmt.Sprintf("what the write of key %q depends on has changed", e.Key)
+func (e *PreconditionError) Error() string {
+	return fmt.Sprintf("a precondition of the write of key %q is not met", e.Key)
 }
 
 // CompactedError reports that a revision is no longer kept.

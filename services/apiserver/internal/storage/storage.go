@@ -99,13 +99,13 @@ type WriteOptions struct {
 	// lease.
 	TTL time.Duration
 	// While holds preconditions. Unless all of them hold at the write's own revision, nothing is
-	// written and the error is *PremiseError. Errors about the key itself take precedence.
-	While []Premise
+	// written and the error is *PreconditionError. Errors about the key itself take precedence.
+	While []Precondition
 }
 
-// Premise requires a CreateRevision of a key or, with Prefix, of each key that begins with it. 0
+// Precondition requires a CreateRevision of a key or, with Prefix, of each key that begins with it. 0
 // requires that there is no such key.
-type Premise struct {
+type Precondition struct {
 	Key            string
 	Prefix         bool
 	CreateRevision int64
@@ -141,7 +141,7 @@ type Interface interface {
 	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
 	// Delete removes the key if its ModRevision is expected, and returns the revision of the
 	// deletion. Otherwise the errors are those of Update. While is as in WriteOptions.
-	Delete(ctx context.Context, key string, expected int64, while ...Premise) (int64, error)
+	Delete(ctx context.Context, key string, expected int64, while ...Precondition) (int64, error)
 	// Watch delivers the changes of keys that begin with prefix, after the given revision. It waits
 	// for a future revision. It survives outages of the store. Delivered values may be shared and
 	// must not be changed.
@@ -150,12 +150,12 @@ type Interface interface {
 	// *ReplacedError if the store's history does not contain that position or, after an outage, the
 	// changes delivered since. The error comes before any delivery, unless history there is
 	// compacted.
-	Resume(ctx context.Context, prefix string, from Place) (Watcher, error)
+	Resume(ctx context.Context, prefix string, from Position) (Watcher, error)
 	// Confirm returns the newest revision like Revision, and checks that the store's history
 	// contains a position. Otherwise the error is *ReplacedError. A position whose revision is
 	// compacted, or without Last, is compared by its revision alone. So is any position by a store
 	// that cannot be replaced while it is in use.
-	Confirm(ctx context.Context, at Place) (int64, error)
+	Confirm(ctx context.Context, at Position) (int64, error)
 	// Revision returns the newest revision of the store, read linearizably.
 	Revision(ctx context.Context) (int64, error)
 	// Compact drops history before the revision.

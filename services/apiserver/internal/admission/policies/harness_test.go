@@ -39,11 +39,11 @@ type fakeStore struct {
 	done    chan error
 }
 
-func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f.initial)
+func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(f.initial)
 }
 
-func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f *fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.more:
@@ -54,8 +54,8 @@ func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(stor
 	}
 }
 
-func (*fakeStore) Progress(context.Context) error                        { return nil }
-func (*fakeStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (*fakeStore) Progress(context.Context) error                           { return nil }
+func (*fakeStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture runs both plugins with a set of policies.
 type fixture struct {

@@ -32,11 +32,11 @@ type fakeStore struct {
 	applied chan error
 }
 
-func (fakeStore) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (fakeStore) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (f fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -47,8 +47,8 @@ func (f fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(stora
 	}
 }
 
-func (fakeStore) Progress(context.Context) error                        { return nil }
-func (fakeStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (fakeStore) Progress(context.Context) error                           { return nil }
+func (fakeStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture is a cache of config maps that serve as parameters.
 type fixture struct {

@@ -40,11 +40,11 @@ type feed struct {
 	done chan error
 }
 
-func (f *feed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f.has)
+func (f *feed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(f.has)
 }
 
-func (f *feed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f *feed) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.more:
@@ -57,7 +57,7 @@ func (f *feed) Follow(ctx context.Context, _ storage.Place, apply func(storage.B
 
 func (*feed) Progress(context.Context) error { return nil }
 
-func (*feed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (*feed) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 const prefix = "/registry/hooks/"
 

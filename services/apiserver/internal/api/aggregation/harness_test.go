@@ -52,17 +52,17 @@ func newBoard() *board {
 	return &board{objects: map[string]storage.KeyValue{}, revision: 1, moved: make(chan struct{})}
 }
 
-func (b *board) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (b *board) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var kvs []storage.KeyValue
 	for _, kv := range b.objects {
 		kvs = append(kvs, kv)
 	}
-	return storage.Place{Revision: b.revision}, page(kvs)
+	return storage.Position{Revision: b.revision}, page(kvs)
 }
 
-func (b *board) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (b *board) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	at := from.Revision
 	for {
 		b.mu.Lock()
@@ -90,7 +90,7 @@ func (b *board) Follow(ctx context.Context, from storage.Place, apply func(stora
 
 func (b *board) Progress(context.Context) error { return nil }
 
-func (b *board) Confirm(context.Context, storage.Place) (int64, error) {
+func (b *board) Confirm(context.Context, storage.Position) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.revision, nil

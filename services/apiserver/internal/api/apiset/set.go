@@ -24,7 +24,7 @@ type Resource struct {
 	Store  *watchcache.Store
 	Prefix string
 	// While holds the preconditions of creations: the definition of the kind must exist.
-	While []storage.Premise
+	While []storage.Precondition
 	// Slot distinguishes the kept encodings of kinds that share a store.
 	Slot int
 	// Variant is the variant of the store whose entries have the selectable fields of this kind.

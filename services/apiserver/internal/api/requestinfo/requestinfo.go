@@ -60,9 +60,9 @@ type Info struct {
 	// returns reports whether the caller of Resolve accepts the operation back. returned reports
 	// whether Return has been called.
 	returns, returned bool
-	// Foreign is the delegate that serves the group version or the resource if this server does
+	// Delegate is the server that serves the group version or the resource if this server does
 	// not. Then Target is nil.
-	Foreign http.Handler
+	Delegate http.Handler
 }
 
 // GroupVersion returns the group version that the path is below or names itself. ok is false for
@@ -103,7 +103,7 @@ func (o *Info) GVR() schema.GroupVersionResource {
 // LongRunning reports whether the request has no deadline and lasts as long as the client wants.
 func (o *Info) LongRunning() bool {
 	switch {
-	case o.Foreign != nil:
+	case o.Delegate != nil:
 		return o.IsResource && (o.Verb == "watch" || o.Verb == "proxy" || foreignLong[o.Subresource])
 	case o.Target == nil:
 		return false

@@ -66,7 +66,7 @@ func (s *source) lose(err error, revision int64, keys ...string) {
 	s.signal()
 }
 
-func (s *source) Confirm(context.Context, storage.Place) (int64, error) {
+func (s *source) Confirm(context.Context, storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision, nil
@@ -74,7 +74,7 @@ func (s *source) Confirm(context.Context, storage.Place) (int64, error) {
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = nil
@@ -82,10 +82,10 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	for _, k := range slices.Sorted(maps.Keys(s.objects)) {
 		all = append(all, storage.KeyValue{Key: "/r/" + k, Value: []byte(k), ModRevision: s.objects[k], CreateRevision: s.objects[k]})
 	}
-	return storage.Place{Revision: s.revision}, page(all)
+	return storage.Position{Revision: s.revision}, page(all)
 }
 
-func (s *source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	for after := from.Revision; ; {
 		s.mu.Lock()
 		b, err, wake := storage.Batch{Revision: s.revision}, s.broken, s.wake

@@ -30,11 +30,11 @@ type manualSource struct {
 	applied chan error
 }
 
-func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -45,8 +45,8 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(st
 	}
 }
 
-func (manualSource) Progress(context.Context) error                        { return nil }
-func (manualSource) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (manualSource) Progress(context.Context) error                           { return nil }
+func (manualSource) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture holds stored limit fixture and counts how many are decoded.
 type fixture struct {

@@ -55,7 +55,7 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 
 	after := func(batch, page int) (states [2][]string, watched []string) {
-		src := &pagedState{oldState: oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Place{Revision: first}, items: loaded}, page: page}
+		src := &pagedState{oldState: oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Position{Revision: first}, items: loaded}, page: page}
 		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
 		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
 		if err != nil {
@@ -124,10 +124,10 @@ type pagedState struct {
 	page int
 }
 
-func (s *pagedState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *pagedState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	for part := range slices.Chunk(s.items, s.page) {
 		if err := page(part); err != nil {
-			return storage.Place{}, err
+			return storage.Position{}, err
 		}
 	}
 	return s.place, nil

@@ -23,11 +23,11 @@ type manualSource struct {
 	apply chan func(storage.Batch) error
 }
 
-func (s *manualSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(s.items)
+func (s *manualSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(s.items)
 }
 
-func (s *manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s *manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	select {
 	case s.apply <- apply:
 		<-ctx.Done()

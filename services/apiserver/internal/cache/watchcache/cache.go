@@ -19,7 +19,7 @@ import (
 // Newest reads the newest revision of the store linearizably. It returns *storage.ReplacedError if
 // the store's history does not contain a position that the cache had reached before the call.
 type Newest interface {
-	Confirm(ctx context.Context, at storage.Place) (int64, error)
+	Confirm(ctx context.Context, at storage.Position) (int64, error)
 }
 
 // Older reads a key as of a revision, and the store's current revision. Its errors are those of

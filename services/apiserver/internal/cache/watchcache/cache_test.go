@@ -115,7 +115,7 @@ type failingLoad struct {
 	left int
 }
 
-func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	rev, err := s.Source.Load(ctx, page)
 	if s.left--; err == nil && s.left >= 0 {
 		err = storage.ErrUnavailable
@@ -244,7 +244,7 @@ func TestMostRecentReturnsStoreError(t *testing.T) {
 
 type brokenNewest struct{}
 
-func (brokenNewest) Confirm(context.Context, storage.Place) (int64, error) {
+func (brokenNewest) Confirm(context.Context, storage.Position) (int64, error) {
 	return 0, storage.ErrUnavailable
 }
 

@@ -148,11 +148,11 @@ func TestChangedDefinitionReplacesStore(t *testing.T) {
 // oldState loads the given items. Tests send the batches.
 type oldState struct {
 	idleSource
-	place storage.Place
+	place storage.Position
 	items []storage.KeyValue
 }
 
-func (s *oldState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *oldState) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	return s.place, page(s.items)
 }
 
@@ -178,7 +178,7 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			src := &oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Place{Revision: 10}}
+			src := &oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Position{Revision: 10}}
 			for _, ev := range tc.loaded {
 				src.items = append(src.items, storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision})
 			}

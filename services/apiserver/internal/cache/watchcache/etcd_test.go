@@ -98,7 +98,7 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := watchcachetest.NewSource(store, "/registry/")
-	err := src.Follow(t.Context(), storage.Place{Revision: start}, func(storage.Batch) error { return nil })
+	err := src.Follow(t.Context(), storage.Position{Revision: start}, func(storage.Batch) error { return nil })
 	var compacted *storage.CompactedError
 	if !errors.As(err, &compacted) {
 		t.Errorf("Follow from a compacted revision: got %v, want CompactedError", err)

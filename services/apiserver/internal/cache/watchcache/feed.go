@@ -94,7 +94,7 @@ func (c *Cache) feed(ctx context.Context) error {
 }
 
 // follow applies the changes after a position of an era until the stream is lost or the era ends.
-func (c *Cache) follow(ctx context.Context, from storage.Place, era uint64) error {
+func (c *Cache) follow(ctx context.Context, from storage.Position, era uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.mu.Lock()

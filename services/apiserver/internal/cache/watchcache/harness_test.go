@@ -279,11 +279,11 @@ type idleSource struct {
 	failed  chan error
 }
 
-func (s *idleSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (s *idleSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (s *idleSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s *idleSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-s.batches:

@@ -78,7 +78,7 @@ func (l *loading) put(s *Store, e *Entry) {
 }
 
 // commit makes the state and the resources that it defines the served ones.
-func (l *loading) commit(place storage.Place) {
+func (l *loading) commit(place storage.Position) {
 	c, revision := l.cache, place.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()

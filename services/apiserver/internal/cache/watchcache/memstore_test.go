@@ -106,7 +106,7 @@ func play(state map[string]storage.KeyValue, ev storage.Event) {
 	state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 }
 
-func (m *memStore) Confirm(ctx context.Context, at storage.Place) (int64, error) {
+func (m *memStore) Confirm(ctx context.Context, at storage.Position) (int64, error) {
 	m.mu.Lock()
 	m.reads++
 	hook, rev := m.onRead, m.revision
@@ -122,7 +122,7 @@ func (m *memStore) Confirm(ctx context.Context, at storage.Place) (int64, error)
 }
 
 // check compares a position with the history that is not compacted.
-func (m *memStore) check(at storage.Place) error {
+func (m *memStore) check(at storage.Position) error {
 	if at.Revision > m.revision {
 		return at.Replaced(m.revision, "it is behind")
 	}
@@ -158,7 +158,7 @@ func (m *memStore) silent(o op) {
 }
 
 // Resume is Watch with a check of the position.
-func (m *memStore) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+func (m *memStore) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	m.mu.Lock()
 	err := m.check(from)
 	m.mu.Unlock()

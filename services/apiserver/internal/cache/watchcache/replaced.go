@@ -47,17 +47,17 @@ func (r *readiness) wait() <-chan struct{} {
 // position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
 	mu    sync.Mutex // after Cache.mu; no lock is taken under it
-	place storage.Place
+	place storage.Position
 	era   uint64
 }
 
-func (p *position) get() (storage.Place, uint64) {
+func (p *position) get() (storage.Position, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.place, p.era
 }
 
-func (p *position) set(place storage.Place, era uint64) {
+func (p *position) set(place storage.Position, era uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.place, p.era = place, era

@@ -247,7 +247,7 @@ type heldLoad struct {
 	release chan struct{}
 }
 
-func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *heldLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	if s.hold.Load() {
 		select {
 		case <-s.release:

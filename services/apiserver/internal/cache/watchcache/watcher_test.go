@@ -438,7 +438,7 @@ type gatedSource struct {
 
 func (s *gatedSource) lost() <-chan struct{} { return s.once.get() }
 
-func (s *gatedSource) Follow(ctx context.Context, after storage.Place, apply func(storage.Batch) error) error {
+func (s *gatedSource) Follow(ctx context.Context, after storage.Position, apply func(storage.Batch) error) error {
 	select {
 	case <-s.gate:
 	case <-ctx.Done():

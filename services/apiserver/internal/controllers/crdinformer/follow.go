@@ -176,7 +176,7 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 		return err
 	}
 	for _, r := range resources {
-		r.While = []storage.Premise{{Key: key, CreateRevision: e.CreateRevision}}
+		r.While = []storage.Precondition{{Key: key, CreateRevision: e.CreateRevision}}
 		r.Variant, r.Life = is.Variant, t.life
 	}
 	d.Kinds = kinds

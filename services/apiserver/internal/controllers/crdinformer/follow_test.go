@@ -36,11 +36,11 @@ type fakeStore struct {
 	confirm atomic.Pointer[func(at int64) int64]
 }
 
-func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: int64(len(f.loaded) + 1)}, page(f.loaded)
+func (f *fakeStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: int64(len(f.loaded) + 1)}, page(f.loaded)
 }
 
-func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f *fakeStore) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -55,7 +55,7 @@ func (f *fakeStore) Follow(ctx context.Context, _ storage.Place, apply func(stor
 
 func (f *fakeStore) Progress(context.Context) error { return nil }
 
-func (f *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) {
+func (f *fakeStore) Confirm(_ context.Context, at storage.Position) (int64, error) {
 	if confirm := f.confirm.Load(); confirm != nil {
 		return (*confirm)(at.Revision), nil
 	}

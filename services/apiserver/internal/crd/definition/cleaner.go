@@ -19,7 +19,7 @@ type Instances interface {
 	// Delete deletes the objects. It marks objects that have finalizers and leaves them.
 	Delete(ctx context.Context, group, resource string) error
 	// None returns the precondition that there is no object.
-	None(group, resource string) (storage.Premise, error)
+	None(group, resource string) (storage.Precondition, error)
 }
 
 // Times and numbers of a cleaner.

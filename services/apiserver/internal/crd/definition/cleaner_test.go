@@ -14,16 +14,18 @@ import (
 )
 
 // noInstances is a store without instances.
-type noInstances struct{ premise storage.Premise }
+type noInstances struct{ precondition storage.Precondition }
 
 func (g noInstances) Count(context.Context, string, string) (int64, error) { return 0, nil }
 func (g noInstances) Delete(context.Context, string, string) error         { return nil }
-func (g noInstances) None(group, resource string) (storage.Premise, error) { return g.premise, nil }
+func (g noInstances) None(group, resource string) (storage.Precondition, error) {
+	return g.precondition, nil
+}
 
 // recordedWrites records the preconditions of each status write.
-type recordedWrites [][]storage.Premise
+type recordedWrites [][]storage.Precondition
 
-func (p *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, while ...storage.Premise) error {
+func (p *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, while ...storage.Precondition) error {
 	*p = append(*p, while)
 	return nil
 }
@@ -31,7 +33,7 @@ func (p *recordedWrites) PatchStatus(_ context.Context, _ string, _ any, while .
 // TestReleaseRequiresNoInstances: the finalizer is removed on the condition that no instance was
 // created since the count.
 func TestReleaseRequiresNoInstances(t *testing.T) {
-	none := storage.Premise{Key: "/registry/example.com/things/", Prefix: true}
+	none := storage.Precondition{Key: "/registry/example.com/things/", Prefix: true}
 	var wrote recordedWrites
 	c := newCleaner(Config{
 		Client: &wrote, Instances: noInstances{none}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
@@ -44,7 +46,7 @@ func TestReleaseRequiresNoInstances(t *testing.T) {
 	if err := (&job{cleaner: c, established: true}).step(t.Context(), d, 5); err != nil {
 		t.Fatal(err)
 	}
-	if len(wrote) != 1 || !slices.Equal(wrote[0], []storage.Premise{none}) {
+	if len(wrote) != 1 || !slices.Equal(wrote[0], []storage.Precondition{none}) {
 		t.Errorf("got writes %+v", wrote)
 	}
 }

@@ -11,7 +11,7 @@
 // # Status
 //
 // Whether a definition is served depends on the decision of Names, not on its status. The status
-// informs clients afterwards. A Keeper writes it through the same path as every other write. The
+// informs clients afterwards. A Controller writes it through the same path as every other write. The
 // write of a slower replica is rejected as a conflict. The replica then reads the definition again
 // and finds nothing to do.
 //

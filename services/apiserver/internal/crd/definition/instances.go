@@ -43,9 +43,9 @@ func (s *Stored) prefix(group, resource string) (string, error) {
 }
 
 // None implements Instances.
-func (s *Stored) None(group, resource string) (storage.Premise, error) {
+func (s *Stored) None(group, resource string) (storage.Precondition, error) {
 	prefix, err := s.prefix(group, resource)
-	return storage.Premise{Key: prefix, Prefix: true}, err
+	return storage.Precondition{Key: prefix, Prefix: true}, err
 }
 
 // Count implements Instances.

@@ -74,7 +74,7 @@ type busy struct {
 	seen map[string]bool
 }
 
-func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
 	if !b.seen[key] {
 		b.seen[key] = true
 		kv, _, err := b.Get(ctx, key, 0)

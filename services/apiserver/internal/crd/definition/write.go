@@ -24,7 +24,7 @@ type statusWrite struct {
 // send writes the status and, unless it is nil, other metadata. It returns false if another write
 // was faster or if a precondition does not hold. In the first case, the change will arrive through
 // the watch.
-func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Premise) (bool, error) {
+func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Precondition) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
@@ -54,7 +54,7 @@ func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
 }
 
 // release removes the finalizer of a definition whose objects are gone.
-func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Premise) error {
+func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Precondition) error {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
 	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
 	_, err := w.send(ctx, map[string]any{"finalizers": left}, while...)

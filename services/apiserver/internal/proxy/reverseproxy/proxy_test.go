@@ -135,7 +135,7 @@ func (b *fixture) found() (probes int, turned []bool) {
 // ask proxies a request of a user.
 func (b *fixture) ask(ctx context.Context, user string, op *requestinfo.Info, header http.Header) *httptest.ResponseRecorder {
 	if op == nil {
-		op = &requestinfo.Info{Verb: "get", IsResource: true, Foreign: http.NotFoundHandler()}
+		op = &requestinfo.Info{Verb: "get", IsResource: true, Delegate: http.NotFoundHandler()}
 	}
 	r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 	if header != nil {
@@ -156,7 +156,7 @@ func (b *fixture) want(w *httptest.ResponseRecorder, code int, body string) {
 func fine(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine") }
 
 func watch() *requestinfo.Info {
-	return &requestinfo.Info{Verb: "watch", IsResource: true, Foreign: http.NotFoundHandler()}
+	return &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: http.NotFoundHandler()}
 }
 
 // hangs responds when the request ends.

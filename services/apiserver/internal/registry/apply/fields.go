@@ -138,14 +138,14 @@ func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 // Sent returns the manager of objects that are sent to a subresource that is an operation, and are
 // not stored.
 func (f *Fields) Sent(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
-	return f.Apart(&registry.Kind{
+	return f.Standalone(&registry.Kind{
 		Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
 	}, sub)
 }
 
-// Apart returns the manager of a subresource whose objects have a kind of their own that is not in
+// Standalone returns the manager of a subresource whose objects have a kind of their own that is not in
 // the catalog.
-func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {
+func (f *Fields) Standalone(kind *registry.Kind, subresource string) *Manager {
 	return &Manager{view: f.add(kind, map[string]*view{}), gvk: kind.GVK(), subresource: subresource}
 }
 

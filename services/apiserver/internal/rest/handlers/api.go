@@ -40,20 +40,20 @@ type Config struct {
 	// DeleteCollectionWorkers is how many objects of a collection are deleted in parallel; 0 counts
 	// as 1.
 	DeleteCollectionWorkers int
-	// Damage is the policy for reporting unreadable objects. If it names objects, clients may
+	// CorruptObjects is the policy for reporting unreadable objects. If it names objects, clients may
 	// delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option is
 	// ignored.
-	Damage status.Damage
+	CorruptObjects status.CorruptObjects
 	// WatchList allows sendInitialEvents.
 	WatchList bool
 	// NoCache reads the most recent objects also for resourceVersion=0.
 	NoCache bool
 	// Stopping is canceled when long-running requests must end.
 	Stopping context.Context
-	// Carried, if set, limits the requests that are proxied to other servers.
-	Carried *Carried
-	Logger  *slog.Logger
-	Metrics *Metrics
+	// ProxyLimit, if set, limits the requests that are proxied to other servers.
+	ProxyLimit *ProxyLimit
+	Logger     *slog.Logger
+	Metrics    *Metrics
 }
 
 // API serves requests below /api/<version> and /apis/<group>/<version>.

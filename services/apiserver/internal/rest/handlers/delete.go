@@ -91,7 +91,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
-	if !a.Damage.Named {
+	if !a.CorruptObjects.Named {
 		o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
 	if errs := metav1validation.ValidateDeleteOptions(o); len(errs) > 0 {

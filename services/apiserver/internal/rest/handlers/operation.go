@@ -43,10 +43,10 @@ func (a *API) absentOperation(c *Call) error {
 		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Op.Name})
 }
 
-// carriedOn returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
+// proxied returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
 // It accepts and returns any media type, and ends when the server stops. Requests beyond the limit
 // are rejected before anything is read for them.
-func (a *API) carriedOn(o *Operation) handler {
+func (a *API) proxied(o *Operation) handler {
 	if o == nil {
 		return a.absentOperation
 	}
@@ -57,7 +57,7 @@ func (a *API) carriedOn(o *Operation) handler {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
 		c.R = c.R.WithContext(ctx)
-		leave, err := a.Carried.Enter(c.R)
+		leave, err := a.ProxyLimit.Enter(c.R)
 		if err != nil {
 			return err
 		}

@@ -45,10 +45,10 @@ const (
 func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
-	var damaged []*storage.UnreadableError
+	var corrupt []*storage.UnreadableError
 	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
 		if e.Unreadable() != nil {
-			if damaged = appendDamaged(damaged, e); a.Damage.Enough(len(damaged)) {
+			if corrupt = appendCorrupt(corrupt, e); a.CorruptObjects.Enough(len(corrupt)) {
 				return errEnough
 			}
 			return nil
@@ -73,8 +73,8 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
-	if len(damaged) > 0 {
-		return nil, a.Damage.OfList(c.GroupResource(), damaged)
+	if len(corrupt) > 0 {
+		return nil, a.CorruptObjects.OfList(c.GroupResource(), corrupt)
 	}
 	if held > heldBytes {
 		n := 0

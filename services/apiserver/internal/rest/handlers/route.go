@@ -89,7 +89,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *requestinfo.Info
 		if err := validName(op); err != nil {
 			return nil, nil, err
 		}
-		return c, a.carriedOn(o), nil
+		return c, a.proxied(o), nil
 	}
 	h := a.handler(c)
 	if h == nil {

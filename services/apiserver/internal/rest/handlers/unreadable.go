@@ -30,7 +30,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 	if !errors.As(e.Unreadable(), &why) {
 		return e, nil
 	}
-	if revision == 0 && a.Damage.Named {
+	if revision == 0 && a.CorruptObjects.Named {
 		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
 	if why.Passing { // the reason may have passed
@@ -44,7 +44,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 		}
 		errors.As(errors.Join(err, e.Unreadable()), &why)
 	}
-	return nil, a.Damage.OfObject(why)
+	return nil, a.CorruptObjects.OfObject(why)
 }
 
 // objectError converts the error of an undecodable object to its API error. It returns all other errors
@@ -54,29 +54,29 @@ func (a *API) objectError(e *watchcache.Entry, err error) error {
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	return a.Damage.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
+	return a.CorruptObjects.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 }
 
 // leftOut reports whether a list at any version and a watch leave out an object.
 func (a *API) leftOut(e *watchcache.Entry) bool {
 	var why *storage.UnreadableError
-	return a.Damage.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
+	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
 }
 
 // allReadable returns an error if a list of a snapshot's objects from a key on, up to its limit,
 // contains unreadable objects that it does not leave out. It searches a limited list in parts.
 func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
 	sel := selectionOf(c, o)
-	var damaged []*storage.UnreadableError
+	var corrupt []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
 		if (o.Watch || o.revision == 0) && a.leftOut(e) {
 			return true
 		}
-		damaged = appendDamaged(damaged, e)
-		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
+		corrupt = appendCorrupt(corrupt, e)
+		return len(corrupt) == 0 || !a.CorruptObjects.Enough(len(corrupt))
 	})
-	if o.Limit > 0 && len(damaged) > 0 {
-		last, left, end := "", o.Limit, damaged[len(damaged)-1].Key
+	if o.Limit > 0 && len(corrupt) > 0 {
+		last, left, end := "", o.Limit, corrupt[len(corrupt)-1].Key
 		sel.Pause = scan.Pause
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
 			last = e.Key()
@@ -86,22 +86,22 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 		if err := scan.Err(); err != nil {
 			return err
 		}
-		for n := len(damaged); left == 0 && n > 0 && damaged[n-1].Key > last; n-- {
-			damaged = damaged[:n-1]
+		for n := len(corrupt); left == 0 && n > 0 && corrupt[n-1].Key > last; n-- {
+			corrupt = corrupt[:n-1]
 		}
 	}
-	if len(damaged) == 0 {
+	if len(corrupt) == 0 {
 		return nil
 	}
-	return a.Damage.OfList(c.GroupResource(), damaged)
+	return a.CorruptObjects.OfList(c.GroupResource(), corrupt)
 }
 
-func appendDamaged(damaged []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
+func appendCorrupt(corrupt []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
 	var why *storage.UnreadableError
 	if errors.As(e.Unreadable(), &why) {
-		damaged = append(damaged, why)
+		corrupt = append(corrupt, why)
 	}
-	return damaged
+	return corrupt
 }
 
 // errFound ends a walk that has found enough objects.
@@ -114,20 +114,20 @@ func (a *API) whichUndecodable(c *Call, l *responsewriters.List, err error) erro
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	var damaged []*storage.UnreadableError
+	var corrupt []*storage.UnreadableError
 	// The walk reads the objects again.
 	_ = l.Each(func(e *watchcache.Entry) error {
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
-			damaged = append(damaged, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
-			if a.Damage.Enough(len(damaged)) {
+			corrupt = append(corrupt, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
+			if a.CorruptObjects.Enough(len(corrupt)) {
 				return errFound
 			}
 		}
 		return nil
 	})
-	if len(damaged) == 0 {
+	if len(corrupt) == 0 {
 		return err
 	}
-	return a.Damage.OfList(c.GroupResource(), damaged)
+	return a.CorruptObjects.OfList(c.GroupResource(), corrupt)
 }

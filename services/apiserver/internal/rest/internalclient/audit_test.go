@@ -83,7 +83,7 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		"update, of which less is told": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
 		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown`},
-		"update that fails": {audit.Request, &storage.PremiseError{}, func(ctx context.Context, own *internalclient.Client) error {
+		"update that fails": {audit.Request, &storage.PreconditionError{}, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
 		}, "update " + path + `/m of "m": 409, asked ConfigMap, shown`},
 		"delete": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {

@@ -101,7 +101,7 @@ func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) e
 }
 
 // Patch sends a JSON merge patch. It returns a conflict if a precondition does not hold.
-func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Premise) error {
+func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Precondition) error {
 	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType, While: while}, nil)
 }
 

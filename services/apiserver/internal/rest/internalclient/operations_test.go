@@ -44,18 +44,18 @@ type store struct {
 	last  []byte
 }
 
-func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: s.value.ModRevision}, page(append([]storage.KeyValue{s.value}, s.more...))
+func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: s.value.ModRevision}, page(append([]storage.KeyValue{s.value}, s.more...))
 }
 
-func (s *store) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+func (s *store) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func (s *store) Progress(context.Context) error { return nil }
 
-func (s *store) Confirm(context.Context, storage.Place) (int64, error) {
+func (s *store) Confirm(context.Context, storage.Position) (int64, error) {
 	return s.value.ModRevision, s.confirmed
 }
 
@@ -83,7 +83,7 @@ func (s *store) Update(_ context.Context, key string, value []byte, _ int64, _ s
 	return s.record("update", key, value)
 }
 
-func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Premise) (int64, error) {
+func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Precondition) (int64, error) {
 	return s.record("delete", key, nil)
 }
 
@@ -217,7 +217,7 @@ func TestInternalWriteErrors(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"changed by another": {&storage.PremiseError{}, apierrors.IsConflict},
+		"changed by another": {&storage.PreconditionError{}, apierrors.IsConflict},
 		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
 		"gone":               {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
 	} {

@@ -41,7 +41,7 @@ type Call struct {
 	// Delete holds the options of a deletion.
 	Delete *metav1.DeleteOptions
 	// While holds additional preconditions of a write.
-	While []storage.Premise
+	While []storage.Precondition
 	// Labels selects the objects of a list; nil selects all.
 	Labels map[string]string
 	// Cached reads the cache without confirming that it is current.
@@ -156,7 +156,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		}
 		r.Options = o
 		// The server's own status patches do not depend on the lazily decoded part.
-		r.Apart = c.Sub == "status" && c.Patch == types.MergePatchType
+		r.WithoutLazyField = c.Sub == "status" && c.Patch == types.MergePatchType
 		if r.Patch, err = patch.Decode(c.Patch, raw, true); err != nil {
 			return writes.Result{}, err
 		}

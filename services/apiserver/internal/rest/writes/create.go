@@ -197,7 +197,7 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))
 	})
 	settleClaim(ctx, claim, err)
-	if premise := new(storage.PremiseError); len(r.While) == 0 && errors.As(err, &premise) {
+	if precondition := new(storage.PreconditionError); len(r.While) == 0 && errors.As(err, &precondition) {
 		return Result{}, apiset.ErrGone
 	}
 	if err != nil {

@@ -87,7 +87,7 @@ func (m *memory) Update(_ context.Context, key string, value []byte, expected in
 	return rev, errors.Join(err, failed)
 }
 
-func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
+func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
 	more, err := m.fault(key, nil)
 	if !more {
 		return 0, err
@@ -135,11 +135,11 @@ type manualSource struct {
 	applied chan error
 }
 
-func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (manualSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (f manualSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-f.batches:
@@ -152,7 +152,7 @@ func (f manualSource) Follow(ctx context.Context, _ storage.Place, apply func(st
 
 func (manualSource) Progress(context.Context) error { return nil }
 
-func (m *memory) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (m *memory) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture is a writer with its store, cache, admission and authorizer.
 type fixture struct {

@@ -86,7 +86,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 // marked returns the stored value in the form that the write decodes.
 func (r *Request) marked(stored []byte) []byte {
 	r.restore = nil
-	if a := r.Kind.Stored.Apart; r.Apart && a != nil {
+	if a := r.Kind.Stored.LazyField; r.WithoutLazyField && a != nil {
 		if text, restore, ok := a.Marked(stored); ok {
 			r.restore = restore
 			return text
@@ -299,9 +299,9 @@ func (w *Writer) translate(r *Request, op admission.Operation, err error) error 
 	case !errors.As(err, &unreadable):
 		return r.ref().Translate(err)
 	case op == admission.Delete:
-		return w.Damage.OfObject(unreadable)
+		return w.CorruptObjects.OfObject(unreadable)
 	}
-	return w.Damage.OfWrite(unreadable)
+	return w.CorruptObjects.OfWrite(unreadable)
 }
 
 // drop drops the claim of an outcome that is not written.
@@ -313,7 +313,7 @@ func (o *outcome) drop(ctx context.Context) {
 
 // options returns the TTL of the written value and the preconditions of the write: those of the
 // request and those of while.
-func (w *Writer) options(r *Request, while []storage.Premise) storage.WriteOptions {
+func (w *Writer) options(r *Request, while []storage.Precondition) storage.WriteOptions {
 	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
 	if r.Kind.Stored.Expires {
 		o.TTL = w.EventTTL

@@ -44,8 +44,8 @@ type Config struct {
 	Written func(resource schema.GroupResource, revision int64)
 	// Updated, by resource, is called after an update was stored; not for dry runs.
 	Updated map[schema.GroupResource]func(old, obj registry.Object)
-	// Damage is the policy for reporting unreadable objects.
-	Damage status.Damage
+	// CorruptObjects is the policy for reporting unreadable objects.
+	CorruptObjects status.CorruptObjects
 	// Declared configures declarative validation.
 	Declared Declared
 	// NoGarbageCollector leaves the garbage collector's finalizers unchanged.
@@ -69,7 +69,7 @@ type Writer struct {
 func New(c Config) *Writer {
 	w := &Writer{Config: c}
 	if c.Fields != nil {
-		w.scales = c.Fields.Apart(&registry.Kind{
+		w.scales = c.Fields.Standalone(&registry.Kind{
 			Names:   registry.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind},
 			Virtual: true, New: declare.New[autoscalingv1.Scale],
 		}, "scale")
@@ -106,11 +106,11 @@ type Request struct {
 	// sees no name.
 	Collection bool
 
-	// Apart reports whether the write neither reads nor changes the lazily decoded field of its
-	// object (registry.Apart), and no admission webhook or policy sees the object. The field is
+	// WithoutLazyField reports whether the write neither reads nor changes the lazily decoded field of its
+	// object (registry.LazyField), and no admission webhook or policy sees the object. The field is
 	// then replaced by a mark and not decoded. restore puts it back.
-	Apart   bool
-	restore func(stored []byte) ([]byte, bool)
+	WithoutLazyField bool
+	restore          func(stored []byte) ([]byte, bool)
 
 	// encoded describes the value that the next write stores, for its span.
 	encoded traced.Value
@@ -118,7 +118,7 @@ type Request struct {
 	// itself. It has passed mutating admission and is validated later.
 	admission *admission.Request
 	// While holds additional preconditions of the write.
-	While []storage.Premise
+	While []storage.Precondition
 	// Unnoted suppresses the call of Written.
 	Unnoted bool
 

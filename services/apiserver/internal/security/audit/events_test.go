@@ -322,7 +322,7 @@ func TestEventOfSinkDoesNotChange(t *testing.T) {
 
 // The ResponseStarted event is a snapshot that later calls do not change.
 func TestResponseStartedEventIsSnapshot(t *testing.T) {
-	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Foreign: http.NotFoundHandler()}
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Name: "first", Delegate: http.NotFoundHandler()}
 	auditor, s := newAuditor(Decision{Level: Metadata})
 	r := auditor.Open(watch, nil, newArrival)
 	r.Impersonate(&request.User{Name: "eve"})
@@ -375,7 +375,7 @@ func TestObjectFillsReference(t *testing.T) {
 }
 
 func TestStagesByOutcome(t *testing.T) {
-	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Foreign: http.NotFoundHandler()}
+	watch := &requestinfo.Info{Verb: "watch", IsResource: true, Resource: "pods", Delegate: http.NotFoundHandler()}
 	for _, c := range []struct {
 		name string
 		op   *requestinfo.Info

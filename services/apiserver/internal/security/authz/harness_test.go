@@ -89,7 +89,7 @@ func (s *source) lose() {
 	s.wake = make(chan struct{})
 }
 
-func (s *source) Confirm(_ context.Context, at storage.Place) (int64, error) {
+func (s *source) Confirm(_ context.Context, at storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at.Revision > s.revision {
@@ -98,7 +98,7 @@ func (s *source) Confirm(_ context.Context, at storage.Place) (int64, error) {
 	return s.revision, nil
 }
 
-func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = false
@@ -106,12 +106,12 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (s
 	for _, kv := range s.state {
 		all = append(all, kv)
 	}
-	return storage.Place{Revision: s.revision}, page(all)
+	return storage.Position{Revision: s.revision}, page(all)
 }
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	after := from.Revision
 	for {
 		s.mu.Lock()

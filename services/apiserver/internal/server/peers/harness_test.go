@@ -35,11 +35,11 @@ type versionSource struct {
 	more  chan storage.KeyValue
 }
 
-func (s *versionSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 10}, page(s.first)
+func (s *versionSource) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 10}, page(s.first)
 }
 
-func (s *versionSource) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *versionSource) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	for at := from.Revision + 1; ; at++ {
 		select {
 		case <-ctx.Done():
@@ -54,7 +54,7 @@ func (s *versionSource) Follow(ctx context.Context, from storage.Place, apply fu
 
 func (*versionSource) Progress(context.Context) error { return nil }
 
-func (*versionSource) Confirm(context.Context, storage.Place) (int64, error) { return 10, nil }
+func (*versionSource) Confirm(context.Context, storage.Position) (int64, error) { return 10, nil }
 
 // version returns a storage version; served has the served versions by replica.
 func version(name string, served map[string][]string, owners ...string) storage.KeyValue {

@@ -80,7 +80,7 @@ func (l *leaseStore) Update(_ context.Context, key string, value []byte, expecte
 	return l.put(key, value, opts)
 }
 
-func (l *leaseStore) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
+func (l *leaseStore) Delete(_ context.Context, key string, expected int64, _ ...storage.Precondition) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failure != nil {

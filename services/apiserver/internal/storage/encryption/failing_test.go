@@ -21,7 +21,7 @@ func (f failing) Get(context.Context, string, int64) (storage.KeyValue, int64, e
 
 func (f failing) Watch(context.Context, string, int64) (storage.Watcher, error) { return nil, f.why }
 
-func (f failing) Resume(context.Context, string, storage.Place) (storage.Watcher, error) {
+func (f failing) Resume(context.Context, string, storage.Position) (storage.Watcher, error) {
 	return nil, f.why
 }
 
@@ -35,7 +35,7 @@ func TestStoreErrorsAreReturned(t *testing.T) {
 	if w, err := s.Watch(t.Context(), "/registry/", 1); w != nil || !errors.Is(err, below) {
 		t.Errorf("Watch: got %v, %v", w, err)
 	}
-	if w, err := s.Resume(t.Context(), "/registry/", storage.Place{}); w != nil || !errors.Is(err, below) {
+	if w, err := s.Resume(t.Context(), "/registry/", storage.Position{}); w != nil || !errors.Is(err, below) {
 		t.Errorf("Resume: got %v, %v", w, err)
 	}
 }

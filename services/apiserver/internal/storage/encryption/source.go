@@ -15,8 +15,8 @@ import (
 
 // Stream is the source of the watch cache (watchcache.Source).
 type Stream interface {
-	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error)
-	Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error
+	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error)
+	Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error
 	Progress(ctx context.Context) error
 }
 
@@ -48,14 +48,14 @@ func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
 }
 
 // Load implements watchcache.Source.
-func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	s.damaged.Store(0)
 	s.mu.Lock()
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
 	shown := s.values.live.Current()
 	ctx = kms.Impatient(ctx)
-	place, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
+	position, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
 			s.values.openKey(ctx, &items[i])
 			s.note(items[i].Seal)
@@ -65,7 +65,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	if err == nil {
 		s.shown = shown
 	}
-	return place, err
+	return position, err
 }
 
 // errReadable means that an unreadable value has become readable.
@@ -74,7 +74,7 @@ var errReadable = fmt.Errorf("values that could not be read are readable now: %w
 // Follow implements watchcache.Source. It ends with *storage.ReopenedError if another configuration
 // may decrypt less or more than the one with which the cache was loaded. It ends as if history were
 // compacted if a value has become readable without a new configuration.
-func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})

@@ -21,11 +21,11 @@ type kept struct {
 	ends func(ctx context.Context) error
 }
 
-func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(slices.Clone(k.items))
+func (k kept) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(slices.Clone(k.items))
 }
 
-func (k kept) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+func (k kept) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
 	return k.ends(ctx)
 }
 
@@ -84,7 +84,7 @@ func TestSourceFollowErrors(t *testing.T) {
 			if c.lost {
 				live.Changed(t.Context(), []byte(rules(rule("secrets", keys("aesgcm", other32)))), nil)
 			}
-			if err := source.Follow(ctx, storage.Place{Revision: 1}, nil); !c.want(err) {
+			if err := source.Follow(ctx, storage.Position{Revision: 1}, nil); !c.want(err) {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -102,7 +102,7 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	live := openKMS(t, p, 100*time.Millisecond, nil)
 	source := loaded(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)
 	ended := make(chan error, 1)
-	go func() { ended <- source.Follow(t.Context(), storage.Place{Revision: 1}, nil) }()
+	go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 	p.Start()
 	select {
 	case err := <-ended:
@@ -147,7 +147,7 @@ func TestRetriesAreBounded(t *testing.T) {
 			source := loaded(t, kept{items, untilCancelled}, live)
 			before := p.Calls("Decrypt")
 			ended := make(chan error, 1)
-			go func() { ended <- source.Follow(t.Context(), storage.Place{Revision: 1}, nil) }()
+			go func() { ended <- source.Follow(t.Context(), storage.Position{Revision: 1}, nil) }()
 			eventually(t, "retries", func() bool { return p.Calls("Decrypt") >= before+samples })
 			// All retries finish before Follow detects the new configuration.
 			if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {

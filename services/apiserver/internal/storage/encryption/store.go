@@ -75,7 +75,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
 	revision, err := s.inner.Delete(ctx, key, expected, while...)
 	return revision, s.openConflict(ctx, err)
 }
@@ -101,7 +101,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 }
 
 // Resume implements storage.Interface.
-func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	w, err := s.inner.Resume(ctx, prefix, from)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (
 }
 
 // Confirm implements storage.Interface.
-func (s *Store) Confirm(ctx context.Context, at storage.Place) (int64, error) {
+func (s *Store) Confirm(ctx context.Context, at storage.Position) (int64, error) {
 	return s.inner.Confirm(ctx, at)
 }
 

@@ -16,11 +16,11 @@ import (
 // batchSource is a source with one batch.
 type batchSource struct{ batch storage.Batch }
 
-func (batchSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (batchSource) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (s batchSource) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s batchSource) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	if err := apply(s.batch); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 const comparedValue = 2 << 10
 
 // Confirm implements storage.Interface.
-func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err error) {
+func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err error) {
 	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
 	m := at.Last
 	if s.newest != nil || m.Revision == 0 {
@@ -59,7 +59,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 }
 
 // confirmNewest compares revisions only.
-func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, error) {
+func (s *Store) confirmNewest(ctx context.Context, at storage.Position) (int64, error) {
 	if s.newest != nil {
 		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
 			return newest, err
@@ -76,7 +76,7 @@ func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, err
 }
 
 // confirmHeader compares the header of a linearizable response with the position.
-func confirmHeader(at storage.Place, h *pb.ResponseHeader) error {
+func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
 	if err := confirmCluster(at, h); err != nil {
 		return err
 	}
@@ -86,13 +86,13 @@ func confirmHeader(at storage.Place, h *pb.ResponseHeader) error {
 	return nil
 }
 
-func confirmCluster(at storage.Place, h *pb.ResponseHeader) error {
+func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
 		return at.Replaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
 	}
 	return nil
 }
 
-func wentBack(at storage.Place, newest int64) error {
+func wentBack(at storage.Position, newest int64) error {
 	return at.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }

@@ -42,9 +42,9 @@ func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	defer cancel()
 	for what, read := range map[string]func() (int64, error){
 		"revision":  func() (int64, error) { return store.Revision(ctx) },
-		"confirmed": func() (int64, error) { return store.Confirm(ctx, storage.Place{Revision: at}) },
+		"confirmed": func() (int64, error) { return store.Confirm(ctx, storage.Position{Revision: at}) },
 		"a change confirmed": func() (int64, error) {
-			return store.Confirm(ctx, storage.Place{}.After(storage.Batch{Revision: at, Events: []storage.Event{
+			return store.Confirm(ctx, storage.Position{}.After(storage.Batch{Revision: at, Events: []storage.Event{
 				{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
 			}}))
 		},

@@ -71,9 +71,9 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer events.Stop()
-			place := storage.Place{Revision: 1}
-			for place.Revision < start {
-				place = place.After(await(t, "events", events.Batches()))
+			position := storage.Position{Revision: 1}
+			for position.Revision < start {
+				position = position.After(await(t, "events", events.Batches()))
 			}
 			if len(c.restored) > 0 {
 				w.write(1, c.restored...)
@@ -81,10 +81,10 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			w.proxy.Switch(t, w.servers[1].Endpoint())
 			if !c.replaced {
 				next := w.write(1, "next")
-				for place.Revision < next {
-					place = place.After(await(t, "events", events.Batches()))
+				for position.Revision < next {
+					position = position.After(await(t, "events", events.Batches()))
 				}
-				if _, err := far.Confirm(t.Context(), place); err != nil {
+				if _, err := far.Confirm(t.Context(), position); err != nil {
 					t.Errorf("confirm: %v", err)
 				}
 				return
@@ -95,7 +95,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 			if err := events.Err(); !isReplaced(err) {
 				t.Errorf("watch ended with %v, want ReplacedError", err)
 			}
-			if _, err := confirm(t.Context(), far, place); !isReplaced(err) {
+			if _, err := confirm(t.Context(), far, position); !isReplaced(err) {
 				t.Errorf("confirm: got %v, want ReplacedError", err)
 			}
 		})
@@ -103,7 +103,7 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 }
 
 // confirm retries Confirm until the outage is over.
-func confirm(ctx context.Context, s storage.Interface, at storage.Place) (rev int64, err error) {
+func confirm(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
 		if rev, err = s.Confirm(ctx, at); !errors.Is(err, storage.ErrUnavailable) {
 			return rev, err
@@ -136,19 +136,19 @@ func TestEventBeforeRevisionIsNoReplacement(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Stop()
-	var place storage.Place
+	var position storage.Position
 	write := func(value string) {
 		resp, err := cfg.Client.Put(t.Context(), "/registry/pods/a", value)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for place.Revision < resp.Header.Revision {
-			place = place.After(await(t, "events", events.Batches()))
+		for position.Revision < resp.Header.Revision {
+			position = position.After(await(t, "events", events.Batches()))
 		}
 	}
 	write("1")
-	if newest, err := store.Confirm(t.Context(), place); err != nil || newest != place.Revision {
-		t.Errorf("got %d, %v at %d", newest, err, place.Revision)
+	if newest, err := store.Confirm(t.Context(), position); err != nil || newest != position.Revision {
+		t.Errorf("got %d, %v at %d", newest, err, position.Revision)
 	}
 	for len(calls) > 0 {
 		<-calls

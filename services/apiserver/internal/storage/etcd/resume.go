@@ -22,9 +22,9 @@ var errNotTold = errors.New("the last change that was delivered is compacted")
 // recheck makes the stream begin with the last known change, or with the oldest later revision that
 // is not compacted.
 func (s *stream) recheck() {
-	last := s.place.Last.Revision
+	last := s.position.Last.Revision
 	from := max(last, s.compacted)
-	if last == 0 || from > s.place.Revision || s.place.Revision-from > maxRetold {
+	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRetold {
 		return
 	}
 	s.from, s.rechecking = from, true
@@ -33,13 +33,13 @@ func (s *stream) recheck() {
 // handleEvents handles the events of one response.
 func (s *stream) handleEvents(b storage.Batch) error {
 	if s.rechecking {
-		events, err := s.place.Recheck(s.from, b.Events)
+		events, err := s.position.Recheck(s.from, b.Events)
 		if err != nil {
 			return err
 		}
 		b.Events, s.rechecking = events, false
 	}
-	for len(b.Events) > 0 && b.Events[0].Revision <= s.place.Revision {
+	for len(b.Events) > 0 && b.Events[0].Revision <= s.position.Revision {
 		b.Events = b.Events[1:]
 	}
 	if len(b.Events) > 0 {

@@ -28,7 +28,7 @@ type stream struct {
 	answers  bool
 	probing  bool
 	probed   chan probe
-	probedAt storage.Place // the position when the probe began
+	probedAt storage.Position // the position when the probe began
 	retry    *time.Ticker
 	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
 	// newest revision is read too.
@@ -59,7 +59,7 @@ func (w *watch) stream() error {
 		watch:  w,
 		ctx:    ctx,
 		grpc:   client,
-		from:   w.place.Revision + 1,
+		from:   w.position.Revision + 1,
 		probed: make(chan probe, 1), learned: make(chan trust, 1), marked: make(chan struct{}, 1),
 		retry: time.NewTicker(progressRetry),
 	}
@@ -106,7 +106,7 @@ func (w *watch) stream() error {
 			if err == nil && resp.Created && s.rechecking && !s.waiting {
 				err = s.ask(&helpers) // otherwise nothing may arrive that proves anything
 			}
-			if err == nil && s.reached && resp.Header.GetRevision() < s.place.Revision {
+			if err == nil && s.reached && resp.Header.GetRevision() < s.position.Revision {
 				s.startProbe(&helpers) // the member lags, or etcd's revision went backwards
 			}
 			if err == nil && s.waiting {
@@ -126,7 +126,7 @@ func (s *stream) ask(helpers *sync.WaitGroup) error {
 	if s.answers && s.trust == trusted {
 		return s.grpc.Send(progressRequest())
 	}
-	if s.behind > s.place.Revision && s.judged {
+	if s.behind > s.position.Revision && s.judged {
 		if !s.marking {
 			s.marking = true
 			helpers.Go(s.mark)
@@ -142,9 +142,9 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	if s.probing {
 		return
 	}
-	s.probing, s.probedAt = true, storage.Place{}
+	s.probing, s.probedAt = true, storage.Position{}
 	if s.reached {
-		s.probedAt = s.place
+		s.probedAt = s.position
 	}
 	helpers.Go(s.probe)
 }
@@ -164,10 +164,10 @@ func (s *stream) settles(resp *pb.WatchResponse) bool {
 	if s.trust == trusted {
 		return resp.WatchId == clientv3.InvalidWatchID
 	}
-	if !s.waiting || s.behind == 0 || s.place.Revision < s.behind {
+	if !s.waiting || s.behind == 0 || s.position.Revision < s.behind {
 		return false
 	}
-	s.deliver(storage.Batch{Revision: s.place.Revision})
+	s.deliver(storage.Batch{Revision: s.position.Revision})
 	return true
 }
 
@@ -198,7 +198,7 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 		return nil
 	case s.answers && s.trust == trusted:
 		return s.ask(helpers)
-	case newest > s.place.Revision:
+	case newest > s.position.Revision:
 		s.behind = newest
 		return nil
 	case s.rechecking: // Earlier deliveries are redelivered, or trust is determined.
@@ -206,8 +206,8 @@ func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	}
 	// Nothing happened since the last delivery. A revision that is still awaited, because the watch
 	// starts in the future, is not reported.
-	if newest >= s.place.Revision {
-		s.deliver(storage.Batch{Revision: s.place.Revision})
+	if newest >= s.position.Revision {
+		s.deliver(storage.Batch{Revision: s.position.Revision})
 	}
 	return s.answered(helpers)
 }
@@ -239,14 +239,14 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 		return fmt.Errorf("watch canceled by etcd: %s", resp.CancelReason)
 	case resp.Created:
 		s.created, s.serving = true, resp.Header.GetMemberId()
-		return confirmCluster(s.place, resp.Header)
+		return confirmCluster(s.position, resp.Header)
 	}
 	if len(resp.Events) > 0 {
 		return s.handleEvents(batch(resp.Events))
 	}
-	if resp.Header.Revision >= s.place.Revision && s.trust == trusted {
+	if resp.Header.Revision >= s.position.Revision && s.trust == trusted {
 		if s.rechecking { // All existing events were delivered.
-			_, err := s.place.Recheck(s.from, nil)
+			_, err := s.position.Recheck(s.from, nil)
 			return err
 		}
 		s.deliver(storage.Batch{Revision: resp.Header.Revision})

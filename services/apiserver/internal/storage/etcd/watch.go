@@ -47,7 +47,7 @@ type watch struct {
 	err error
 
 	// The fields below belong to run.
-	place storage.Place
+	position storage.Position
 	// reached means that etcd has confirmed the revision of the position: it is not in the future.
 	reached bool
 	// compacted is a revision to which history is compacted, including the last change of the
@@ -60,15 +60,15 @@ type watch struct {
 
 // Watch implements storage.Interface. It returns at once and waits for a future start revision.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
-	return s.follow(ctx, prefix, storage.Place{Revision: after}, false)
+	return s.follow(ctx, prefix, storage.Position{Revision: after}, false)
 }
 
 // Resume implements storage.Interface.
-func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	return s.follow(ctx, prefix, from, true)
 }
 
-func (s *Store) follow(ctx context.Context, prefix string, from storage.Place, reached bool) (storage.Watcher, error) {
+func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, reached bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -78,15 +78,15 @@ func (s *Store) follow(ctx context.Context, prefix string, from storage.Place, r
 	s.metrics.watched(prefix)
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		store:   s,
-		prefix:  prefix,
-		ctx:     ctx,
-		cancel:  cancel,
-		out:     make(chan storage.Batch, watchBuffer),
-		done:    make(chan struct{}),
-		asks:    make(chan struct{}, 1),
-		place:   from,
-		reached: reached,
+		store:    s,
+		prefix:   prefix,
+		ctx:      ctx,
+		cancel:   cancel,
+		out:      make(chan storage.Batch, watchBuffer),
+		done:     make(chan struct{}),
+		asks:     make(chan struct{}, 1),
+		position: from,
+		reached:  reached,
 	}
 	go w.run()
 	return w, nil
@@ -124,7 +124,7 @@ func (w *watch) run() {
 	defer w.cancel()
 	backoff := minBackoff
 	for {
-		before := w.place.Revision
+		before := w.position.Revision
 		err := w.stream()
 		if w.ctx.Err() != nil {
 			return
@@ -136,10 +136,10 @@ func (w *watch) run() {
 		if errors.Is(err, errNotTold) {
 			continue
 		}
-		if w.place.Revision > before {
+		if w.position.Revision > before {
 			backoff = minBackoff
 		}
-		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.place.Revision, "err", err)
+		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
 		// Jitter spreads the reconnects of replicas to a member.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
@@ -174,7 +174,7 @@ func (w *watch) deliver(b storage.Batch) {
 		if len(b.Events) > 0 {
 			w.compacted = 0
 		}
-		w.place, w.reached = w.place.After(b), true
+		w.position, w.reached = w.position.After(b), true
 	case <-w.ctx.Done():
 	}
 }

@@ -16,7 +16,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	defer s.metrics.observe("create", key, time.Now(), &err)
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		txn := s.kv.Txn(ctx).
-			If(premises(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.While)...).
+			If(preconditions(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.While)...).
 			Then(put)
 		if len(opts.While) == 0 {
 			return txn
@@ -30,7 +30,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	case resp.Succeeded:
 		return resp.Header.Revision, nil
 	case len(opts.While) > 0 && resp.Responses[0].GetResponseRange().Count == 0:
-		return 0, &storage.PremiseError{Key: key}
+		return 0, &storage.PreconditionError{Key: key}
 	}
 	return 0, &storage.ExistsError{Key: key}
 }
@@ -43,7 +43,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	}
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		return s.kv.Txn(ctx).
-			If(premises(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.While)...).
+			If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.While)...).
 			Then(put).
 			Else(clientv3.OpGet(key))
 	})
@@ -54,13 +54,13 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (_ int64, err error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (_ int64, err error) {
 	defer s.metrics.observe("delete", key, time.Now(), &err)
 	if expected <= 0 {
 		return 0, s.refuse(ctx, key)
 	}
 	resp, err := s.kv.Txn(ctx).
-		If(premises(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
+		If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
 		Commit()
@@ -70,8 +70,8 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	return swapped(resp, expected)
 }
 
-// premises returns the conditions of a transaction: that of its own key, and the preconditions.
-func premises(own clientv3.Cmp, while []storage.Premise) []clientv3.Cmp {
+// preconditions returns the conditions of a transaction: that of its own key, and the preconditions.
+func preconditions(own clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
 	all := []clientv3.Cmp{own}
 	for _, p := range while {
 		c := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
@@ -120,7 +120,7 @@ func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 		return 0, storage.ErrNotFound
 	}
 	if kvs[0].ModRevision == expected {
-		return 0, &storage.PremiseError{Key: string(kvs[0].Key)}
+		return 0, &storage.PreconditionError{Key: string(kvs[0].Key)}
 	}
 	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
 }

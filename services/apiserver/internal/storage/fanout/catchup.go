@@ -29,7 +29,7 @@ const (
 
 // slice is a part of history: the changes after one revision up to another.
 type slice struct {
-	after  storage.Place // only the first slice knows more than the revision
+	after  storage.Position // only the first slice knows more than the revision
 	until  int64
 	events []storage.Event
 	bytes  int
@@ -39,7 +39,7 @@ type slice struct {
 
 // catchUp delivers the changes up to about the newest revision. It returns the position that it
 // reached.
-func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place, error) {
+func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Position, error) {
 	newest, err := f.store.Confirm(ctx, after)
 	if err != nil || newest <= after.Revision {
 		return after, err
@@ -62,7 +62,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place,
 
 // throughHistory delivers the changes that the store reads without a watch. It returns false if the
 // store cannot.
-func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Place, newest int64) (storage.Place, bool, error) {
+func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Position, newest int64) (storage.Position, bool, error) {
 	for after.Revision < newest {
 		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
 		if !ok || err != nil {
@@ -79,7 +79,7 @@ func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after st
 }
 
 // bySlices delivers changes read by concurrent watches.
-func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) (storage.Place, error) {
+func (f *feed) bySlices(ctx context.Context, after storage.Position, newest int64) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer func() { cancel(); reading.Wait() }()
@@ -88,7 +88,7 @@ func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) 
 	for after.Revision < newest {
 		for refill := len(ahead) <= width/2; refill && next.Revision < newest && len(ahead) < width; {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
-			ahead, next = append(ahead, s), storage.Place{Revision: s.until, Store: after.Store}
+			ahead, next = append(ahead, s), storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
 		}
 		s := ahead[0]

@@ -30,7 +30,7 @@ func TestCatchUp(t *testing.T) {
 		}
 	}
 	f := newFeed(s.store, testRoot, 1, quietLog())
-	go f.run(t.Context(), storage.Place{Revision: from})
+	go f.run(t.Context(), storage.Position{Revision: from})
 	rec := record{applied: from}
 	for rec.applied < s.store.newest() {
 		_ = rec.apply(<-f.batches)
@@ -83,7 +83,7 @@ func TestCatchUpOverEtcd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFeed(source.store, testRoot, 1, quietLog())
-			go f.run(t.Context(), storage.Place{Revision: from})
+			go f.run(t.Context(), storage.Position{Revision: from})
 			rec := record{applied: from}
 			batches := 0
 			for rec.applied < rev {
@@ -106,7 +106,7 @@ type resumeRecorder struct {
 	after chan int64
 }
 
-func (b resumeRecorder) Resume(ctx context.Context, prefix string, after storage.Place) (storage.Watcher, error) {
+func (b resumeRecorder) Resume(ctx context.Context, prefix string, after storage.Position) (storage.Watcher, error) {
 	b.after <- after.Revision
 	return b.Store.Resume(ctx, prefix, after)
 }
@@ -125,7 +125,7 @@ func TestCatchUpOfFewChangesNeedsNoWatch(t *testing.T) {
 		}
 	}
 	f := newFeed(store, testRoot, 1, quietLog())
-	go f.run(t.Context(), storage.Place{Revision: from})
+	go f.run(t.Context(), storage.Position{Revision: from})
 	rec := record{applied: from}
 	_ = rec.apply(<-f.batches)
 	if err := rec.same(history(t, store.Store, from, from+3)); err != nil {

@@ -105,7 +105,7 @@ func (s *fakeStore) indexLocked(after int64) int {
 }
 
 // Confirm compares the position with the history that is not compacted.
-func (s *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) {
+func (s *fakeStore) Confirm(_ context.Context, at storage.Position) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -114,7 +114,7 @@ func (s *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) 
 	return s.revision, s.confirmLocked(at)
 }
 
-func (s *fakeStore) confirmLocked(at storage.Place) error {
+func (s *fakeStore) confirmLocked(at storage.Position) error {
 	if at.Revision > s.revision {
 		return at.Replaced(s.revision, "it is behind")
 	}
@@ -122,7 +122,7 @@ func (s *fakeStore) confirmLocked(at storage.Place) error {
 }
 
 // recheckLocked compares a position with the changes since a revision.
-func (s *fakeStore) recheckLocked(at storage.Place, since int64) error {
+func (s *fakeStore) recheckLocked(at storage.Position, since int64) error {
 	from := max(at.Last.Revision, since)
 	if at.Last.Revision == 0 || from > at.Revision {
 		return nil
@@ -132,17 +132,17 @@ func (s *fakeStore) recheckLocked(at storage.Place, since int64) error {
 }
 
 // knows reports whether a position is in the history, compacted or not.
-func (s *fakeStore) knows(at storage.Place) bool {
+func (s *fakeStore) knows(at storage.Position) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
 }
 
 // place returns the position after a load.
-func (s *fakeStore) place() storage.Place {
+func (s *fakeStore) position() storage.Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := storage.Place{Revision: s.revision, ReadAt: s.revision}
+	p := storage.Position{Revision: s.revision, ReadAt: s.revision}
 	if n := len(s.history); n > 0 {
 		p.Last = storage.MarkOf(&s.history[n-1])
 	}
@@ -166,7 +166,7 @@ func (s *fakeStore) restore(n, instead int64) {
 }
 
 // Resume is Watch with a check of the position.
-func (s *fakeStore) Resume(ctx context.Context, _ string, from storage.Place) (storage.Watcher, error) {
+func (s *fakeStore) Resume(ctx context.Context, _ string, from storage.Position) (storage.Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.confirmLocked(from); err != nil && !s.down {

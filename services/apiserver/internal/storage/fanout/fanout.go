@@ -288,7 +288,7 @@ func (f *Fanout) Progress(context.Context) error {
 // Load reads everything below the root at one revision and passes it to page in the order of the
 // keys. It returns the revision and the identity of the store. It reads the next page while page
 // runs.
-func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan storage.ListResult, 1)
 	var readErr error // set before pages is closed
@@ -298,7 +298,7 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 		readErr = f.readPages(ctx, pages)
 	})
 	defer func() { cancel(); reading.Wait() }()
-	var at storage.Place
+	var at storage.Position
 	for res := range pages {
 		at.Revision, at.Store = res.Revision, res.Store
 		if err := page(res.Items); err != nil {

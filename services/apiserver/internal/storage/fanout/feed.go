@@ -46,7 +46,7 @@ func (f *feed) ask() {
 }
 
 // run delivers the changes after a position until ctx ends.
-func (f *feed) run(ctx context.Context, after storage.Place) {
+func (f *feed) run(ctx context.Context, after storage.Position) {
 	back := backoff{first: f.wait, most: 30 * time.Second}
 	for {
 		reached, err := f.watch(ctx, after)
@@ -71,7 +71,7 @@ func (f *feed) run(ctx context.Context, after storage.Place) {
 }
 
 // watch delivers until the watch ends. It returns the position that it reached.
-func (f *feed) watch(ctx context.Context, after storage.Place) (storage.Place, error) {
+func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	after, err := f.catchUp(ctx, after)

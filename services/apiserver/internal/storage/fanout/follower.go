@@ -35,7 +35,7 @@ type follower struct {
 	apply func(storage.Batch) error
 
 	// place is the position up to which everything was passed to apply.
-	place storage.Place
+	position storage.Position
 	// feed delivers from the store. It is nil while on the stream.
 	feed     *feed
 	stopFeed context.CancelFunc
@@ -63,11 +63,11 @@ type follower struct {
 type position struct {
 	following atomic.Bool
 	// joined means that the stream has been followed since Follow began.
-	joined  atomic.Bool
-	applied atomic.Int64
-	place   atomic.Pointer[storage.Place]
-	fresh   moment // when a message was last applied
-	feed    atomic.Pointer[feed]
+	joined   atomic.Bool
+	applied  atomic.Int64
+	position atomic.Pointer[storage.Position]
+	fresh    moment // when a message was last applied
+	feed     atomic.Pointer[feed]
 }
 
 // Follow delivers the changes after a position to apply, in order and in whole revisions, until ctx
@@ -75,14 +75,14 @@ type position struct {
 // that the store no longer keeps the next changes. *storage.ReplacedError means that the store's
 // history does not contain the position. Both require another Load. Batches without events carry
 // progress. Only one Follow may run at a time.
-func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	if !f.pos.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
 	f.pos.joined.Store(false)
 	defer f.pos.following.Store(false)
 	fo := &follower{
-		f: f, apply: apply, place: from,
+		f: f, apply: apply, position: from,
 		falls: backoff{first: f.beat / 4, most: 30 * f.beat},
 	}
 	defer fo.finish()
@@ -124,7 +124,7 @@ func (fo *follower) run(ctx context.Context) error {
 				err = fo.stream(ctx)
 			}
 		case err = <-failed:
-			err = fmt.Errorf("read changes after %d: %w", fo.place.Revision, err)
+			err = fmt.Errorf("read changes after %d: %w", fo.position.Revision, err)
 		case <-tick.C:
 			err = fo.tick(ctx)
 		}
@@ -147,7 +147,7 @@ func (fo *follower) stream(ctx context.Context) error {
 		fo.f.setSource(fo.streamSource())
 	}
 	for ctx.Err() == nil {
-		m, gap, ok := in.next(fo.place)
+		m, gap, ok := in.next(fo.position)
 		if !ok {
 			break
 		}
@@ -188,9 +188,9 @@ func (fo *follower) agrees() bool {
 		return false
 	}
 	if now.Sub(fo.marked) > fo.f.beat {
-		fo.mark, fo.marked = fo.place.Revision, now
+		fo.mark, fo.marked = fo.position.Revision, now
 	}
-	if !fo.f.inbox.join(fo.place, fo.mark, fo.f.silence()) {
+	if !fo.f.inbox.join(fo.position, fo.mark, fo.f.silence()) {
 		return false
 	}
 	// Earlier losses are irrelevant now.
@@ -200,14 +200,14 @@ func (fo *follower) agrees() bool {
 
 // deliver applies the new changes of a batch.
 func (fo *follower) deliver(b storage.Batch) error {
-	if b.Revision < fo.place.Revision {
+	if b.Revision < fo.position.Revision {
 		return nil
 	}
 	events := b.Events
-	for len(events) > 0 && events[0].Revision <= fo.place.Revision {
+	for len(events) > 0 && events[0].Revision <= fo.position.Revision {
 		events = events[1:]
 	}
-	if len(events) == 0 && b.Revision == fo.place.Revision && len(b.Events) > 0 {
+	if len(events) == 0 && b.Revision == fo.position.Revision && len(b.Events) > 0 {
 		return nil // a repetition, not progress
 	}
 	if err := fo.apply(storage.Batch{Events: events, Revision: b.Revision}); err != nil {
@@ -216,15 +216,15 @@ func (fo *follower) deliver(b storage.Batch) error {
 	if d := fo.f.deliveries; d != nil {
 		d.have(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
-	fo.move(fo.place.After(storage.Batch{Events: events, Revision: b.Revision}))
+	fo.move(fo.position.After(storage.Batch{Events: events, Revision: b.Revision}))
 	fo.f.pos.fresh.note()
 	return nil
 }
 
 // move records the position of the replica.
-func (fo *follower) move(to storage.Place) {
-	fo.place = to
-	fo.f.pos.place.Store(&to)
+func (fo *follower) move(to storage.Position) {
+	fo.position = to
+	fo.f.pos.position.Store(&to)
 	fo.f.pos.applied.Store(to.Revision)
 }
 
@@ -252,7 +252,7 @@ func (fo *follower) tick(ctx context.Context) error {
 // The store of its publisher may have been restored from a backup.
 func (fo *follower) outruns() bool {
 	now := time.Now()
-	if published, _ := fo.f.inbox.state(); published >= fo.place.Revision {
+	if published, _ := fo.f.inbox.state(); published >= fo.position.Revision {
 		fo.ahead = time.Time{}
 	} else if fo.ahead.IsZero() {
 		fo.ahead = now
@@ -265,7 +265,7 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	f := fo.f
 	now := time.Now()
 	fo.ahead = time.Time{}
-	fo.mark, fo.marked = fo.place.Revision, now
+	fo.mark, fo.marked = fo.position.Revision, now
 	if why != reasonStart {
 		f.metrics.gaps.WithLabelValues(string(why)).Inc()
 	}
@@ -276,11 +276,11 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	if why == reasonStart {
 		level = slog.LevelDebug
 	}
-	f.log.Log(ctx, level, "reading changes from the store", "reason", string(why), "revision", fo.place.Revision)
+	f.log.Log(ctx, level, "reading changes from the store", "reason", string(why), "revision", fo.position.Revision)
 	ctx, fo.stopFeed = context.WithCancel(ctx)
 	fo.feed = newFeed(f.store, f.root, f.beat/4, f.log)
 	fo.feed.ask()
-	feed, after := fo.feed, fo.place
+	feed, after := fo.feed, fo.position
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.pos.feed.Store(fo.feed)
 	f.setSource(sourceStore)

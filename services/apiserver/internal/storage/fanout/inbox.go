@@ -61,7 +61,7 @@ type frame struct {
 // continues reports whether the message, which extends beyond a position, belongs to the same
 // history: both agree on the changes that they share. If they cannot be compared, the store must be
 // asked.
-func (f *frame) continues(at storage.Place) bool {
+func (f *frame) continues(at storage.Position) bool {
 	switch {
 	case at.Last.Revision == 0: // just loaded from an empty store
 		return true
@@ -76,7 +76,7 @@ func (f *frame) continues(at storage.Place) bool {
 
 // contradicts reports whether the message belongs to another history than a position that is not
 // before it.
-func (f *frame) contradicts(at storage.Place) bool {
+func (f *frame) contradicts(at storage.Position) bool {
 	last := at.Last
 	switch {
 	case last.Revision == 0 || last.Revision > f.revision:
@@ -251,7 +251,7 @@ func (in *inbox) dropLocked() {
 
 // next removes and returns the oldest message if it continues at a position or ends before it.
 // Otherwise the message stays and is returned with the gap.
-func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
+func (in *inbox) next(at storage.Position) (f frame, gap reason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
@@ -276,7 +276,7 @@ func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 // join reports whether a replica at a position can continue with the stream: the stream is alive,
 // and either a waiting message continues there or, if none waits, the replica has reached the
 // wanted revision.
-func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) bool {
+func (in *inbox) join(at storage.Position, wanted int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	contrary := false

@@ -42,7 +42,7 @@ func TestInboxJoin(t *testing.T) {
 				in.push(f)
 				in.sought(silence)
 			}
-			at := storage.Place{Revision: c.applied}
+			at := storage.Position{Revision: c.applied}
 			if got := in.join(at, c.wanted, silence); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
@@ -64,13 +64,13 @@ func TestInboxDropsOldestMessages(t *testing.T) {
 	}
 	applied := int64(n - inboxFrames)
 	for i := range inboxFrames {
-		f, gap, ok := in.next(storage.Place{Revision: applied})
+		f, gap, ok := in.next(storage.Position{Revision: applied})
 		if !ok || gap != noReason || f.previous != applied {
 			t.Fatalf("message %d: got %+v, %q, %v", i, f, gap, ok)
 		}
 		applied = f.revision
 	}
-	if _, _, ok := in.next(storage.Place{Revision: applied}); ok || in.bytes != 0 {
+	if _, _, ok := in.next(storage.Position{Revision: applied}); ok || in.bytes != 0 {
 		t.Errorf("%d bytes are left in the inbox", in.bytes)
 	}
 }

@@ -23,7 +23,7 @@ import (
 //   - A message states the newest change up to its previous revision. A replica that knows a
 //     different one does not apply the message and reads from the store. The store proves which
 //     history is its own; if it is not that of the replica, the replica reloads
-//     (storage.Place).
+//     (storage.Position).
 //   - A chain of a later epoch than the current one makes the replica read from the store and
 //     request a check, once. Other chains are ignored.
 

@@ -101,7 +101,7 @@ func launch(t testing.TB, p *process) {
 		}
 	})
 	p.done.Go(func() {
-		err := p.Follow(ctx, storage.Place{Revision: p.from}, p.apply)
+		err := p.Follow(ctx, storage.Position{Revision: p.from}, p.apply)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("follow %s: %v", p.id, err)
 		}
@@ -298,7 +298,7 @@ func TestOneFollowAtATime(t *testing.T) {
 	store := newFakeStore()
 	p := start(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
-	if err := p.Follow(t.Context(), storage.Place{}, p.rec.apply); !errors.Is(err, errFollowing) {
+	if err := p.Follow(t.Context(), storage.Position{}, p.rec.apply); !errors.Is(err, errFollowing) {
 		t.Errorf("got %v, want errFollowing", err)
 	}
 	if err := p.Run(t.Context()); err == nil {
@@ -311,7 +311,7 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	store.write(1, 10)
 	f := mustFanout(store, newFakeElector(store), "x")
 	want := errors.New("enough")
-	if err := f.Follow(t.Context(), storage.Place{Revision: 10}, func(storage.Batch) error { return want }); !errors.Is(err, want) {
+	if err := f.Follow(t.Context(), storage.Position{Revision: 10}, func(storage.Batch) error { return want }); !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
 	if f.Check(t.Context()) == nil {
@@ -328,7 +328,7 @@ func TestFreshnessIgnoresClockChanges(t *testing.T) {
 	read := time.Now()
 	var passed, ahead time.Duration
 	f.pos.fresh.begin(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
-	err := f.Follow(t.Context(), storage.Place{Revision: 1}, func(storage.Batch) error {
+	err := f.Follow(t.Context(), storage.Position{Revision: 1}, func(storage.Batch) error {
 		for _, ahead = range []time.Duration{3 * time.Hour, -3 * time.Hour} {
 			if err := f.Check(t.Context()); err != nil {
 				t.Errorf("Check with the clock set by %s: %v", ahead, err)

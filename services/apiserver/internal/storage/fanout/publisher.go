@@ -33,7 +33,7 @@ type publisher struct {
 	chain int64
 	// chained is the position of the last message with changes, or the start of the chain.
 	// progressed is the highest revision published.
-	chained    storage.Place
+	chained    storage.Position
 	progressed int64
 	asks       chan struct{} // requests to the running feed
 	buf        []byte
@@ -107,8 +107,8 @@ func (f *Fanout) term(ctx context.Context) error {
 // start returns where a new chain begins: at the position of this replica, which is about that of
 // most other replicas, so that the stream continues for them. A replica that has just begun to read
 // history does not start there.
-func (f *Fanout) start(ctx context.Context, newest int64) storage.Place {
-	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
+func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
+	if at := f.pos.position.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
 	return f.lastChange(ctx, newest)
@@ -122,8 +122,8 @@ const (
 )
 
 // lastChange returns the position of the newest revision, with the last change if it is near.
-func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
-	at := storage.Place{Revision: newest}
+func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position {
+	at := storage.Position{Revision: newest}
 	h, ok := f.store.(storage.Historian)
 	if !ok {
 		return at
@@ -141,7 +141,7 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
 }
 
 // begin starts a chain and announces it.
-func (p *publisher) begin(at storage.Place) {
+func (p *publisher) begin(at storage.Position) {
 	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
 	p.state(p.statement(at.Revision))
 }
@@ -163,7 +163,7 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 		if err != nil {
 			return fmt.Errorf("read the revision after a compaction: %w", err)
 		}
-		p.begin(storage.Place{Revision: max(newest, p.progressed)})
+		p.begin(storage.Position{Revision: max(newest, p.progressed)})
 	}
 }
 

@@ -56,7 +56,7 @@ func TestPublisherStatesLastChange(t *testing.T) {
 				f.store = s
 			}
 			got := f.start(t.Context(), newest)
-			want := storage.Place{Revision: newest}
+			want := storage.Position{Revision: newest}
 			if c.known {
 				events := s.since(last - 1)
 				want.Last, want.Quiet = storage.MarkOf(&events[1]), true

@@ -17,12 +17,12 @@ import (
 
 // record checks and keeps the events that a Follow delivers.
 type record struct {
-	mu      sync.Mutex
-	applied int64
-	place   storage.Place
-	events  []storage.Event
-	loads   int
-	err     error
+	mu       sync.Mutex
+	applied  int64
+	position storage.Position
+	events   []storage.Event
+	loads    int
+	err      error
 }
 
 func (r *record) apply(b storage.Batch) error {
@@ -33,15 +33,15 @@ func (r *record) apply(b storage.Batch) error {
 	}
 	r.events = append(r.events, b.Events...)
 	r.applied = b.Revision
-	r.place = r.place.After(b)
+	r.position = r.position.After(b)
 	return nil
 }
 
 // at returns the position of the follower.
-func (r *record) at() storage.Place {
+func (r *record) at() storage.Position {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.place
+	p := r.position
 	p.Revision = r.applied
 	return p
 }
@@ -159,8 +159,8 @@ func (r *replica) startFollow(store *fakeStore) {
 			compacted, replaced := new(storage.CompactedError), new(storage.ReplacedError)
 			if errors.As(err, &compacted) || errors.As(err, &replaced) {
 				r.rec.mu.Lock()
-				r.rec.place, r.rec.events = store.place(), nil
-				r.rec.applied = r.rec.place.Revision
+				r.rec.position, r.rec.events = store.position(), nil
+				r.rec.applied = r.rec.position.Revision
 				r.from = r.rec.applied
 				r.rec.loads++
 				r.rec.mu.Unlock()
@@ -179,8 +179,8 @@ func (r *replica) stop() {
 func (s *suite) start() {
 	s.store.write(1, 50) // an empty history would match every store
 	for _, r := range s.replicas {
-		r.rec.place = s.store.place()
-		r.rec.applied, r.from = r.rec.place.Revision, r.rec.place.Revision
+		r.rec.position = s.store.position()
+		r.rec.applied, r.from = r.rec.position.Revision, r.rec.position.Revision
 		r.startRun()
 		r.startFollow(s.store)
 	}

@@ -155,7 +155,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 
 // Confirm implements storage.Interface. Nothing replaces the store below its users, so
 // only the revision is compared.
-func (s *Store) Confirm(ctx context.Context, at storage.Place) (int64, error) {
+func (s *Store) Confirm(ctx context.Context, at storage.Position) (int64, error) {
 	newest, err := s.Revision(ctx)
 	if err == nil && newest < at.Revision {
 		return 0, beyond(at, newest)

@@ -35,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 }
 
 // Resume implements storage.Interface.
-func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.follow(ctx, prefix, from.Revision, s.recheck(prefix, from))
@@ -43,7 +43,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (
 
 // recheck returns an error if the history does not go through a place. Compacted
 // history is not compared.
-func (s *Store) recheck(prefix string, p storage.Place) error {
+func (s *Store) recheck(prefix string, p storage.Position) error {
 	if newest := s.newest().revision; p.Revision > newest {
 		return beyond(p, newest)
 	}
@@ -61,7 +61,7 @@ func (s *Store) recheck(prefix string, p storage.Place) error {
 	return err
 }
 
-func beyond(p storage.Place, newest int64) error {
+func beyond(p storage.Position, newest int64) error {
 	return p.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }
 

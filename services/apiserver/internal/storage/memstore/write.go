@@ -23,7 +23,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 	case current.live():
 		return 0, &storage.ExistsError{Key: key}
 	case !s.hold(opts.While):
-		return 0, &storage.PremiseError{Key: key}
+		return 0, &storage.PreconditionError{Key: key}
 	}
 	return s.put(storage.Created, key, value, 0, opts.TTL), nil
 }
@@ -46,7 +46,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -58,9 +58,9 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	return s.remove(key), nil
 }
 
-// swappable returns the value of a key if it has the expected revision and the premises
+// swappable returns the value of a key if it has the expected revision and the preconditions
 // hold.
-func (s *Store) swappable(key string, expected int64, while []storage.Premise) (*version, error) {
+func (s *Store) swappable(key string, expected int64, while []storage.Precondition) (*version, error) {
 	current, _ := s.keys.Get(key)
 	switch {
 	case !current.live():
@@ -68,13 +68,13 @@ func (s *Store) swappable(key string, expected int64, while []storage.Premise) (
 	case current.Revision != expected:
 		return nil, &storage.ConflictError{Live: current.keyValue()}
 	case !s.hold(while):
-		return nil, &storage.PremiseError{Key: key}
+		return nil, &storage.PreconditionError{Key: key}
 	}
 	return current, nil
 }
 
-// hold reports whether all premises are true now.
-func (s *Store) hold(while []storage.Premise) bool {
+// hold reports whether all preconditions are true now.
+func (s *Store) hold(while []storage.Precondition) bool {
 	for _, p := range while {
 		var found bool
 		holds := true

@@ -38,11 +38,11 @@ func (s *Store) of(key string) storage.Interface {
 
 // beside returns the preconditions that the store of a key can check: no transaction spans several
 // stores.
-func (s *Store) beside(key string, while []storage.Premise) []storage.Premise {
+func (s *Store) beside(key string, while []storage.Precondition) []storage.Precondition {
 	at := s.of(key)
 	for i := range while {
 		if s.of(while[i].Key) != at {
-			return slices.DeleteFunc(slices.Clone(while), func(p storage.Premise) bool { return s.of(p.Key) != at })
+			return slices.DeleteFunc(slices.Clone(while), func(p storage.Precondition) bool { return s.of(p.Key) != at })
 		}
 	}
 	return while
@@ -71,7 +71,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
 	return s.of(key).Delete(ctx, key, expected, s.beside(key, while)...)
 }
 
@@ -81,6 +81,6 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.
 }
 
 // Resume implements storage.Interface.
-func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position) (storage.Watcher, error) {
 	return s.of(prefix).Resume(ctx, prefix, from)
 }

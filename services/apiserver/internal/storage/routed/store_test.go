@@ -73,27 +73,27 @@ func TestEachKeyHasItsStore(t *testing.T) {
 	}
 }
 
-// TestPremisesElsewhere checks that preconditions on keys of other stores are ignored, because no
+// TestPreconditionsElsewhere checks that preconditions on keys of other stores are ignored, because no
 // transaction spans several stores.
-func TestPremisesElsewhere(t *testing.T) {
+func TestPreconditionsElsewhere(t *testing.T) {
 	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other}}
-	gone, here := storage.Premise{Key: "/registry/a", CreateRevision: 1 << 30}, storage.Premise{Key: "/registry/events/", Prefix: true}
-	while := []storage.Premise{gone, here}
+	gone, here := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}, storage.Precondition{Key: "/registry/events/", Prefix: true}
+	while := []storage.Precondition{gone, here}
 	o := storage.WriteOptions{While: while}
 	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	premise := new(storage.PremiseError)
-	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &premise) {
-		t.Errorf("failing precondition in the store of the key: got %v, want PremiseError", err)
+	precondition := new(storage.PreconditionError)
+	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &precondition) {
+		t.Errorf("failing precondition in the store of the key: got %v, want PreconditionError", err)
 	}
 	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, gone); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &premise) {
-		t.Errorf("failing precondition in the main store: got %v, want PremiseError", err)
+	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &precondition) {
+		t.Errorf("failing precondition in the main store: got %v, want PreconditionError", err)
 	}
 	if while[0] != gone || while[1] != here {
 		t.Errorf("preconditions were changed to %+v", while)

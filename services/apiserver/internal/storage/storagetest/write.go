@@ -99,35 +99,35 @@ var writeTests = []test{
 		rev := s.create("/registry/pods/a", value)
 		s.wantNewest("/registry/pods/a", value, rev)
 	}},
-	{"WritesOnPremises", writesOnPremises},
+	{"WritesWithPreconditions", writesWithPreconditions},
 	{"NoUpdateIsLost", noUpdateIsLost},
 	{"OneCreatorWins", oneCreatorWins},
 	{"ExpiryDeletes", expiryDeletes},
 }
 
-// writesOnPremises checks that preconditions are evaluated together with the write. Errors about
+// writesWithPreconditions checks that preconditions are evaluated together with the write. Errors about
 // the written key take precedence.
-func writesOnPremises(s *suite) {
+func writesWithPreconditions(s *suite) {
 	const key = "/registry/things/a"
 	definition := s.create("/registry/definitions/things", "v1")
 	s.update("/registry/definitions/things", "v2", definition) // changes no precondition
 	rev := s.create(key, "v1")
-	none := storage.Premise{Key: "/registry/others/", Prefix: true}
-	exists := storage.Premise{Key: "/registry/definitions/things", CreateRevision: definition}
+	none := storage.Precondition{Key: "/registry/others/", Prefix: true}
+	exists := storage.Precondition{Key: "/registry/definitions/things", CreateRevision: definition}
 	for name, c := range map[string]struct {
-		while []storage.Premise
+		while []storage.Precondition
 		holds bool
 	}{
-		"all hold":                       {[]storage.Premise{exists, none}, true},
-		"another of the key":             {[]storage.Premise{none, {Key: exists.Key, CreateRevision: rev}}, false},
-		"none of the key":                {[]storage.Premise{{Key: exists.Key}}, false},
-		"some below a prefix":            {[]storage.Premise{exists, {Key: "/registry/definitions/", Prefix: true}}, false},
-		"a key that begins like another": {[]storage.Premise{{Key: "/registry/definitions/thing"}}, true},
+		"all hold":                       {[]storage.Precondition{exists, none}, true},
+		"another of the key":             {[]storage.Precondition{none, {Key: exists.Key, CreateRevision: rev}}, false},
+		"none of the key":                {[]storage.Precondition{{Key: exists.Key}}, false},
+		"some below a prefix":            {[]storage.Precondition{exists, {Key: "/registry/definitions/", Prefix: true}}, false},
+		"a key that begins like another": {[]storage.Precondition{{Key: "/registry/definitions/thing"}}, true},
 	} {
-		wantPremiseError := func(what string, err error) {
+		wantPreconditionError := func(what string, err error) {
 			s.Helper()
-			if premise := new(storage.PremiseError); !errors.As(err, &premise) {
-				s.Errorf("%s, %s: got %v, want PremiseError", name, what, err)
+			if precondition := new(storage.PreconditionError); !errors.As(err, &precondition) {
+				s.Errorf("%s, %s: got %v, want PreconditionError", name, what, err)
 			}
 		}
 		o := storage.WriteOptions{While: c.while}
@@ -142,11 +142,11 @@ func writesOnPremises(s *suite) {
 		}
 		if !c.holds {
 			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
-			wantPremiseError("create", err)
+			wantPreconditionError("create", err)
 			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, o)
-			wantPremiseError("update", err)
+			wantPreconditionError("update", err)
 			_, err = s.store.Delete(s.ctx, key, rev, c.while...)
-			wantPremiseError("delete", err)
+			wantPreconditionError("delete", err)
 			if now := s.revision(); now != before {
 				s.Errorf("%s: got revision %d, want %d", name, now, before)
 			}

@@ -90,8 +90,8 @@ func (o operation) end(err error) {
 func outrun(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
-	var premise *storage.PremiseError
-	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict) || errors.As(err, &exists) || errors.As(err, &premise)
+	var precondition *storage.PreconditionError
+	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict) || errors.As(err, &exists) || errors.As(err, &precondition)
 }
 
 // Get implements storage.Interface.
@@ -128,7 +128,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
 	inner, op := s.start(ctx, "Delete etcd3", key)
 	revision, err := s.Interface.Delete(inner, key, expected, while...)
 	op.end(err)

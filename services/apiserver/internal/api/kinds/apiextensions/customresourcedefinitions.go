@@ -79,11 +79,11 @@ func status() registry.Subresource {
 // stored describes the older form, which Kubernetes 1.33 also stores.
 func stored() registry.Stored {
 	return registry.Stored{
-		Prefix:  "apiextensions.k8s.io/customresourcedefinitions",
-		Version: v1beta1.SchemeGroupVersion,
-		JSON:    true,
-		Apart:   &registry.Apart{Served: servedText, Marked: definition.Marked, Read: readApart},
-		New:     func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
+		Prefix:    "apiextensions.k8s.io/customresourcedefinitions",
+		Version:   v1beta1.SchemeGroupVersion,
+		JSON:      true,
+		LazyField: &registry.LazyField{Served: servedText, Marked: definition.Marked, Read: readLazily},
+		New:       func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
 		To: func(served registry.Object) (registry.Object, error) {
 			d, ok := served.(*v1.CustomResourceDefinition)
 			if !ok {

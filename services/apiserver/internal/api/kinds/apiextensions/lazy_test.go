@@ -28,7 +28,7 @@ func definitionCoders(t *testing.T) (lazy, whole *codec.Coder) {
 	for _, k := range catalog.Kinds() {
 		if k.Resource == "customresourcedefinitions" {
 			plain := *k
-			plain.Stored.Apart = nil
+			plain.Stored.LazyField = nil
 			if whole, err = c.Custom(&plain); err != nil {
 				t.Fatal(err)
 			}
@@ -116,7 +116,7 @@ func TestUsualDefinitionsAreDecodedLazily(t *testing.T) {
 	taken := 0
 	for _, body := range bodies(t) {
 		shorter := false
-		_, ok := lazy.Decl.Stored.Apart.Read([]byte(body), func(text []byte) (registry.Object, error) {
+		_, ok := lazy.Decl.Stored.LazyField.Read([]byte(body), func(text []byte) (registry.Object, error) {
 			shorter = !strings.Contains(string(text), "openAPIV3Schema")
 			obj := lazy.Decl.New().(registry.Object)
 			return obj, json.Unmarshal(text, obj)

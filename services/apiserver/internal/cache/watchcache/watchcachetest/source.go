@@ -30,7 +30,7 @@ func NewSource(store storage.Interface, root string) *Source {
 }
 
 // Load implements watchcache.Source. It reads the next page while the caller processes one.
-func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type read struct {
@@ -57,7 +57,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 			}
 		}
 	}()
-	var at storage.Place
+	var at storage.Position
 	for p := range pages {
 		if p.err != nil {
 			return at, fmt.Errorf("list %s: %w", s.root, p.err)
@@ -73,7 +73,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 }
 
 // Follow implements watchcache.Source.
-func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := s.store.Resume(ctx, s.root, from)

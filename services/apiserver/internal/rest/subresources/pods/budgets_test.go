@@ -28,17 +28,17 @@ import (
 // fixedStore is a store whose values do not change.
 type fixedStore []storage.KeyValue
 
-func (f fixedStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f)
+func (f fixedStore) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, page(f)
 }
 
-func (fixedStore) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+func (fixedStore) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func (fixedStore) Progress(context.Context) error                        { return nil }
-func (fixedStore) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (fixedStore) Progress(context.Context) error                           { return nil }
+func (fixedStore) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // broken selects a budget whose spec cannot be decoded.
 const broken = "broken"

@@ -40,18 +40,18 @@ type source struct {
 	revision int64
 }
 
-func (s *source) Load(ctx context.Context, _ func([]storage.KeyValue) error) (storage.Place, error) {
+func (s *source) Load(ctx context.Context, _ func([]storage.KeyValue) error) (storage.Position, error) {
 	select {
 	case s.gate <- struct{}{}:
 	case <-ctx.Done():
-		return storage.Place{}, ctx.Err()
+		return storage.Position{}, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return storage.Place{Revision: s.revision}, nil
+	return storage.Position{Revision: s.revision}, nil
 }
 
-func (s *source) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s *source) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-s.batches:
@@ -69,7 +69,7 @@ func (s *source) Follow(ctx context.Context, _ storage.Place, apply func(storage
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (s *source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // objects are the existing objects by kind/namespace/name.
 type objects struct {

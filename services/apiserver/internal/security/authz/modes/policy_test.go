@@ -27,11 +27,11 @@ import (
 // source is a store without initial objects.
 type source struct{ batches chan storage.Batch }
 
-func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (s source) Load(context.Context, func([]storage.KeyValue) error) (storage.Position, error) {
+	return storage.Position{Revision: 1}, nil
 }
 
-func (s source) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+func (s source) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-s.batches:
@@ -46,7 +46,7 @@ func (s source) Follow(ctx context.Context, _ storage.Place, apply func(storage.
 
 func (source) Progress(context.Context) error { return nil }
 
-func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // following returns a policy that follows the roles of a store.
 func following(t *testing.T, s source) *authz.Policy {

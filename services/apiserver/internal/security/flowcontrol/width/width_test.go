@@ -21,22 +21,22 @@ const prefix = "/registry/pods/"
 // source is a store of 250 unchanging objects.
 type source struct{}
 
-func (source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+func (source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	var all []storage.KeyValue
 	for i := range 250 {
 		all = append(all, storage.KeyValue{Key: fmt.Sprintf("%sn/p%03d", prefix, i), Value: []byte("x"), ModRevision: 1, CreateRevision: 1})
 	}
-	return storage.Place{Revision: 1}, page(all)
+	return storage.Position{Revision: 1}, page(all)
 }
 
-func (source) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+func (source) Follow(ctx context.Context, _ storage.Position, _ func(storage.Batch) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
 func (source) Progress(context.Context) error { return nil }
 
-func (source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // store returns the cache of these objects. One in ten is on node m and has the label a=b, the others are on
 // node n.

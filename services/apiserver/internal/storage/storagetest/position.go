@@ -10,7 +10,7 @@ import (
 
 var placeTests = []test{
 	{"ConfirmReadsTheNewestRevision", func(s *suite) {
-		at := s.place()
+		at := s.position()
 		for i := range 3 {
 			rev := s.create(key(i), "v")
 			if got, err := s.store.Confirm(s.ctx, at); err != nil || got != rev {
@@ -19,7 +19,7 @@ var placeTests = []test{
 		}
 	}},
 	{"ConfirmInCompactedHistory", func(s *suite) {
-		at := storage.Place{Revision: s.create(key(0), "v")}
+		at := storage.Position{Revision: s.create(key(0), "v")}
 		at.Last = s.marks(at.Revision - 1)[0]
 		at.Last.Sum++
 		newest := s.update(key(0), "w", at.Revision)
@@ -38,12 +38,12 @@ var placeTests = []test{
 		a := s.create(key(0), "v")
 		b := s.update(key(0), "w", a)
 		for _, m := range s.marks(a - 1) {
-			w := s.resume(storage.Place{Revision: m.Revision, Last: m, Quiet: true})
+			w := s.resume(storage.Position{Revision: m.Revision, Last: m, Quiet: true})
 			s.wantProgress(w, b)
 			w.Stop()
 		}
 		c := s.delete(key(0), b)
-		w := s.resume(storage.Place{Revision: b, Last: s.marks(a)[0], Quiet: true})
+		w := s.resume(storage.Position{Revision: b, Last: s.marks(a)[0], Quiet: true})
 		if got := w.first(); got.Revision != c {
 			s.Errorf("resumed with %+v, want revision %d", got, c)
 		}
@@ -62,7 +62,7 @@ var placeTests = []test{
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		s.delete(key(0), a)
-		at := storage.Place{Revision: s.revision(), Last: s.marks(b - 1)[0]}
+		at := storage.Position{Revision: s.revision(), Last: s.marks(b - 1)[0]}
 		c := s.create(key(2), "v")
 		if got := s.resume(at).first(); got.Revision != c {
 			s.Errorf("resumed with %+v, want revision %d", got, c)
@@ -72,7 +72,7 @@ var placeTests = []test{
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		last := s.marks(a - 1)[0]
-		at := storage.Place{Revision: b, Last: last, ReadAt: b}
+		at := storage.Position{Revision: b, Last: last, ReadAt: b}
 		if err := s.resume(at).ended(); !replaced(err) {
 			s.Errorf("value that was not read: got %v, want ReplacedError", err)
 		}
@@ -90,7 +90,7 @@ var placeTests = []test{
 		a := s.create(key(0), "v")
 		b := s.create(key(1), "v")
 		c := s.create(key(2), "v")
-		at := storage.Place{Revision: c, Last: s.marks(a - 1)[0], Quiet: true}
+		at := storage.Position{Revision: c, Last: s.marks(a - 1)[0], Quiet: true}
 		if err := s.store.Compact(s.ctx, b); err != nil {
 			s.Fatal(err)
 		}
@@ -100,7 +100,7 @@ var placeTests = []test{
 	}},
 	{"ResumeInCompactedHistory", func(s *suite) {
 		a := s.create(key(0), "v")
-		at := storage.Place{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
+		at := storage.Position{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
 		if err := s.store.Compact(s.ctx, a); err != nil {
 			s.Fatal(err)
 		}
@@ -132,12 +132,12 @@ var replacedTests = []test{
 				s.Errorf("%s: got %v, want ReplacedError", name, err)
 			}
 		}
-		wrong := storage.Place{Revision: large, Last: storage.Mark{Key: key(1), Revision: a, Sum: 1}, Quiet: true}
+		wrong := storage.Position{Revision: large, Last: storage.Mark{Key: key(1), Revision: a, Sum: 1}, Quiet: true}
 		if _, err := s.store.Confirm(s.ctx, wrong); !replaced(err) {
 			s.Errorf("key that changed since: got %v, want ReplacedError", err)
 		}
 		for _, m := range s.marks(a - 1) {
-			if _, err := s.store.Confirm(s.ctx, storage.Place{Revision: m.Revision, Last: m, Quiet: true}); err != nil {
+			if _, err := s.store.Confirm(s.ctx, storage.Position{Revision: m.Revision, Last: m, Quiet: true}); err != nil {
 				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
 			}
 		}
@@ -146,14 +146,14 @@ var replacedTests = []test{
 
 // elsewhere returns positions that are not in the store's history. In the history a key was created
 // and deleted at a and the next revision, and a large value was written.
-func (s *suite) elsewhere(a, large int64) map[string]storage.Place {
+func (s *suite) elsewhere(a, large int64) map[string]storage.Position {
 	marks := s.marks(a - 1)
 	created, deleted, big := marks[0], marks[1], marks[2]
 	other := func(m storage.Mark, sum uint32) storage.Mark {
 		m.Sum += sum
 		return m
 	}
-	places := map[string]storage.Place{
+	places := map[string]storage.Position{
 		"another value":           {Revision: created.Revision, Last: other(created, 1), Quiet: true},
 		"another value, deleted":  {Revision: large, Last: other(created, 1)},
 		"beyond the end":          {Revision: large + 5, Last: big, Quiet: true},
@@ -162,7 +162,7 @@ func (s *suite) elsewhere(a, large int64) map[string]storage.Place {
 		"a deletion that was not": {Revision: a, Last: storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum}, Quiet: true},
 	}
 	if res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{Limit: 1}); err == nil && res.Store != 0 {
-		places["another store"] = storage.Place{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
+		places["another store"] = storage.Position{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
 	}
 	return places
 }
@@ -182,20 +182,20 @@ func (s *suite) marks(after int64) (out []storage.Mark) {
 }
 
 // place returns the position after a list.
-func (s *suite) place() storage.Place {
+func (s *suite) position() storage.Position {
 	s.Helper()
 	res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
-	p := storage.Place{Revision: res.Revision, Store: res.Store}
+	p := storage.Position{Revision: res.Revision, Store: res.Store}
 	for i := range res.Items {
 		p.Loaded(&res.Items[i])
 	}
 	return p
 }
 
-func (s *suite) resume(at storage.Place) *watching {
+func (s *suite) resume(at storage.Position) *watching {
 	s.Helper()
 	w, err := s.store.Resume(s.ctx, "/registry/", at)
 	if err != nil {

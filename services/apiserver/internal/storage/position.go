@@ -44,10 +44,10 @@ func MarkOfValue(kv *KeyValue) Mark {
 // Same reports whether two marks belong to the same change of the same history.
 func (m Mark) Same(o Mark) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
-// Place is the position of a reader that follows the changes below a prefix, with the data that the
+// Position is the position of a reader that follows the changes below a prefix, with the data that the
 // store's history must contain there. A store that was restored from a backup assigns the same
 // revisions again to other changes.
-type Place struct {
+type Position struct {
 	// Revision is the revision up to which everything was seen.
 	Revision int64
 	// Last is a seen change at or before Revision. Without it the history cannot be distinguished
@@ -64,7 +64,7 @@ type Place struct {
 }
 
 // After returns the position after a batch.
-func (p Place) After(b Batch) Place {
+func (p Position) After(b Batch) Position {
 	if n := len(b.Events); n > 0 {
 		p.Last, p.Quiet, p.ReadAt = MarkOf(&b.Events[n-1]), true, 0
 	}
@@ -73,21 +73,21 @@ func (p Place) After(b Batch) Place {
 }
 
 // Loaded records a value that existed at the revision of the position.
-func (p *Place) Loaded(kv *KeyValue) {
+func (p *Position) Loaded(kv *KeyValue) {
 	if kv.ModRevision > p.Last.Revision {
 		p.Last = MarkOfValue(kv)
 	}
 }
 
 // Still reports whether no change is expected at a revision after Last.
-func (p Place) Still(revision int64) bool {
+func (p Position) Still(revision int64) bool {
 	return p.Quiet || p.ReadAt != 0 && revision > p.ReadAt
 }
 
 // Recheck compares redelivered events with the position. events are the first ones that the store
 // delivers from a revision on, which is that of Last or, if that is compacted, a later one. Recheck
 // returns the new events, or *ReplacedError.
-func (p Place) Recheck(from int64, events []Event) ([]Event, error) {
+func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	found := from > p.Last.Revision
 	var there map[string]int64 // keys with a value at ReadAt that is newer than Last
 	for len(events) > 0 && events[0].Revision <= p.Revision {
@@ -118,6 +118,6 @@ func (p Place) Recheck(from int64, events []Event) ([]Event, error) {
 
 // Replaced returns the error for a store whose history does not contain the position. newest is the
 // store's revision, or 0 if unknown.
-func (p Place) Replaced(newest int64, why string) *ReplacedError {
+func (p Position) Replaced(newest int64, why string) *ReplacedError {
 	return &ReplacedError{Known: p.Revision, Newest: newest, Why: why}
 }

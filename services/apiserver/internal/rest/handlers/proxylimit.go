@@ -15,20 +15,20 @@ import (
 // that administrators can inspect an overload with logs and exec.
 const keptForMasters = 10
 
-// Carried limits the number of concurrent requests that are proxied to kubelets, pods, services and
+// ProxyLimit limits the number of concurrent requests that are proxied to kubelets, pods, services and
 // nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
-// and the upstream may be silent for any time. Principals share the limit. Requests beyond it are rejected, because waiting would cost as much. A nil Carried has no limit.
-type Carried struct {
+// and the upstream may be silent for any time. Principals share the limit. Requests beyond it are rejected, because waiting would cost as much. A nil ProxyLimit has no limit.
+type ProxyLimit struct {
 	requests *limit.Queue[string]
 	kept     int // for system:masters
 	now      prometheus.Gauge
 	refused  prometheus.Counter
 }
 
-// NewCarried returns a Carried for most requests and registers its metrics.
-func NewCarried(most int, r prometheus.Registerer) *Carried {
+// NewProxyLimit returns a ProxyLimit for most requests and registers its metrics.
+func NewProxyLimit(most int, r prometheus.Registerer) *ProxyLimit {
 	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
-	c := &Carried{
+	c := &ProxyLimit{
 		requests: limit.New[string](limit.Options{Size: most, Share: true}), kept: kept,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
@@ -42,7 +42,7 @@ func NewCarried(most int, r prometheus.Registerer) *Carried {
 }
 
 // Enter acquires the limit until leave is called, or returns a 429 error.
-func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
+func (c *ProxyLimit) Enter(r *http.Request) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}
@@ -52,7 +52,7 @@ func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 	}
 	if !c.requests.TryAcquire(slot) {
 		c.refused.Inc()
-		return nil, apierrors.NewTooManyRequests("Too many requests are carried on to kubelets, pods, services and nodes already, please try again later", 1)
+		return nil, apierrors.NewTooManyRequests("Too many requests to kubelets, pods, services and nodes are in progress, please try again later", 1)
 	}
 	c.now.Inc()
 	return func() {

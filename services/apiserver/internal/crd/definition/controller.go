@@ -18,10 +18,10 @@ import (
 type Client interface {
 	// PatchStatus sends a JSON merge patch to the status of a definition. It returns a conflict
 	// unless all preconditions hold.
-	PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error
+	PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error
 }
 
-// Config holds the dependencies of a Keeper.
+// Config holds the dependencies of a Controller.
 type Config struct {
 	// Definitions is the watch cache of definitions.
 	Definitions *watchcache.Store
@@ -34,8 +34,8 @@ type Config struct {
 	Now       func() time.Time
 }
 
-// Keeper writes the status of definitions and cleans up after deleted ones. Every replica runs one.
-type Keeper struct {
+// Controller writes the status of definitions and cleans up after deleted ones. Every replica runs one.
+type Controller struct {
 	Config
 	informer *informer.Informer
 	names    *Names
@@ -46,7 +46,7 @@ type Keeper struct {
 	clean *cleaner
 }
 
-// Times and limits of a Keeper.
+// Times and limits of a Controller.
 const (
 	// retryPause is the pause before another attempt to write a status.
 	retryPause = time.Second
@@ -56,27 +56,27 @@ const (
 	writers = 8
 )
 
-// NewKeeper returns a keeper. It works while Run runs.
-func NewKeeper(c Config) *Keeper {
-	k := &Keeper{Config: c, clean: newCleaner(c)}
+// NewController returns a controller. It works while Run runs.
+func NewController(c Config) *Controller {
+	k := &Controller{Config: c, clean: newCleaner(c)}
 	k.informer = informer.New(informer.Config{Store: c.Definitions, Replace: k.replace, Apply: k.apply})
 	return k
 }
 
-// Settled waits until the keeper has handled the changes up to a revision, so that a client finds
+// Settled waits until the controller has handled the changes up to a revision, so that a client finds
 // its new definition established. It waits at most settleWithin. The status may follow later.
-func (k *Keeper) Settled(ctx context.Context, revision int64) {
+func (k *Controller) Settled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	_ = k.informer.WaitFor(ctx, revision) // bounded: the status may follow later
 }
 
-// Started reports whether the keeper has handled all definitions that existed at its start. A
-// status that it could not write does not count: the keeper retries it.
-func (k *Keeper) Started() bool { return k.informer.Loaded() }
+// Started reports whether the controller has handled all definitions that existed at its start. A
+// status that it could not write does not count: the controller retries it.
+func (k *Controller) Started() bool { return k.informer.Loaded() }
 
 // Run keeps the status of definitions up to date until ctx ends or the watch cache stops.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.clean.wait()
 	defer cancel()
@@ -84,7 +84,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // replace handles all definitions.
-func (k *Keeper) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
+func (k *Controller) replace(ctx context.Context, entries []*watchcache.Entry, _ int64) {
 	k.names, k.late, k.heads = NewNames(), map[string]bool{}, map[*watchcache.Entry]*v1.CustomResourceDefinition{}
 	for _, e := range entries {
 		k.put(e)
@@ -93,7 +93,7 @@ func (k *Keeper) replace(ctx context.Context, entries []*watchcache.Entry, _ int
 }
 
 // apply handles changed definitions, and retries.
-func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, _ int64) {
+func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, _ int64) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
 			k.names.Remove(groupOf(ev.Entry.Name()), ev.Entry.Name())
@@ -105,7 +105,7 @@ func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, _ int64)
 }
 
 // put adds a definition to the set.
-func (k *Keeper) put(e *watchcache.Entry) {
+func (k *Controller) put(e *watchcache.Entry) {
 	d, err := HeadOf(e)
 	if err != nil {
 		// It keeps its names: no other definition may take them meanwhile.
@@ -117,7 +117,7 @@ func (k *Keeper) put(e *watchcache.Entry) {
 }
 
 // write updates the statuses of changed definitions and retries failed ones.
-func (k *Keeper) write(ctx context.Context) {
+func (k *Controller) write(ctx context.Context) {
 	due := map[string]bool{}
 	for _, c := range k.names.Settle() {
 		delete(k.late, c.Name)
@@ -152,7 +152,7 @@ func (k *Keeper) write(ctx context.Context) {
 }
 
 // keep writes the status of one definition if it differs from the desired one.
-func (k *Keeper) keep(ctx context.Context, name string) error {
+func (k *Controller) keep(ctx context.Context, name string) error {
 	e, ok := k.Definitions.Get(k.Definitions.Prefix() + name)
 	if !ok {
 		return nil

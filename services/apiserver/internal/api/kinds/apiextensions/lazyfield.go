@@ -6,7 +6,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 )
 
-// servedText implements registry.Apart: schemas are stored in their served form.
+// servedText implements registry.LazyField: schemas are stored in their served form.
 func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, bool) {
 	o, ok := definition.OutlineOf(stored)
 	if !ok {
@@ -19,8 +19,8 @@ func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, boo
 	return o.Whole(served)
 }
 
-// readApart implements registry.Apart.Read.
-func readApart(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
+// readLazily implements registry.LazyField.Read.
+func readLazily(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
 	o, ok := definition.OutlineOfServed(text)
 	if !ok {
 		return nil, false
