@@ -10,15 +10,15 @@ import (
 
 func TestUnusableConfigurationIsLogged(t *testing.T) {
 	t.Parallel()
-	const everything, interfaces, nobody = "--authorization-mode=Node,RBAC", "--bind-address", "--client-ca-file"
+	const everything, interfaces, noLogin = "--authorization-mode=Node,RBAC", "--bind-address", "--client-ca-file"
 	for _, c := range []struct {
 		mode, tokens string
 		address      net.IP
 		want         []string // flags that the warning names; no warning if empty
 	}{
-		{"AlwaysAllow", "", net.IPv4zero, []string{everything, interfaces, nobody}},
+		{"AlwaysAllow", "", net.IPv4zero, []string{everything, interfaces, noLogin}},
 		{"AlwaysAllow", "tokens.csv", net.IPv4(127, 0, 0, 1), []string{everything}},
-		{"RBAC", "", net.IPv4zero, []string{nobody}},
+		{"RBAC", "", net.IPv4zero, []string{noLogin}},
 		{"RBAC", "tokens.csv", net.IPv4zero, nil},
 	} {
 		o := NewOptions()
@@ -28,7 +28,7 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		if n := strings.Count(log.String(), "level=WARN"); n > 1 || n == 0 != (len(c.want) == 0) {
 			t.Errorf("%+v: got %d warnings:\n%s", c, n, log.String())
 		}
-		for _, flag := range []string{everything, interfaces, nobody} {
+		for _, flag := range []string{everything, interfaces, noLogin} {
 			want := strings.Contains(strings.Join(c.want, " ")+" ", flag+" ")
 			if got := strings.Contains(log.String(), flag); got != want {
 				t.Errorf("%+v: warning names %s: got %v, want %v:\n%s", c, flag, got, want, log.String())
