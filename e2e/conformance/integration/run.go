@@ -174,7 +174,7 @@ func (r *runner) process(ctx context.Context, binary, dir string, done map[strin
 	waited := make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
-		_ = end() // the group is empty after a normal exit; others keep the pipe open
+		_ = end() // processes that a panic leaves behind keep the pipe open
 		waited <- err
 	}()
 	results, err := outcomes(io.TeeReader(out, log), os.Stdout)

@@ -8,7 +8,7 @@
 //
 // Each request reads the configurations from the watch cache, so a write that this replica
 // acknowledged takes effect at once. Before the cache is loaded, all requests are rejected. Package
-// app adds the plugins to the chain.
+// build adds the plugins to the chain.
 //
 // A breaker opens after three consecutive failures to connect to a webhook. Matching requests are then
 // decided at once by the failurePolicy, and the webhook is probed every second until it can be reached.

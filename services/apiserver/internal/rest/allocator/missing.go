@@ -46,9 +46,9 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 }
 
 // RepairDeleted creates an IPAddress object again that was deleted although a service has the
-// address. The service need not be the owner of the deleted object: a server with the gate
-// MultiCIDRServiceAllocator may give an address back that a server without it gave to another
-// service meanwhile.
+// address. That service may differ from the owner of the deleted object: a server with the gate
+// MultiCIDRServiceAllocator releases an address that a server without the gate has allocated to
+// another service. Addresses that the service writes in another form wait for the periodic repair.
 func (a *Allocator) RepairDeleted(ctx context.Context, deleted *watchcache.Entry) error {
 	address, err := a.Addresses.decode(deleted)
 	if err != nil || address.Labels[networkingv1.LabelManagedBy] != managedBy {
