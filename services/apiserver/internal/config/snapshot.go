@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"binnacle/libs/options"
-	"binnacle/services/apiserver/internal/storage/etcd/snapshot"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded/snapshot"
 )
 
 // SnapshotName is the name of the command that saves, inspects and restores snapshots of

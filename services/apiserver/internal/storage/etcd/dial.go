@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,11 +19,12 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
 )
 
 // Connection parameters, as in kube-apiserver.
@@ -69,7 +71,7 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		MaxCallSendMsgSize: maxMessage,
 		MaxCallRecvMsgSize: maxMessage,
 		// The caller of the request gets the error.
-		Logger: zaplog.New(opts.Logger, "retrying of unary invoker failed"),
+		Logger: ZapLogger(opts.Logger, "retrying of unary invoker failed"),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
 				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay,
@@ -178,4 +180,71 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 		return d
 	}
 	return otherwise
+}
+
+// ZapLogger returns a zap logger that writes warnings and errors to a slog logger; nil discards. The
+// etcd client and the embedded server log through it. Messages that contain one of
+// the known texts are dropped.
+func ZapLogger(to *slog.Logger, known ...string) *zap.Logger {
+	if to == nil {
+		return zap.NewNop()
+	}
+	return zap.New(zapCore{to: to.Handler(), known: known})
+}
+
+// zapCore is immutable, as zap requires.
+type zapCore struct {
+	to    slog.Handler
+	known []string
+}
+
+func zapLevel(l zapcore.Level) slog.Level {
+	if l == zapcore.WarnLevel {
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+func (c zapCore) Enabled(l zapcore.Level) bool {
+	return l >= zapcore.WarnLevel && c.to.Enabled(context.Background(), zapLevel(l))
+}
+
+func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
+	return zapCore{to: c.to.WithAttrs(zapAttrs(fields)), known: c.known}
+}
+
+func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) || slices.ContainsFunc(c.known, func(known string) bool {
+		return strings.Contains(e.Message, known)
+	}) {
+		return ce
+	}
+	return ce.AddCore(e, c)
+}
+
+func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	r := slog.NewRecord(e.Time, zapLevel(e.Level), e.Message, 0)
+	if e.LoggerName != "" {
+		r.AddAttrs(slog.String("logger", e.LoggerName))
+	}
+	r.AddAttrs(zapAttrs(fields)...)
+	return c.to.Handle(context.Background(), r)
+}
+
+func (zapCore) Sync() error { return nil }
+
+func zapAttrs(fields []zapcore.Field) []slog.Attr {
+	enc := zapcore.NewMapObjectEncoder()
+	out := make([]slog.Attr, 0, len(fields))
+	for _, f := range fields {
+		f.AddTo(enc)
+	}
+	// In the order of the fields. A field may add further keys, such as errorVerbose, which are
+	// omitted.
+	for _, f := range fields {
+		if v, ok := enc.Fields[f.Key]; ok {
+			out = append(out, slog.Any(f.Key, v))
+		}
+	}
+	return out
 }

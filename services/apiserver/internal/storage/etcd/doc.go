@@ -1,10 +1,10 @@
 // Package etcd implements the storage contract on etcd 3.4 or newer. Progress notifications of an
-// etcd before 3.4.31 and 3.5.13 are not trusted (trust.go). Together with the embedded server below
+// etcd before 3.4.31 and 3.5.13 are not trusted (confirm.go). Together with the embedded server below
 // it, this is the only production code that uses etcd.
 //
 // A Store is created over a client: one from Dial for an external cluster, or one of the embedded
 // server. It keeps no objects. Its only states are the lease that short-lived values share
-// (lease.go) and the streams of running watches (watch.go). A write is sent once: if its outcome is
+// (write.go) and the streams of running watches (watch.go). A write is sent once: if its outcome is
 // unknown, the error says so (storage.ErrUnavailable) and nothing is retried. Reads of the newest
 // revision, which many requests wait for, are repeated in parallel (prompt.go).
 //

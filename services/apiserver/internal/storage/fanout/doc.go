@@ -23,7 +23,7 @@
 // message if previous <= C < revision, taking only the changes after C. It skips a message with
 // revision <= C. A message with previous > C shows a gap. Statements about the same history cannot
 // disagree, so a replica may join a chain anywhere. look.go describes how chains of different
-// histories are kept apart, message.go the format, and trace.go the notes about traced writes.
+// histories are kept apart, message.go the format, and metrics.go the notes about traced writes.
 //
 // # States of a replica
 //
@@ -42,7 +42,7 @@
 // wait in a bounded queue that drops the oldest. A replica that falls back often waits longer, with
 // jitter, before it joins again. Neither state loses, duplicates or reorders a change; they differ
 // in the load of the store. A subscription that the NATS server rejects is retried
-// (subscriptions.go).
+// (transport.go).
 //
 // # Heartbeats
 //

@@ -1,10 +1,14 @@
 package fanout
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -189,4 +193,179 @@ func (t *natsTransport) close() {
 	t.subscriptions.close()
 	t.conn.Close()
 	<-t.closed
+}
+
+// refusedBeats is the number of heartbeats between a rejection and the next attempt to subscribe.
+const refusedBeats = 5
+
+// subscriptions holds the subscriptions of a connection. The server does not restore a subscription
+// that it rejected, or removed because permissions changed, while the connection lasts. So
+// subscriptions retries it until it succeeds.
+type subscriptions struct {
+	wait time.Duration // between a rejection and the next attempt
+	mu   sync.Mutex    // a leaf lock, except for the locks of the connection
+	all  map[string]*subscription
+	over bool
+}
+
+// subscription is the subscription to one subject.
+type subscription struct {
+	sub    *nats.Subscription
+	handle nats.MsgHandler
+	again  *time.Timer // set while the next attempt is pending
+	tried  time.Time   // the last attempt
+}
+
+// listen subscribes to a subject. Calls of handle do not overlap, even if the subscription is
+// replaced.
+func (e *subscriptions) listen(conn *nats.Conn, subject string, handle nats.MsgHandler) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var one sync.Mutex
+	in := &subscription{handle: func(m *nats.Msg) {
+		one.Lock()
+		defer one.Unlock()
+		handle(m)
+	}}
+	var err error
+	if in.sub, err = conn.Subscribe(subject, in.handle); err != nil {
+		return err
+	}
+	if e.all == nil {
+		e.all = map[string]*subscription{}
+	}
+	e.all[subject] = in
+	return nil
+}
+
+// refused handles an error of the connection. It returns true for a repeated error: the last
+// attempt for the same subscription was rejected too.
+func (e *subscriptions) refused(conn *nats.Conn, err error) (known bool) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for subject, in := range e.all {
+		if e.over || !strings.Contains(err.Error(), "Subscription to "+strconv.Quote(subject)) {
+			continue
+		}
+		known = time.Since(in.tried) < e.wait
+		if in.again == nil {
+			in.again = time.AfterFunc(e.wait, func() { e.listenAgain(conn, subject) })
+		}
+	}
+	return known
+}
+
+func (e *subscriptions) listenAgain(conn *nats.Conn, subject string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return
+	}
+	in := e.all[subject]
+	in.again, in.tried = nil, time.Now()
+	_ = in.sub.Unsubscribe()                                        // the server may have removed it already
+	if sub, err := conn.Subscribe(subject, in.handle); err == nil { // otherwise the connection is closed
+		in.sub = sub
+	}
+}
+
+func (e *subscriptions) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	for _, in := range e.all {
+		if in.again != nil {
+			in.again.Stop()
+		}
+	}
+}
+
+const (
+	// leastPart is the smallest payload limit at which large messages are split.
+	leastPart = 1 << 10
+	// maxParts is the number of parts of the largest message at that limit.
+	maxParts = maxMessageBytes / leastPart
+)
+
+// part is a piece of a message that exceeds the server's payload limit.
+type part struct {
+	index, total int
+	data         []byte // of the encoded message
+}
+
+// partSize returns an upper bound of the encoded size of a part without its data, in bytes.
+func partSize(cluster string) int { return messageSize(cluster) + 3*binary.MaxVarintLen64 }
+
+// appendPart appends the encoding of a part of m to b.
+func appendPart(b []byte, m *message, p part) []byte {
+	start := len(b)
+	flags := byte(flagPart)
+	if m.loaded {
+		flags |= flagLoaded
+	}
+	b = appendHead(b, m, flags, 0)
+	b = binary.AppendUvarint(b, uint64(p.index))
+	b = binary.AppendUvarint(b, uint64(p.total))
+	b = appendString(b, string(p.data))
+	return appendChecksum(b, start)
+}
+
+// part reads the fields of a part after its head. The result shares memory with the input.
+func (r *reader) part() (*part, error) {
+	index, total := r.number(), r.number()
+	data := r.bytes()
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case total < 2 || total > maxParts || index >= total:
+		return nil, fmt.Errorf("part %d of %d", index, total)
+	case len(data) == 0:
+		return nil, errors.New("a part is empty")
+	}
+	return &part{index: int(index), total: int(total), data: data}, nil
+}
+
+// assembly joins the parts of one message. Parts must arrive in order. Otherwise the message is
+// dropped, which shows as a gap. One goroutine owns it.
+type assembly struct {
+	of   message // head of the parts so far
+	next int     // index of the expected part; 0: the first part of any message
+	data []byte
+}
+
+// add adds a part, and returns the encoded message once it is complete.
+func (a *assembly) add(m *message) (whole []byte, ok bool) {
+	p := m.part
+	if p.index == 0 {
+		*a = assembly{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
+	}
+	if p.index != a.next || a.of.epoch != m.epoch || a.of.chain != m.chain || a.of.previous != m.previous || a.of.revision != m.revision ||
+		len(a.data)+len(p.data) > maxMessageBytes {
+		*a = assembly{}
+		return nil, false
+	}
+	a.data = append(a.data, p.data...)
+	if a.next++; a.next < p.total {
+		return nil, false
+	}
+	whole = a.data
+	*a = assembly{}
+	return whole, true
+}
+
+// sendParts publishes an encoded message in parts of a size.
+func (p *publisher) sendParts(m *message, whole []byte, size int) error {
+	total := (len(whole) + size - 1) / size
+	for i := range total {
+		end := min((i+1)*size, len(whole))
+		data := appendPart(nil, m, part{index: i, total: total, data: whole[i*size : end]})
+		if err := p.f.transport.publish(p.f.changes, data); err != nil {
+			return err
+		}
+		p.f.metrics.published(len(data))
+	}
+	return nil
 }

@@ -29,7 +29,6 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
-	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
 )
 
 const (
@@ -247,7 +246,7 @@ func config(opts Options) (*embed.Config, error) {
 	cfg.Name = "binnacle"
 	cfg.Dir = opts.DataDir
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(opts.Logger, known...))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcd.ZapLogger(opts.Logger, known...))
 	cfg.ListenPeerUrls = nil
 	cfg.ListenClientUrls = nil
 	cfg.EnableGRPCGateway = false
@@ -288,7 +287,7 @@ func config(opts Options) (*embed.Config, error) {
 // lockDir locks the directory for this process. etcd itself would wait for a directory in use
 // without end.
 func lockDir(dir string) (*fileutil.LockedFile, error) {
-	if err := fileutil.TouchDirAll(zaplog.New(nil), dir); err != nil {
+	if err := fileutil.TouchDirAll(etcd.ZapLogger(nil), dir); err != nil {
 		return nil, err
 	}
 	lock, err := fileutil.TryLockFile(filepath.Join(dir, "binnacle.lock"), os.O_CREATE|os.O_WRONLY, fileutil.PrivateFileMode)

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
+	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
 // seen is a zap core that detects a message.
@@ -68,7 +68,7 @@ func TestNeededLogFilesCauseNoWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	watch := seen{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(zaplog.New(slogger, known...).Core(), watch)))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(etcd.ZapLogger(slogger, known...).Core(), watch)))
 	e, err := embed.StartEtcd(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded/snapshot"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
-	"binnacle/services/apiserver/internal/storage/etcd/snapshot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,4 +1,4 @@
-package zaplog_test
+package etcd_test
 
 import (
 	"bytes"
@@ -8,10 +8,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
+	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
-func TestLevelsAndFields(t *testing.T) {
+func TestZapLoggerLevelsAndFields(t *testing.T) {
 	var out bytes.Buffer
 	to := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{
 		Level: slog.LevelDebug,
@@ -22,7 +22,7 @@ func TestLevelsAndFields(t *testing.T) {
 			return a
 		},
 	}))
-	log := zaplog.New(to, "well known")
+	log := etcd.ZapLogger(to, "well known")
 	log.Debug("dropped")
 	log.Info("dropped")
 	log.Warn("this is well known", zap.Int("n", 1))
@@ -32,5 +32,5 @@ func TestLevelsAndFields(t *testing.T) {
 	if out.String() != want {
 		t.Errorf("got log\n%swant\n%s", out.String(), want)
 	}
-	zaplog.New(nil).Error("discarded")
+	etcd.ZapLogger(nil).Error("discarded")
 }
