@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -32,4 +33,39 @@ func Limited(t Limiter, size int, work func()) {
 		defer t.Leave()
 	}
 	work()
+}
+
+// objectBudget is the number of bytes of objects that records in progress may hold. A principal may hold as
+// many as are free, so a client that does not read its responses cannot use up the budget of others.
+type objectBudget struct {
+	mu   sync.Mutex // leaf
+	free int64
+	held map[string]int64 // by principal
+}
+
+func newObjectBudget(size int64) *objectBudget {
+	return &objectBudget{free: size, held: map[string]int64{}}
+}
+
+func (r *objectBudget) tryAcquire(principal string, n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held[principal]+n > r.free {
+		return false
+	}
+	r.free -= n
+	r.held[principal] += n
+	return true
+}
+
+func (r *objectBudget) release(principal string, n int64) {
+	if n == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.free += n
+	if r.held[principal] -= n; r.held[principal] <= 0 {
+		delete(r.held, principal)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/json/tape"
 )
 
 const (
@@ -40,4 +42,79 @@ func redactObject(st *metav1.Status) *metav1.Status {
 	before, _, _ := strings.Cut(st.Message, invalidValue)
 	out.Message = before + redacted
 	return out
+}
+
+// withoutManagedFields removes managedFields from the metadata of an object, of the items of a list and of
+// the objects in a table. It returns nil for invalid JSON, because that might still contain managedFields.
+func withoutManagedFields(text []byte) []byte {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return nil
+	}
+	defer d.Release()
+	s := stripper{Doc: d, out: make([]byte, 0, len(text))}
+	s.value(tape.Root, "")
+	return append(s.out, text[s.copied:]...)
+}
+
+// stripper copies a document without managedFields.
+type stripper struct {
+	*tape.Doc
+	out    []byte
+	copied int // number of bytes of the text that are copied or skipped
+}
+
+// value examines the value of a field that may be an object or a list of objects. The name of the document's
+// own field is empty.
+func (s *stripper) value(v tape.Ref, name string) {
+	switch s.Kind(v) {
+	case tape.Array:
+		for i, end := s.First(v), s.Next(v); i < end; i = s.Next(i) {
+			s.value(i, name)
+		}
+	case tape.Object:
+		if name == "metadata" {
+			s.metadata(v)
+			return
+		}
+		for k, end := s.First(v), s.Next(v); k < end; k = s.Next(k + 1) {
+			if inner := s.String(k); nested(name, inner) {
+				s.value(k+1, inner)
+			}
+		}
+	}
+}
+
+// nested reports whether a field of an object that is the value of the field outer is metadata or contains it.
+func nested(outer, name string) bool {
+	switch outer {
+	case "":
+		return name == "metadata" || name == "items" || name == "rows"
+	case "items", "object":
+		return name == "metadata"
+	case "rows":
+		return name == "object"
+	}
+	return false
+}
+
+// metadata omits managedFields with one comma: the preceding one, or for a first field the following one.
+func (s *stripper) metadata(m tape.Ref) {
+	kept := 0 // the end of the last member if one is kept
+	for k, end := s.First(m), s.Next(m); k < end; k = s.Next(k + 1) {
+		from, _ := s.Span(k)
+		_, to := s.Span(k + 1)
+		if s.String(k) != "managedFields" {
+			kept = to
+			continue
+		}
+		switch next := s.Next(k + 1); {
+		case kept > 0:
+			from, kept = kept, to
+		case next < end:
+			to, _ = s.Span(next)
+		}
+		s.out = append(s.out, s.Raw()[s.copied:from]...)
+		s.copied = to
+	}
 }

@@ -2,9 +2,12 @@ package flowcontrol
 
 import (
 	"cmp"
+	"hash/maphash"
+	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/tidwall/btree"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/satoken"
@@ -161,4 +164,153 @@ func (r *compiledSchema) flowOf(u *request.User, op *requestinfo.Info) string {
 		return op.Namespace
 	}
 	return ""
+}
+
+// nameSet is a list of a rule with fast membership tests. A long list is a map.
+type nameSet struct {
+	all    bool     // the list contains "*"
+	linear []string // a short list, or the path patterns of a long one
+	set    map[string]struct{}
+}
+
+// maxLinear is the maximum length of a list that is searched linearly.
+const maxLinear = 8
+
+func newNameSet(list []string) nameSet {
+	switch {
+	case slices.Contains(list, "*"):
+		return nameSet{all: true}
+	case len(list) <= maxLinear:
+		return nameSet{linear: slices.Clone(list)}
+	}
+	n := nameSet{set: make(map[string]struct{}, len(list))}
+	for _, s := range list {
+		n.set[s] = struct{}{}
+		if strings.HasSuffix(s, "*") {
+			n.linear = append(n.linear, s)
+		}
+	}
+	return n
+}
+
+func (n *nameSet) has(s string) bool {
+	if n.all || slices.Contains(n.linear, s) {
+		return true
+	}
+	_, ok := n.set[s]
+	return ok
+}
+
+// hasResource reports whether the set has a resource or subresource. It does not allocate for short lists.
+func (n *nameSet) hasResource(resource, sub string) bool {
+	if sub == "" || n.all {
+		return n.has(resource)
+	}
+	if n.set != nil {
+		return n.has(resource + "/" + sub)
+	}
+	for _, s := range n.linear {
+		if rest, ok := strings.CutPrefix(s, resource); ok && strings.HasPrefix(rest, "/") && rest[1:] == sub {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPath reports whether the set has a path. A name that ends with an asterisk matches by prefix.
+func (n *nameSet) hasPath(path string) bool {
+	if n.has(path) {
+		return true
+	}
+	for _, s := range n.linear {
+		if prefix, ok := strings.CutSuffix(s, "*"); ok && strings.HasPrefix(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// index finds the schema of a request by its user, without a look at schemas about other users. Copies
+// share unchanged nodes.
+type index struct {
+	tree *btree.BTreeG[indexEntry]
+	seed maphash.Seed // for the hashes of subjects
+}
+
+// indexEntry is a schema with rules about a subject.
+type indexEntry struct {
+	hash uint64 // of the subject; compared before the name for speed
+	subject
+	*compiledSchema
+	ruleIndexes []int32 // the rules about the subject
+}
+
+// hash returns the hash of a subject.
+func (x index) hash(s subject) uint64 { return maphash.String(x.seed, s.name) + uint64(s.kind) }
+
+// less orders entries by subject, and those of one subject by schema precedence.
+func less(a, b indexEntry) bool {
+	if a.hash != b.hash {
+		return a.hash < b.hash
+	}
+	if a.subject != b.subject {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.subject.name, b.subject.name)) < 0
+	}
+	if a.compiledSchema == nil || b.compiledSchema == nil { // nil is the search key before all schemas of a subject
+		return a.compiledSchema == nil && b.compiledSchema != nil
+	}
+	return a.compare(b.compiledSchema) < 0
+}
+
+func newIndex() index {
+	return index{btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}), maphash.MakeSeed()}
+}
+
+// copy returns a copy that may be read while the original changes.
+func (x index) copy() index { return index{x.tree.Copy(), x.seed} }
+
+func (x index) add(r *compiledSchema) {
+	for s, ruleIndexes := range r.subjects {
+		x.tree.Set(indexEntry{x.hash(s), s, r, ruleIndexes})
+	}
+}
+
+func (x index) remove(r *compiledSchema) {
+	for s := range r.subjects {
+		x.tree.Delete(indexEntry{hash: x.hash(s), subject: s, compiledSchema: r})
+	}
+}
+
+// find returns the first schema that matches a request and whose level exists.
+func (x index) find(u *request.User, op *requestinfo.Info, levels map[string]*levelSpec) *compiledSchema {
+	f := finder{op: op, levels: levels}
+	f.search(x, subject{kind: anySubject})
+	f.search(x, subject{userSubject, u.Name})
+	for _, g := range u.Groups {
+		f.search(x, subject{groupSubject, g})
+	}
+	if namespace, ok := serviceAccountNamespace(u.Name); ok {
+		f.search(x, subject{namespaceSubject, namespace})
+	}
+	return f.found
+}
+
+// finder searches subject by subject. The schema found so far limits the next search.
+type finder struct {
+	op     *requestinfo.Info
+	levels map[string]*levelSpec
+	found  *compiledSchema
+}
+
+func (f *finder) search(x index, s subject) {
+	x.tree.Ascend(indexEntry{hash: x.hash(s), subject: s}, func(entry indexEntry) bool {
+		if entry.subject != s || f.found != nil && entry.compare(f.found) >= 0 {
+			return false
+		}
+		if entry.matchesAny(entry.ruleIndexes, f.op) && f.levels[entry.level] != nil {
+			f.found = entry.compiledSchema
+			return false
+		}
+		return true
+	})
 }

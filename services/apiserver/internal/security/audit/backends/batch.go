@@ -2,6 +2,8 @@ package backends
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,4 +97,129 @@ func (b *Backend) send(ctx context.Context, batch [][]byte) {
 	if lost, err := b.out.deliver(ctx, batch); err != nil {
 		b.losses.lost(b.name, lost, err)
 	}
+}
+
+const (
+	// maxQueued is the maximum size in bytes of events in the queue and in delivery.
+	maxQueued = 64 << 20
+	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a reused buffer, and
+	// maxFree the maximum number of buffers for reuse.
+	initialBuffer = 1 << 10
+	maxReused     = 4 << 10
+	maxFree       = 1000
+)
+
+var (
+	errFull   = errors.New("audit buffer queue blocked")
+	errClosed = errors.New("audit backend shut down")
+)
+
+// queue holds waiting events and returns them in batches.
+type queue struct {
+	maxEvents int // maximum number of waiting events
+	// maxBatch and batchBytes are the limits of a batch. A batch of one event may exceed batchBytes.
+	maxBatch   int
+	batchBytes int64
+	wake       chan struct{} // there is a first event, or a batch is full
+
+	mu      sync.Mutex // leaf
+	events  [][]byte
+	waiting int64 // bytes of events
+	held    int64 // capacity in bytes of events in the queue and in delivery
+	closed  bool
+	free    [][]byte // buffers for reuse
+	spare   [][]byte // a batch for reuse
+}
+
+func newQueue(most, batch int, batchBytes int64) *queue {
+	return &queue{maxEvents: most, maxBatch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
+}
+
+// buffer returns a buffer for an event.
+func (q *queue) buffer() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last := len(q.free) - 1
+	if last < 0 {
+		return make([]byte, 0, initialBuffer)
+	}
+	b := q.free[last]
+	q.free[last], q.free = nil, q.free[:last]
+	return b
+}
+
+// put adds an event, which then belongs to the queue.
+func (q *queue) put(event []byte) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return errClosed
+	case len(q.events) >= q.maxEvents || q.held+int64(cap(event)) > maxQueued && q.held > 0:
+		return errFull
+	}
+	q.events = append(q.events, event)
+	q.waiting += int64(len(event))
+	q.held += int64(cap(event))
+	if len(q.events) == 1 || q.full() {
+		select {
+		case q.wake <- struct{}{}:
+		default: // already signaled
+		}
+	}
+	return nil
+}
+
+// full reports whether the waiting events fill a batch. The caller holds mu.
+func (q *queue) full() bool { return len(q.events) >= q.maxBatch || q.waiting >= q.batchBytes }
+
+// ready reports whether events wait and whether they fill a batch.
+func (q *queue) ready() (some, full bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.events) > 0, q.full()
+}
+
+// take removes and returns a batch of the oldest events.
+func (q *queue) take() [][]byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, size := 0, int64(0)
+	for n < len(q.events) && n < q.maxBatch && (n == 0 || size+int64(len(q.events[n])) <= q.batchBytes) {
+		size += int64(len(q.events[n]))
+		n++
+	}
+	q.waiting -= size
+	if n == len(q.events) {
+		batch := q.events
+		q.events, q.spare = q.spare, nil
+		return batch
+	}
+	batch := slices.Clone(q.events[:n])
+	clear(q.events[:n])
+	q.events = q.events[n:]
+	return batch
+}
+
+// done releases the buffers of delivered events.
+func (q *queue) done(batch [][]byte) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range batch {
+		q.held -= int64(cap(e))
+		if cap(e) <= maxReused && len(q.free) < maxFree {
+			q.free = append(q.free, e[:0])
+		}
+	}
+	clear(batch)
+	if q.spare == nil && cap(batch) <= maxFree {
+		q.spare = batch[:0]
+	}
+}
+
+// close makes put fail from now on.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
 }
