@@ -4,14 +4,14 @@
 //
 // A document is built in steps, each in its own files:
 //
-//	Go types      → schemas     models.go, values.go, and package typefacts
-//	declarations  → operations  operations.go, connect.go, parameters.go, names.go
-//	both          → documents   v2.go, v3.go
-//	documents     → bytes       document.go, index.go, serve.go
+//	Go types      → schemas     models.go, shared.go, and package typefacts
+//	declarations  → operations  operations.go, others.go, parameters.go
+//	both          → documents   versions.go
+//	documents     → bytes       document.go, serve.go
 //
 // A document is built on first use, once for all requests that wait for it (shared.go). The build
 // runs apart from the requests under a concurrency limit, while the requests release their seats.
-// Documents that are built together read definitions with many versions only once (reading.go).
+// Documents that are built together read definitions with many versions only once (custom.go).
 // Only the compressed bytes of a document and their hash are kept. The set of group versions is an
 // immutable snapshot. Replace adds custom resources to the built-in ones, and keeps unchanged
 // documents. The mux of package server calls ServeHTTP.

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/api/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry/apis/typename"
 )
@@ -232,4 +234,101 @@ func gvkList(gvks []schema.GroupVersionKind) []any {
 // gvkMap returns the value of the extension on an operation.
 func gvkMap(g schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": g.Group, "version": g.Version, "kind": g.Kind}
+}
+
+// customName returns the name of a custom resource's model.
+func customName(gvk schema.GroupVersionKind) string {
+	return typename.Friendly(gvk.Group+"/"+gvk.Version) + "." + gvk.Kind
+}
+
+// words returns the parts of a group's name without the platform's own domain. The core group,
+// which has no name, is called core.
+func words(group string) []string {
+	if group == "" {
+		return []string{"core"}
+	}
+	return strings.FieldsFunc(strings.TrimSuffix(group, "."+api.Domain), func(r rune) bool { return r == '.' || r == '-' })
+}
+
+// camel joins words as in RbacAuthorization.
+func camel(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		b.WriteString(title(w))
+	}
+	return b.String()
+}
+
+func title(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// operationGroup returns the part of an operation's id that names the group version.
+func operationGroup(gv schema.GroupVersion) string {
+	return camel(words(gv.Group)) + title(gv.Version)
+}
+
+// tag returns the tag of a group version's operations, as in rbacAuthorization_v1.
+func tag(group, version string) string {
+	w := words(group)
+	name := w[0] + camel(w[1:])
+	if version != "" {
+		name += "_" + version
+	}
+	return name
+}
+
+// apiPath returns the path of a group version without its leading slash.
+func apiPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.Group + "/" + gv.Version
+}
+
+// Schemas builds schemas of single kinds as in v3 documents, but without merge rules and defaults.
+// It caches them and is not safe for concurrent use.
+type Schemas struct {
+	models *models
+	scheme *runtime.Scheme
+}
+
+// NewSchemas returns the schemas of a scheme's kinds and of custom ones.
+func NewSchemas(scheme *runtime.Scheme) *Schemas {
+	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true, false), scheme}
+}
+
+// BuiltIn returns the schema of a kind in the scheme, or nil.
+func (s *Schemas) BuiltIn(kind schema.GroupVersionKind) *spec.Schema {
+	obj, err := s.scheme.New(kind)
+	if err != nil {
+		return nil
+	}
+	ref := s.models.ref(reflect.TypeOf(obj).Elem())
+	return &ref
+}
+
+// Custom returns the schema of a custom resource: the schema of its definition, which may be nil,
+// with the fields of every object.
+func (s *Schemas) Custom(kind schema.GroupVersionKind, given *spec.Schema) *spec.Schema {
+	return customSchema(s.models, given, kind)
+}
+
+// Follow resolves a reference in a schema. It returns the target and its name. It returns any other
+// schema itself, with an empty name.
+func (s *Schemas) Follow(at *spec.Schema) (is *spec.Schema, name string) {
+	ref := at.Ref.String()
+	for i := range at.AllOf {
+		if ref == "" {
+			ref = at.AllOf[i].Ref.String()
+		}
+	}
+	if ref == "" {
+		return at, ""
+	}
+	name = ref[strings.LastIndexByte(ref, '/')+1:]
+	return s.models.schemas[name], name
 }

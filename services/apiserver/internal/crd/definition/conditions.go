@@ -149,3 +149,12 @@ func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionC
 	}
 	return condition(v1.NonStructuralSchema, true, "Violations", status.Aggregated(errs).Error())
 }
+
+// Terminate marks a definition whose deletion starts. Its objects are deleted first.
+func Terminate(d *v1.CustomResourceDefinition, now metav1.Time) {
+	if !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
+		d.Finalizers = append(d.Finalizers, v1.CustomResourceCleanupFinalizer)
+	}
+	SetCondition(&d.Status, *condition(v1.Terminating, true, "InstanceDeletionPending",
+		"CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"), now)
+}

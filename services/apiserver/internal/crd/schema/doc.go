@@ -22,7 +22,7 @@
 // Recursion follows the schema, not the document. Pattern matching cannot be interrupted, so the
 // total cost of compiling and matching patterns is limited, and a callback runs once when a check
 // is costly. Compiled patterns are cached within a memory budget (pattern.go). Long enums are
-// indexed (enum.go).
+// indexed (values.go).
 //
 // Programs are immutable and safe for concurrent use.
 package schema

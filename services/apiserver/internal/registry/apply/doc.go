@@ -10,14 +10,14 @@
 //	types.go      merge rules of Go types, derived on first use
 //	shape.go      a Go type and its merge rules, compiled for comparisons
 //	compare.go    the fields that differ between two Go values; documentdiff.go
-//	              for objects without a Go type, typedcompare.go for unusual ones of
+//	              for objects without a Go type, types.go for unusual ones of
 //	              these, equal.go for whether any field differs
-//	managed.go    managedFields ⇄ sets of fields; sets.go caches parsed sets
+//	managed.go    managedFields ⇄ sets of fields; fields.go caches parsed sets
 //	update.go     effect of an update on the sets
 //	apply.go      effect of an apply on the object and the sets
-//	lastapplied.go  migration from client-side apply
-//	conflict.go   the 409 of an apply
-//	convert.go    objects and sets of other versions
+//	update.go  migration from client-side apply
+//	managed.go   the 409 of an apply
+//	form.go    objects and sets of other versions
 //
 // Sets of fields are shared and never changed in place. The package's only state is the derived
 // merge rules and a bounded number of parsed sets. Managers are safe for concurrent use.

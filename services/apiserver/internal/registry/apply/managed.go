@@ -9,8 +9,13 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/merge"
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
 
 const fieldsV1 = "FieldsV1"
@@ -202,3 +207,153 @@ func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 
 // stamp returns a time in the precision of entries.
 func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }
+
+// maxTold is the size in bytes after which no more conflicts are formatted. The response has a
+// lower limit.
+const maxTold = 1 << 20
+
+// conflictError returns the 409 of an apply: a cause for each field, and the text that clients
+// match.
+func conflictError(conflicts merge.Conflicts) error {
+	// The fields of each manager keep the order of their set.
+	slices.SortStableFunc(conflicts, func(a, b merge.Conflict) int { return strings.Compare(a.Manager, b.Manager) })
+	var causes []metav1.StatusCause
+	var lines []string
+	told := 0
+	for i, c := range conflicts {
+		who, path := ownerOf(c.Manager).String(), c.Path.String()
+		causes = append(causes, metav1.StatusCause{
+			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: path,
+		})
+		if i == 0 || conflicts[i-1].Manager != c.Manager {
+			lines = append(lines, fmt.Sprintf("conflicts with %s:", who))
+		}
+		lines = append(lines, "- "+path)
+		if told += len(who) + len(path); told > maxTold && i+1 < len(conflicts) {
+			lines = append(lines, fmt.Sprintf("and %d more", len(conflicts)-i-1))
+			break
+		}
+	}
+	message := fmt.Sprintf("Apply failed with %d conflicts: %s", len(conflicts), strings.Join(lines, "\n"))
+	if len(conflicts) == 1 {
+		message = fmt.Sprintf("Apply failed with 1 conflict: %s: %s", causes[0].Message, causes[0].Field)
+	}
+	return apierrors.NewApplyConflict(causes, message)
+}
+
+// String returns the owner as conflict messages name it.
+func (o owner) String() string {
+	s := fmt.Sprintf("%q", o.Manager)
+	if o.Subresource != "" {
+		s += fmt.Sprintf(" with subresource %q", o.Subresource)
+	}
+	if !o.applied() {
+		s += " using " + o.APIVersion
+	}
+	return s
+}
+
+// MaxMembers is the maximum number of members of one object or list with owners of their own that
+// structured-merge-diff processes. Its time grows quadratically.
+const MaxMembers = 20_000
+
+// MaxPaths is the maximum total size in bytes of the paths of all members. Paths are formatted for
+// each error, including the keys that identify list elements, possibly many times.
+const MaxPaths = 32 << 20
+
+// errCrowded returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
+// object is rejected; after other writes it has no managedFields.
+func errCrowded() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes", MaxMembers, MaxPaths))
+}
+
+// crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
+func crowded(t *typed.TypedValue) bool {
+	w := crowd{schema: t.Schema()}
+	return w.visit(t.TypeRef(), t.AsValue(), 0)
+}
+
+// crowd walks a value.
+type crowd struct {
+	schema *smd.Schema
+	paths  int // bytes so far
+}
+
+// visit reports whether the limits are exceeded by a value whose path has the given size in bytes.
+func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
+	if w.paths += path; w.paths > MaxPaths {
+		return true
+	}
+	if x == nil || x.IsNull() {
+		return false
+	}
+	atom, _ := w.schema.Resolve(ref) // values without a type are visited for their paths
+	switch {
+	case x.IsMap():
+		m := x.AsMap()
+		if atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic && m.Length() > MaxMembers {
+			return true
+		}
+		m.Iterate(func(key string, y value.Value) bool {
+			of := smd.TypeRef{}
+			if atom.Map != nil {
+				of = atom.Map.ElementType
+				if f, ok := atom.Map.FindField(key); ok {
+					of = f.Type
+				}
+			}
+			is = w.visit(of, y, path+len(key)+1)
+			return !is
+		})
+	case x.IsList():
+		l := x.AsList()
+		told := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		if told && l.Length() > MaxMembers {
+			return true
+		}
+		of := smd.TypeRef{}
+		if atom.List != nil {
+			of = atom.List.ElementType
+		}
+		for i := range l.Length() {
+			y := l.At(i)
+			step := indexStep
+			if told {
+				step += keyOf(atom.List, y)
+			}
+			if w.visit(of, y, path+step) {
+				return true
+			}
+		}
+	}
+	return is
+}
+
+// indexStep is the approximate size in bytes of an element's index in a path.
+const indexStep = 8
+
+// keyOf returns the size in bytes of the key of a list element.
+func keyOf(l *smd.List, x value.Value) (n int) {
+	switch {
+	case x == nil:
+	case x.IsString():
+		return len(x.AsString())
+	case x.IsMap():
+		m := x.AsMap()
+		for _, key := range l.Keys {
+			n += len(key) + 1
+			if v, ok := m.Get(key); ok && v != nil && v.IsString() {
+				n += len(v.AsString())
+			}
+		}
+	}
+	return n
+}
+
+// compare compares two values with structured-merge-diff.
+func compare(a, b *typed.TypedValue) (*typed.Comparison, error) {
+	if crowded(a) || crowded(b) {
+		return nil, errCrowded()
+	}
+	return a.Compare(b)
+}
