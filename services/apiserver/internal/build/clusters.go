@@ -21,7 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/egress"
-	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/componentstatus"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/fanout"
@@ -208,9 +208,9 @@ func (l clusters) synced(r *http.Request) error {
 }
 
 // components returns the clusters for componentstatuses.
-func (l clusters) components() (out []handlers.Component) {
+func (l clusters) components() (out []componentstatus.Component) {
 	for _, c := range l {
-		out = append(out, handlers.Component{Name: "etcd-" + strconv.Itoa(c.number+1), Check: etcdCheck(c.store)})
+		out = append(out, componentstatus.Etcd("etcd-"+strconv.Itoa(c.number+1), c.store))
 	}
 	return out
 }

@@ -1,12 +1,8 @@
 package build
 
 import (
-	"cmp"
-	"syscall"
-
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
-	"binnacle/services/apiserver/internal/rest/handlers"
 )
 
 // newKubelets creates the client of kubelets and pods.
@@ -21,15 +17,3 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	b.life.onClose(up.Close)
 	return up.Traced(b.traces), nil
 }
-
-// newProxyLimit returns the limit of concurrent proxied requests: most or, if that is 0, a default.
-// Each request has two connections, so the default is a quarter of the file limit of the process, within
-// bounds.
-func newProxyLimit(b *base, most int) *handlers.ProxyLimit {
-	var files syscall.Rlimit
-	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-	return handlers.NewProxyLimit(cmp.Or(most, int(min(max(files.Cur/4, minProxied), maxProxied))), b.metrics)
-}
-
-// Bounds of the default limit of concurrent proxied requests.
-const minProxied, maxProxied = 100, 2000

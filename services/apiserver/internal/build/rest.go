@@ -14,8 +14,10 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/certificates"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/proxy/reverseproxy"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/allocator"
+	"binnacle/services/apiserver/internal/rest/componentstatus"
 	"binnacle/services/apiserver/internal/rest/compress"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
@@ -74,8 +76,14 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
-		Stopping: stopping, ProxyLimit: newProxyLimit(b, o.Upstream.MaxProxied), Logger: b.log, Metrics: metrics,
+		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
 	}), nil
+}
+
+// components returns the components of the control plane, in list order.
+func components(s *stores) []componentstatus.Component {
+	manager, scheduler := componentstatus.Controllers()
+	return append([]componentstatus.Component{manager, componentstatus.Etcd("etcd-0", s.store), scheduler}, s.overrideClusters.components()...)
 }
 
 // operations returns the handlers of operations other than reads and writes of stored objects.

@@ -4,6 +4,7 @@
 //
 //	Proxy        the reverse proxy for one server: its location and connections
 //	Proxy.Serve  proxies a request and its response as streams; upgrades too
+//	Limit        bounds the requests that are proxied to any server at a time
 //	Breaker      bounds the cost of a server that does not respond, and its share
 //	             of the requests in progress
 //

@@ -3,12 +3,12 @@
 // objects from the watch cache and writes them to the store.
 //
 //	route.go finds the handler
-//	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
+//	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → responsewriters
 //	       a watch (stream.go) that outlives its handler runs on demand in shared goroutines
-//	       (pump.go, workers.go); any other watch runs in its handler
-//	write: write.go, delete.go, deletecollection.go → writes (every write) → represent
-//	below: subresource.go, scale.go; operation.go → the packages below operations, as Config lists them;
-//	       carried.go: limit of requests that are proxied to other servers
+//	       (package workers); any other watch runs in its handler
+//	write: write.go, delete.go → writes (every write) → responsewriters
+//	below: subresource.go → the packages below subresources, as Config lists them;
+//	       at most as many requests as reverseproxy.Limit allows are proxied
 //
 // The server's filters call API.ServeHTTP after authentication and authorization. A Call belongs to
 // one request.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -325,3 +326,59 @@ func eventType(t watchcache.EventType) codec.EventType {
 	}
 	return codec.Deleted
 }
+
+// pump sends the events of a stream that outlives its handler. While it has no events to send, it
+// uses neither a goroutine nor buffers.
+type pump struct {
+	*stream
+	ctx     context.Context
+	watcher *watchcache.Watcher
+	resume  func()            // continues in a goroutine
+	end     func(failure any) // ends the response
+}
+
+// pump sends events until the watch ends.
+func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
+	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
+	work := p.work
+	asker := request.Principal(ctx)
+	p.resume = func() { s.api.workers.Run(asker, work) }
+	s.startBookmarks(ctx, w)
+	ctx.onEnd(w.Nudge)
+	p.work()
+}
+
+// work sends the available events and returns.
+func (p *pump) work() {
+	parked := false // then another goroutine may already run the pump
+	defer func() {
+		if !parked {
+			p.scan.End()
+			p.end(serving.Failed(recover()))
+		}
+	}()
+	room := rooms.Get().(*room)
+	for {
+		got, ok, err := p.watcher.Poll(p.ctx, room.events, p.resume)
+		if !ok {
+			parked = true
+			rooms.Put(room)
+			return
+		}
+		p.buf = room.buf
+		goesOn := p.step(p.ctx, p.watcher, got, err)
+		if room.buf, p.buf = p.buf[:0], nil; !goesOn {
+			clear(room.events[:cap(room.events)])
+			rooms.Put(room)
+			return
+		}
+	}
+}
+
+// room holds the buffers of a running pump. Rooms in the pool hold no events.
+type room struct {
+	events []watchcache.Event
+	buf    []byte
+}
+
+var rooms = sync.Pool{New: func() any { return &room{events: make([]watchcache.Event, 0, watchBatch)} }}

@@ -1,5 +1,28 @@
 package handlers
 
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/status"
+)
+
 // subresourceHandler returns the handler of a path below an object.
 func (a *API) subresourceHandler(c *Call) handler {
 	get, update, patch := a.get, a.update, a.patch
@@ -38,4 +61,233 @@ func (a *API) virtualHandler(c *Call) handler {
 		return nil
 	}
 	return a.serving(c)
+}
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+func (a *API) getScale(c *Call) error {
+	if err := noExport(c.R.URL.RawQuery); err != nil {
+		return err
+	}
+	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	revision, err := parseRevision(asked)
+	if err != nil {
+		return err
+	}
+	if err := c.reach(c.Context(), revision); err != nil {
+		return err
+	}
+	e, ok := c.Store.Get(c.key())
+	if !ok {
+		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
+	}
+	if e, err = a.readable(c, e, revision); err != nil {
+		return err
+	}
+	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	if err != nil {
+		return a.objectError(e, err)
+	}
+	if missing := c.Sub.Scale.Missing; missing != nil {
+		if err := missing(obj); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	return a.showScale(c, c.Sub.Scale.Of(obj))
+}
+
+// showScale writes a scale, as a table if the client requests one.
+func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
+	choice, ok := a.Media.Accept(c.R, negotiation.Table)
+	if !ok || choice.As != negotiation.Table {
+		a.Object(c.W, c.R, http.StatusOK, sc, scaleGVK)
+		return nil
+	}
+	if choice.Media == api.MediaProtobuf {
+		return status.NotAcceptable(a.Media.Objects())
+	}
+	meta, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
+	partial := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: codec.MetaVersion(choice.MetaVersion), Kind: codec.PartialKind},
+		ObjectMeta: sc.ObjectMeta,
+	}
+	table := &metav1.Table{
+		ListMeta: metav1.ListMeta{ResourceVersion: sc.ResourceVersion},
+		ColumnDefinitions: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
+			{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
+			{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
+			{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: meta["creationTimestamp"]},
+		},
+		Rows: []metav1.TableRow{{
+			Cells: []any{
+				sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
+				duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
+			},
+			Object: runtime.RawExtension{Object: partial},
+		}},
+	}
+	a.Write(c.W, c.R, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
+	return nil
+}
+
+func (a *API) updateScale(c *Call) error {
+	req, err := c.UpdateRequest()
+	if err != nil {
+		return err
+	}
+	body, media, err := a.body(c)
+	if err != nil {
+		return err
+	}
+	obj, err := a.decodeAs(c, scaleGVK, body, media, req.FieldValidation)
+	if err != nil {
+		return err
+	}
+	sc, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return fmt.Errorf("%T is no scale", obj)
+	}
+	req.Object = sc
+	return a.answerScale(c, req, a.Writes.Update)
+}
+
+func (a *API) patchScale(c *Call) error {
+	req, err := a.patchRequest(c)
+	if err != nil {
+		return err
+	}
+	return a.answerScale(c, req, a.Writes.Patch)
+}
+
+func (a *API) answerScale(c *Call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
+	res, err := write(c.Context(), req)
+	if err != nil {
+		return err
+	}
+	a.Object(c.W, c.R, http.StatusOK, res.Object, scaleGVK)
+	return nil
+}
+
+// operation returns the operation of a kind or subresource, or nil.
+func (a *API) operation(c *Call) *Operation {
+	k := operationKey{of: c.GroupResource()}
+	if c.Sub != nil {
+		k.sub = c.Sub.Name
+	}
+	return a.operations[k]
+}
+
+// serving returns the handler of an operation. A missing operation gets absentOperation.
+func (a *API) serving(c *Call) handler {
+	if o := a.operation(c); o != nil {
+		return o.Serve
+	}
+	return a.absentOperation
+}
+
+// absentOperation returns the error that this server does not offer the operation.
+func (a *API) absentOperation(c *Call) error {
+	name := c.Resource
+	if c.Sub != nil {
+		name += "/" + c.Sub.Name
+	}
+	return status.Error(http.StatusNotImplemented, "NotImplemented",
+		"the server does not offer "+name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.Op.Name})
+}
+
+// proxied returns the handler of a subresource that is proxied to a kubelet, a pod or a service.
+// It accepts and returns any media type, and ends when the server stops. Requests beyond the limit
+// are rejected before anything is read for them.
+func (a *API) proxied(o *Operation) handler {
+	if o == nil {
+		return a.absentOperation
+	}
+	return func(c *Call) error {
+		ctx, cancel := context.WithCancel(c.Context())
+		defer cancel()
+		if a.Stopping != nil {
+			defer context.AfterFunc(a.Stopping, cancel)()
+		}
+		c.R = c.R.WithContext(ctx)
+		leave, err := a.ProxyLimit.Enter(c.R)
+		if err != nil {
+			return err
+		}
+		defer leave()
+		return o.Serve(c)
+	}
+}
+
+// Body decodes an object from the request's body as one of the given kinds, which differ only in
+// their version. Unknown and duplicate fields are rejected, reported as warnings, or ignored.
+func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtime.Object, error) {
+	body, media, err := c.api.body(c)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := c.api.decodeAs(c, kinds[0], body, media, validation)
+	for _, other := range kinds[1:] {
+		if err == nil {
+			break
+		}
+		if o, failed := c.api.decodeAs(c, other, body, media, validation); failed == nil {
+			obj, err = o, nil
+		}
+	}
+	return obj, err
+}
+
+// Admit runs all phases of admission.
+func (c *Call) Admit(ask *admission.Request) error {
+	return c.AdmitValid(ask, func() error { return nil })
+}
+
+// AdmitValid is Admit with a validation between the phases: valid checks the result of mutating
+// admission before validating admission runs.
+func (c *Call) AdmitValid(ask *admission.Request, valid func() error) error {
+	chain := c.api.Writes.Admission
+	if err := chain.Mutate(c.Context(), ask); err != nil {
+		return err
+	}
+	if err := valid(); err != nil {
+		return err
+	}
+	return chain.Validate(c.Context(), ask)
+}
+
+// Connecting returns the admission request of a connection.
+func (c *Call) Connecting(options runtime.Object) *admission.Request {
+	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
+}
+
+// Newest waits until reads of the call's kind return the current state. NewestOf does so for
+// another kind, whose objects may be in another store.
+func (c *Call) Newest() error                     { return c.newest(c.Context(), c.Store) }
+func (c *Call) NewestOf(k *apiset.Resource) error { return c.newest(c.Context(), k.Store) }
+
+// Kept returns a kind that the server stores, even if clients cannot access it.
+func (c *Call) Kept(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
+
+// Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
+func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
+
+// Newest returns the current state of an object, in the call's namespace if its kind is namespaced.
+func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
+	k := c.Kept(gvr)
+	if err := c.NewestOf(k); err != nil {
+		return obj, err
+	}
+	e, ok := k.Store.Get(k.Key(c.Op.Namespace, name))
+	if !ok {
+		return obj, apierrors.NewNotFound(k.GroupResource(), name)
+	}
+	any, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return obj, err
+	}
+	if obj, ok = any.(T); !ok {
+		return obj, fmt.Errorf("%s %q is a %T", k.Resource, name, any)
+	}
+	return obj, nil
 }

@@ -3,6 +3,8 @@ package responsewriters
 import (
 	"context"
 	"net/http"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
 // Limiter limits the number of long responses that are encoded at a time. A response holds the
@@ -35,4 +37,82 @@ type slowLimit struct {
 // Enter implements Limiter.
 func (s *slowLimit) Enter(context.Context) error {
 	return s.SlowLimiter.Enter(s.request, s.begun != nil && *s.begun)
+}
+
+// ScanLimiter limits work that reads many objects before it writes any. The work before the first
+// Pause is not limited. Its methods may be called from one goroutine at a time. A nil ScanLimiter
+// has no limit.
+type ScanLimiter struct {
+	limiter  Limiter
+	ctx      context.Context
+	acquired bool // holds the limiter
+	err      error
+}
+
+// ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
+// the end.
+func (a *Answers) ScanLimiter(ctx context.Context) *ScanLimiter {
+	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
+}
+
+// Pause releases the limiter and acquires it again. It returns false if it cannot be acquired in
+// time; Err then returns the reason.
+func (s *ScanLimiter) Pause() bool {
+	s.End()
+	if s == nil || s.limiter == nil {
+		return true
+	}
+	s.err = asTimeout(s.limiter.Enter(s.ctx))
+	s.acquired = s.err == nil
+	return s.acquired
+}
+
+// Err returns the error of the last Pause, or nil.
+func (s *ScanLimiter) Err() error {
+	if s == nil {
+		return nil
+	}
+	return s.err
+}
+
+// End releases the limiter.
+func (s *ScanLimiter) End() {
+	if s != nil && s.acquired {
+		s.acquired = false
+		s.limiter.Leave()
+	}
+}
+
+// prefetcher passes objects to visit in groups and loads the values of a group from memory at once.
+// The processor loads several values in the time of one, and encoding an object takes little longer
+// than such a load.
+type prefetcher struct {
+	visit func(*watchcache.Entry) error
+	group [8]*watchcache.Entry
+	n     int
+	seen  byte // keeps the compiler from removing the loads
+}
+
+// add adds an object to the group. It returns the error of visit for a full group, or nil.
+func (a *prefetcher) add(e *watchcache.Entry) error {
+	a.group[a.n] = e
+	if a.n++; a.n < len(a.group) {
+		return nil
+	}
+	return a.flush()
+}
+
+// flush passes the group to visit, until visit returns an error.
+func (a *prefetcher) flush() error {
+	group := a.group[:a.n]
+	a.n = 0
+	for _, e := range group {
+		a.seen ^= e.Touch()
+	}
+	for _, e := range group {
+		if err := a.visit(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -220,3 +220,94 @@ func (f *Form) endList(p *pieces, empty bool) error {
 	p.buf = append(p.buf, codec.ListTail...)
 	return p.end()
 }
+
+// List is the content of a list.
+type List struct {
+	Meta  metav1.ListMeta
+	Items []*watchcache.Entry
+	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
+	// too large to hold until the client has read them. Count is their number.
+	Walk  func(visit func(*watchcache.Entry) error) error
+	Count int
+}
+
+// Each visits the objects until visit returns an error, which it returns.
+func (l *List) Each(visit func(*watchcache.Entry) error) error {
+	if l.Walk != nil {
+		return l.Walk(visit)
+	}
+	next := prefetcher{visit: visit}
+	for _, e := range l.Items {
+		if err := next.add(e); err != nil {
+			return err
+		}
+	}
+	return next.flush()
+}
+
+// size returns the number of objects.
+func (l *List) size() int {
+	if l.Walk != nil {
+		return l.Count
+	}
+	return len(l.Items)
+}
+
+func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
+	if f.As == negotiation.Table {
+		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
+	}
+	kind, version := f.kindOfList()
+	if !f.partial() {
+		return f.res.Coder.AppendHead(dst, kind, version, meta)
+	}
+	return codec.AppendListHead(dst, kind, version, meta)
+}
+
+// elements returns the name of the list's field with its objects.
+func (f *Form) elements() string {
+	if f.As == negotiation.Table {
+		return "rows"
+	}
+	return "items"
+}
+
+// writeCBORList writes a list and sends its elements while they are encoded.
+func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
+	p := newPieces(w, r, f.Media, f.answers.slow(r))
+	defer p.releaseLimiter()
+	p.slow = true
+	var err error
+	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
+		return p.abort(err)
+	}
+	err = p.each(l, func(e *watchcache.Entry) error {
+		item, err := f.cborItem(f.Entry(e))
+		p.buf = append(p.buf, item...)
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	return p.end()
+}
+
+// cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
+// the entry.
+func (f *Form) cborItem(s Shown) ([]byte, error) {
+	encode := func(*watchcache.Entry) ([]byte, error) {
+		b, err := f.appendItem(nil, s)
+		if err != nil {
+			return nil, err
+		}
+		return codec.CBORItem(b)
+	}
+	what := keepCBOR
+	switch {
+	case f.As == negotiation.Table, f.partial() && f.MetaVersion != "v1":
+		return encode(s.Entry)
+	case f.partial():
+		what = keepPartialCBOR
+	}
+	return s.Entry.Encoding(f.keep(what), encode)
+}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -130,4 +131,41 @@ func SendWarnings(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Warning"] = headers
 		}
 	}
+}
+
+// tellAnswer records a response in the audit event. body is its encoding.
+func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice, body []byte) {
+	rec := audit.From(r.Context())
+	if rec == nil {
+		return
+	}
+	if st, ok := obj.(*metav1.Status); ok {
+		rec.SetResponseStatus(st)
+	}
+	if !rec.Wants(audit.RequestResponse) {
+		return
+	}
+	if choice.Media != api.MediaJSON {
+		var err error
+		if body, err = c.Encode(obj, gvk, api.MediaJSON, false); err != nil {
+			return // there is no response either
+		}
+	}
+	rec.SetResponseObject(body)
+}
+
+// withoutAudit returns the request without its audit event, so that the response is not recorded.
+func withoutAudit(r *http.Request) *http.Request {
+	if audit.From(r.Context()) == nil {
+		return r
+	}
+	return r.WithContext(audit.With(r.Context(), nil))
+}
+
+// asTimeout replaces a deadline error by the API's timeout error.
+func asTimeout(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	}
+	return err
 }

@@ -98,3 +98,12 @@ func (l *live) unconverted(r *Request) bool {
 	})
 	return version == r.Kind.GroupVersion().String()
 }
+
+// patchedCost returns the cost in bytes of decoding and defaulting an object.
+func (r *Request) patchedCost(doc []byte, cbor bool) int {
+	size := max(request.WeightOfJSON(doc), r.Kind.DocumentCost(doc, cbor))
+	if request.Compiled(r.Kind.Group) {
+		size *= request.CostlyKind
+	}
+	return size
+}

@@ -1,4 +1,4 @@
-package handlers
+package workers
 
 import (
 	"runtime"
@@ -15,7 +15,7 @@ import (
 func TestWorkersRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
-		var w workers
+		var w Pool
 		waiting := func() int {
 			synctest.Wait()
 			w.mu.Lock()
@@ -26,7 +26,7 @@ func TestWorkersRun(t *testing.T) {
 			var at atomic.Int32
 			release := make(chan struct{})
 			for range n {
-				w.run("user", func() { at.Add(1); <-release })
+				w.Run("user", func() { at.Add(1); <-release })
 			}
 			time.Sleep(n * lately) // few of them are needed
 			synctest.Wait()
@@ -39,11 +39,11 @@ func TestWorkersRun(t *testing.T) {
 			}
 		}
 		for range 10 { // needs one worker
-			w.run("user", func() {})
+			w.Run("user", func() {})
 			synctest.Wait()
 		}
 		time.Sleep(trimEvery + time.Millisecond)
-		w.run("user", func() {})
+		w.Run("user", func() {})
 		synctest.Wait()
 		time.Sleep(2 * trimEvery)
 		if left := waiting(); left > 1 {
@@ -53,7 +53,7 @@ func TestWorkersRun(t *testing.T) {
 		if left := waiting(); left > 0 {
 			t.Errorf("%d workers are idle, want 0", left)
 		}
-		w.run("user", func() {}) // runs until the test ends
+		w.Run("user", func() {}) // runs until the test ends
 		time.Sleep(3 * trimEvery)
 	})
 }
@@ -63,12 +63,12 @@ func TestWorkersRun(t *testing.T) {
 func TestWorkersAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		most := freshPerCPU * runtime.GOMAXPROCS(0)
-		var w workers
+		var w Pool
 		var mu sync.Mutex
 		var ran []string
 		running, highest := 0, 0
 		does := func(user string) {
-			w.run(user, func() {
+			w.Run(user, func() {
 				mu.Lock()
 				running++
 				highest = max(highest, running)
@@ -82,7 +82,7 @@ func TestWorkersAreSharedFairly(t *testing.T) {
 		}
 		release := make(chan struct{})
 		for range most {
-			w.run("many", func() { <-release })
+			w.Run("many", func() { <-release })
 		}
 		for range 1000 {
 			does("many")

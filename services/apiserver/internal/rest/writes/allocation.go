@@ -8,8 +8,33 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
+
+// allocatorOf returns the Allocator of the request's kind. Most kinds have none.
+func (w *Writer) allocatorOf(r *Request) Allocator { return w.Allocators[r.Kind.GVR().GroupResource()] }
+
+// complete runs Allocator.Complete, if the kind has an Allocator.
+func (w *Writer) complete(r *Request, obj, old registry.Object) error {
+	z := w.allocatorOf(r)
+	if z == nil || r.Sub != nil {
+		return nil
+	}
+	if errs := z.Complete(obj, old); len(errs) > 0 {
+		return status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+	}
+	return nil
+}
+
+// allocate runs Allocator.Allocate, if the kind has an Allocator.
+func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (Claim, error) {
+	z := w.allocatorOf(r)
+	if z == nil || r.Sub != nil {
+		return noClaim{}, nil
+	}
+	return z.Allocate(ctx, obj, old, r.DryRun)
+}
 
 // Allocator allocates cluster-wide unique values to the objects of one kind.
 type Allocator interface {

@@ -1,4 +1,4 @@
-package handlers
+package workers
 
 import (
 	"runtime"
@@ -20,10 +20,10 @@ const (
 	lately = time.Millisecond
 )
 
-// workers runs functions in goroutines that it reuses, because their stacks have already grown. It
+// Pool runs functions in goroutines that it reuses, because their stacks have already grown. It
 // limits the number of functions that run at a time, except for those that wait for something.
 // Queued functions are started in round-robin order of their users. The zero value is ready to use.
-type workers struct {
+type Pool struct {
 	mu       sync.Mutex // leaf lock
 	waiting  lines
 	tick     uint   // number of the current period
@@ -74,8 +74,8 @@ func (l *lines) next() func() {
 	return f
 }
 
-// run queues f for a user. A worker runs it soon.
-func (w *workers) run(user string, f func()) {
+// Run queues f for a user. A worker runs it soon.
+func (w *Pool) Run(user string, f func()) {
 	w.mu.Lock()
 	w.waiting.add(user, f)
 	w.begin()
@@ -83,7 +83,7 @@ func (w *workers) run(user string, f func()) {
 }
 
 // begin starts queued functions within the limit. The caller holds mu.
-func (w *workers) begin() {
+func (w *Pool) begin() {
 	for w.fresh[0]+w.fresh[1] < freshPerCPU*runtime.GOMAXPROCS(0) {
 		f := w.waiting.next()
 		if f == nil {
@@ -108,14 +108,14 @@ func (w *workers) begin() {
 }
 
 // start counts f as started. The caller holds mu.
-func (w *workers) start(f func()) job {
+func (w *Pool) start(f func()) job {
 	w.fresh[w.tick%2]++
 	return job{f, w.tick}
 }
 
 // pass begins another period. Functions started before the previous one count as waiting and no
 // longer take part in the limit.
-func (w *workers) pass() {
+func (w *Pool) pass() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tick++
@@ -124,7 +124,7 @@ func (w *workers) pass() {
 	w.begin()
 }
 
-func (w *workers) work(j job) {
+func (w *Pool) work(j job) {
 	next := make(chan job, 1)
 	for {
 		j.f()
@@ -146,7 +146,7 @@ func (w *workers) work(j job) {
 
 // done ends a job and returns the next job of its worker. Without one, the worker waits on next, or
 // ends if goesOn is false because enough workers are idle.
-func (w *workers) done(j job, next chan job) (more job, goesOn bool) {
+func (w *Pool) done(j job, next chan job) (more job, goesOn bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tick-j.began < uint(len(w.fresh)) {
@@ -167,7 +167,7 @@ func (w *workers) done(j job, next chan job) (more job, goesOn bool) {
 }
 
 // trim ends the workers that have been idle since the last trim.
-func (w *workers) trim() {
+func (w *Pool) trim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, next := range w.idle[:w.least] {

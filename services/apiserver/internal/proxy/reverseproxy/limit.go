@@ -1,7 +1,8 @@
-package handlers
+package reverseproxy
 
 import (
 	"net/http"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,20 +16,30 @@ import (
 // that administrators can inspect an overload with logs and exec.
 const keptForMasters = 10
 
-// ProxyLimit limits the number of concurrent requests that are proxied to kubelets, pods, services and
+// Limit limits the number of concurrent requests that are proxied to kubelets, pods, services and
 // nodes, or whose connections extension servers upgrade. Each holds two connections until it ends,
-// and the upstream may be silent for any time. Principals share the limit. Requests beyond it are rejected, because waiting would cost as much. A nil ProxyLimit has no limit.
-type ProxyLimit struct {
+// and the upstream may be silent for any time. Principals share the limit. Requests beyond it are
+// rejected, because waiting would cost as much. A nil Limit has no limit.
+type Limit struct {
 	requests *limit.Queue[string]
 	kept     int // for system:masters
 	now      prometheus.Gauge
 	refused  prometheus.Counter
 }
 
-// NewProxyLimit returns a ProxyLimit for most requests and registers its metrics.
-func NewProxyLimit(most int, r prometheus.Registerer) *ProxyLimit {
+// Bounds of the default limit.
+const minProxied, maxProxied = 100, 2000
+
+// NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is a
+// quarter of the file limit of the process, within bounds, because each request has two connections.
+func NewLimit(most int, r prometheus.Registerer) *Limit {
+	if most == 0 {
+		var files syscall.Rlimit
+		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
+		most = int(min(max(files.Cur/4, minProxied), maxProxied))
+	}
 	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
-	c := &ProxyLimit{
+	c := &Limit{
 		requests: limit.New[string](limit.Options{Size: most, Share: true}), kept: kept,
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
@@ -42,7 +53,7 @@ func NewProxyLimit(most int, r prometheus.Registerer) *ProxyLimit {
 }
 
 // Enter acquires the limit until leave is called, or returns a 429 error.
-func (c *ProxyLimit) Enter(r *http.Request) (leave func(), err error) {
+func (c *Limit) Enter(r *http.Request) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}

@@ -1,0 +1,272 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// namespaceFits checks the body's namespace against the path's.
+func (r *Request) namespaceFits(obj registry.Object) error {
+	if !r.Kind.Namespaced {
+		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
+		return nil
+	}
+	if ns := obj.GetNamespace(); ns != "" && ns != r.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// creationFits checks the body's namespace and, if the path has a name, the body's name. The
+// request was authorized to create an object of that name.
+func (r *Request) creationFits(obj registry.Object) error {
+	if err := r.namespaceFits(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
+		return err
+	}
+	return r.nameFits(obj)
+}
+
+// nameFits checks the body's name and namespace against the path's.
+func (r *Request) nameFits(obj registry.Object) error {
+	switch name := obj.GetName(); {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name))
+	case name != r.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name))
+	}
+	if ns := obj.GetNamespace(); r.Kind.Namespaced && ns != "" && ns != r.Namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, r.Namespace))
+	}
+	return nil
+}
+
+// admit runs the last steps of admission on a complete object: the validating phase and the quota
+// charge. It drops claim on an error, and otherwise joins it with the charged claim.
+func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim) (Claim, error) {
+	err := w.Admission.Validate(ctx, ask)
+	if err == nil {
+		var charged Claim
+		if charged, err = w.Admission.Claim(ctx, ask); err == nil {
+			return admission.Claims{claim, charged}, nil
+		}
+	}
+	claim.Drop(ctx)
+	return nil, err
+}
+
+func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
+	errs := meta.ValidateCreate(r.Kind.Kind, obj)
+	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
+	if r.Kind.Create.Validate != nil {
+		errs = append(errs, r.Kind.Create.Validate(obj)...)
+	}
+	return w.withDeclared(r.Kind.Kind, obj, errs)
+}
+
+// checkType rejects an object without a Go type that has another kind or apiVersion than the resource.
+func (r *Request) checkType(obj registry.Object) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var errs field.ErrorList
+	if want := r.Kind.Kind.Kind; u.GetKind() != want {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), u.GetKind(), "must be "+want))
+	}
+	if want := r.Kind.GroupVersion().String(); u.GetAPIVersion() != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), u.GetAPIVersion(), "must be "+want))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return status.Invalid(u.GroupVersionKind().GroupKind(), u.GetName(), errs)
+}
+
+// validateDocument validates an object without a Go type against its schema. found holds the errors
+// of its metadata.
+func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, obj registry.Object, text, old []byte) field.ErrorList {
+	subresource := ""
+	if r.Sub != nil {
+		subresource = r.Sub.Name
+	}
+	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
+		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
+		Costly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+	})
+}
+
+func (r *Request) warn(ctx context.Context, obj registry.Object) {
+	if r.Kind.Create.Warnings == nil {
+		return
+	}
+	for _, w := range r.Kind.Create.Warnings(obj) {
+		request.Warn(ctx, w)
+	}
+}
+
+// warnOfUpdate is warn for an update. A subresource has its own warnings.
+func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
+	switch {
+	case r.Sub != nil:
+		if r.Sub.Warnings == nil {
+			return
+		}
+		for _, w := range r.Sub.Warnings(obj) {
+			request.Warn(ctx, w)
+		}
+	case r.Kind.Update.Warnings == nil:
+		r.warn(ctx, obj)
+	default:
+		for _, w := range r.Kind.Update.Warnings(obj, old) {
+			request.Warn(ctx, w)
+		}
+	}
+}
+
+// withDeclared runs the declarative validation of a kind beside the handwritten one, whose errors
+// are errs. It returns the errors that apply.
+func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.ErrorList) field.ErrorList {
+	if k.Declared == nil || !w.Declared.Enabled {
+		return errs
+	}
+	declared, ok := w.runDeclared(k, obj)
+	if !ok && !w.Declared.Takeover {
+		return errs
+	}
+	for _, difference := range differences(errs.ExtractCoveredByDeclarative(), declared) {
+		w.Metrics.mismatches.Inc()
+		w.Logger.Warn("declared and written validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
+	}
+	if !w.Declared.Takeover {
+		return errs
+	}
+	return append(errs.RemoveCoveredByDeclarative(), declared...)
+}
+
+// runDeclared runs the declarative validation. If it panics, ok is false and errs holds the panic.
+func (w *Writer) runDeclared(k *registry.Kind, obj registry.Object) (errs field.ErrorList, ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.Metrics.panics.Inc()
+			w.Logger.Error("panic during declared validation", "kind", k.GVK().String(), "panic", r)
+			errs, ok = field.ErrorList{field.InternalError(nil, fmt.Errorf("panic during declarative validation: %v", r))}, false
+		}
+	}()
+	return k.Declared(obj), true
+}
+
+// differences returns the errors that only one side reports. Two errors are equal if they have the
+// same type, origin and field.
+func differences(written, declared field.ErrorList) (out []string) {
+	same := field.ErrorMatcher{}.ByType().ByField().ByOrigin()
+	missing := func(side string, of, in field.ErrorList) {
+		for _, e := range of {
+			found := false
+			for _, other := range in {
+				found = found || same.Matches(e, other)
+			}
+			if !found {
+				out = append(out, side+" only: "+e.Error())
+			}
+		}
+	}
+	missing("written", written, declared)
+	missing("declared", declared, written)
+	return out
+}
+
+// uniqueOwners removes duplicate owner references and adds a warning.
+func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
+	refs := obj.GetOwnerReferences()
+	var unique []metav1.OwnerReference
+	var twice []string // the UIDs of the removed references
+	seen := newReferences(refs)
+	for i, r := range refs {
+		switch again := seen.again(i); {
+		case !again && twice == nil:
+		case !again:
+			unique = append(unique, r)
+		default:
+			if twice == nil {
+				unique = slices.Clone(refs[:i])
+			}
+			twice = append(twice, string(r.UID))
+		}
+	}
+	if len(twice) == 0 {
+		return
+	}
+	obj.SetOwnerReferences(unique)
+	format := ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	if admitted {
+		format = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	}
+	request.Warn(ctx, fmt.Sprintf(format, strings.Join(twice, ", ")))
+}
+
+// references detects duplicates in a list of owner references. It stores only the index of each,
+// because a list may have hundreds of thousands.
+type references struct {
+	all   []metav1.OwnerReference
+	seed  maphash.Seed
+	known map[uint64]int32 // index by hash; nil for short lists, which are compared pairwise
+}
+
+// fewReferences is the number of references up to which pairwise comparison is used.
+const fewReferences = 8
+
+func newReferences(all []metav1.OwnerReference) references {
+	r := references{all: all}
+	if len(all) > fewReferences {
+		r.seed, r.known = maphash.MakeSeed(), make(map[uint64]int32, len(all))
+	}
+	return r
+}
+
+// again reports whether the reference at index i equals an earlier one. It must be called for all
+// indices in order.
+func (r references) again(i int) bool {
+	this := referenceOf(r.all[i])
+	if r.known == nil {
+		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == this })
+	}
+	for h := maphash.Comparable(r.seed, this); ; h++ { // a collision uses the next key
+		at, taken := r.known[h]
+		if !taken {
+			r.known[h] = int32(i)
+			return false
+		}
+		if referenceOf(r.all[at]) == this {
+			return true
+		}
+	}
+}
+
+// reference holds the fields of an owner reference in comparable form.
+type reference struct {
+	apiVersion, kind, name string
+	uid                    types.UID
+	controller, blocks     flag
+}
+
+type flag struct{ set, value bool }
+
+func referenceOf(r metav1.OwnerReference) reference {
+	flagOf := func(b *bool) flag { return flag{b != nil, b != nil && *b} }
+	return reference{r.APIVersion, r.Kind, r.Name, r.UID, flagOf(r.Controller), flagOf(r.BlockOwnerDeletion)}
+}
