@@ -6,19 +6,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
 	"binnacle/libs/limit"
+	"binnacle/libs/quota"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/configuration"
 	"binnacle/services/apiserver/internal/admission/plugins"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysadmit"
+	"binnacle/services/apiserver/internal/admission/plugins/alwaysdeny"
+	"binnacle/services/apiserver/internal/admission/plugins/alwayspullimages"
+	"binnacle/services/apiserver/internal/admission/plugins/antiaffinity"
 	"binnacle/services/apiserver/internal/admission/plugins/certificateapproval"
 	"binnacle/services/apiserver/internal/admission/plugins/certificatesigning"
 	"binnacle/services/apiserver/internal/admission/plugins/certificatesubjectrestriction"
@@ -27,12 +34,21 @@ import (
 	"binnacle/services/apiserver/internal/admission/plugins/defaultingressclass"
 	"binnacle/services/apiserver/internal/admission/plugins/defaultstorageclass"
 	"binnacle/services/apiserver/internal/admission/plugins/defaulttolerationseconds"
+	"binnacle/services/apiserver/internal/admission/plugins/denyserviceexternalips"
 	"binnacle/services/apiserver/internal/admission/plugins/deviceadmin"
+	"binnacle/services/apiserver/internal/admission/plugins/eventratelimit"
+	"binnacle/services/apiserver/internal/admission/plugins/extendedresourcetoleration"
+	"binnacle/services/apiserver/internal/admission/plugins/imagepolicy"
 	"binnacle/services/apiserver/internal/admission/plugins/limitranger"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceautoprovision"
+	"binnacle/services/apiserver/internal/admission/plugins/namespaceexists"
 	"binnacle/services/apiserver/internal/admission/plugins/namespacelifecycle"
 	"binnacle/services/apiserver/internal/admission/plugins/noderestriction"
 	"binnacle/services/apiserver/internal/admission/plugins/nodetaint"
+	"binnacle/services/apiserver/internal/admission/plugins/ownerreferences"
+	"binnacle/services/apiserver/internal/admission/plugins/podnodeselector"
 	"binnacle/services/apiserver/internal/admission/plugins/podsecurity"
+	"binnacle/services/apiserver/internal/admission/plugins/podtolerationrestriction"
 	"binnacle/services/apiserver/internal/admission/plugins/podtopologylabels"
 	"binnacle/services/apiserver/internal/admission/plugins/priority"
 	"binnacle/services/apiserver/internal/admission/plugins/rbacescalation"
@@ -46,9 +62,11 @@ import (
 	"binnacle/services/apiserver/internal/cache/lister"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/statuses"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
-	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/server"
 )
 
 // pluginFactory creates a plugin from its configuration, which is nil if there is none.
@@ -91,17 +109,17 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 		serviceaccount.Name:                withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
 		noderestriction.Name:               withoutConfiguration(a.nodeRestriction()),
 		nodetaint.Name:                     withoutConfiguration(nodetaint.Plugin{}),
-		priority.Name:                      withoutConfiguration(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
+		priority.Name:                      withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, prio, priority.Default)}),
 		defaulttolerationseconds.Name:      withoutConfiguration(defaulttolerationseconds.Plugin{NotReady: a.o.NotReadySeconds, Unreachable: a.o.UnreachableSeconds}),
-		defaultstorageclass.Name:           withoutConfiguration(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
+		defaultstorageclass.Name:           withoutConfiguration(&defaultstorageclass.Plugin{Classes: lister.NewClasses(o, storage, defaultstorageclass.Default)}),
 		storageprotection.Name:             withoutConfiguration(storageprotection.Plugin{AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass)}),
-		claimresize.Name:                   withoutConfiguration(&claimresize.Plugin{Classes: &clusterGetter[*storagev1.StorageClass]{o, storage}}),
-		runtimeclass.Name:                  withoutConfiguration(&runtimeclass.Plugin{Classes: &clusterGetter[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
+		claimresize.Name:                   withoutConfiguration(&claimresize.Plugin{Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storage}}),
+		runtimeclass.Name:                  withoutConfiguration(&runtimeclass.Plugin{Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
 		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: a.authz.chain}),
 		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: a.authz.chain}),
 		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
 		resourcequota.Name:                 a.resourceQuota,
-		defaultingressclass.Name:           withoutConfiguration(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
+		defaultingressclass.Name:           withoutConfiguration(&defaultingressclass.Plugin{Classes: lister.NewClasses(o, ingress, defaultingressclass.Default)}),
 		clustertrustbundleattest.Name:      withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
 		podtopologylabels.Name:             withoutConfiguration(&podtopologylabels.Plugin{Nodes: o, Enabled: a.gates.Enabled(features.PodTopologyLabelsAdmission)}),
 	}
@@ -134,7 +152,7 @@ type admissionBuilder struct {
 func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large *limit.Queue[string]) (*admission.Chain, error) {
 	builder := &admissionBuilder{
 		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
-		namespaces: &namespaces{objects: k.objects(true), kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(),
+		namespaces: &namespaces{&lister.Namespaces{Objects: k.objects(true), Kind: k.core("namespaces")}, sets.client}, responses: webhookclient.NewResponseLimiter(),
 	}
 	return builder.chain()
 }
@@ -171,7 +189,7 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 // deviceAdmin returns the plugin that restricts administrative access to devices to namespaces that
 // allow it.
 func (a *admissionBuilder) deviceAdmin() admission.Plugin {
-	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{*a.namespaces}}}
+	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &lister.NewestNamespaces{Namespaces: *a.namespaces.Namespaces}}}
 }
 
 func newPlugin(factory pluginFactory, name string, file *configuration.File) (any, error) {
@@ -191,14 +209,16 @@ func newPlugin(factory pluginFactory, name string, file *configuration.File) (an
 	return plugin, nil
 }
 
-// clusterGetter gets cluster-scoped objects of one kind.
-type clusterGetter[T registry.Object] struct {
-	objects *lister.Objects
-	kind    lister.Kind
+// namespaces are the namespaces that admission reads and creates.
+type namespaces struct {
+	*lister.Namespaces
+	client *internalclient.Client
 }
 
-func (l *clusterGetter[T]) Get(ctx context.Context, name string) (T, error) {
-	return lister.Get[T](ctx, l.objects, &l.kind, "", name)
+// Create implements namespaceautoprovision.Namespaces.
+func (n *namespaces) Create(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	return n.client.Create(ctx, internalclient.Collection("", "v1", "namespaces", ""), ns)
 }
 
 // escalation returns the plugin that prevents users from granting permissions that they do not
@@ -219,16 +239,81 @@ func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
 	return withoutConfiguration(&limitranger.Plugin{Ranges: ranges, PodLevel: a.gates.Enabled(features.PodLevelResources)})(configuration)
 }
 
-// classes is a clusterGetter for a kind that may have a default object.
-type classes[T registry.Object, V any] struct {
-	clusterGetter[T]
-	derived *lister.Derived[T, V]
-}
-
-func newClasses[T registry.Object, V any](o *lister.Objects, k lister.Kind, def func([]T) V) *classes[T, V] {
-	return &classes[T, V]{clusterGetter[T]{o, k}, &lister.Derived[T, V]{Objects: o, Kind: k, Derive: def}}
-}
-
-func (c *classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
-
 var _ serviceaccount.Accounts = (*lister.Objects)(nil)
+
+// nodeRestriction creates the plugin that restricts kubelets to their own objects.
+func (a *admissionBuilder) nodeRestriction() *noderestriction.Plugin {
+	return &noderestriction.Plugin{
+		Objects: &noderestriction.Lister{
+			Objects: a.caches.objects(true),
+			Claims:  a.caches.core("persistentvolumeclaims"),
+			Volumes: a.caches.core("persistentvolumes"),
+			Drivers: a.caches.lookup(storagev1.SchemeGroupVersion.WithResource("csidrivers")),
+		},
+		Authorizer:     a.authz.chain,
+		Audiences:      a.gates.Enabled(features.ServiceAccountNodeAudienceRestriction),
+		AnyCertificate: a.gates.Enabled(features.AllowInsecureKubeletCertificateSigningRequests),
+	}
+}
+
+// optionalPlugins returns the factories of plugins.OffByDefault.
+func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
+	return map[string]pluginFactory{
+		alwaysadmit.Name:                withoutConfiguration(alwaysadmit.Plugin{}),
+		alwaysdeny.Name:                 withoutConfiguration(alwaysdeny.Plugin{}),
+		alwayspullimages.Name:           withoutConfiguration(alwayspullimages.Plugin{}),
+		antiaffinity.Name:               withoutConfiguration(antiaffinity.Plugin{}),
+		denyserviceexternalips.Name:     withoutConfiguration(denyserviceexternalips.Plugin{}),
+		extendedresourcetoleration.Name: withoutConfiguration(extendedresourcetoleration.Plugin{}),
+		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: a.namespaces}),
+		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: a.namespaces}),
+		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: a.authz.chain, KindOf: a.sets.storedKind}),
+		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, a.namespaces) },
+		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, a.namespaces) },
+		eventratelimit.Name: func(data []byte) (any, error) {
+			c, err := eventratelimit.Load(data)
+			if err != nil {
+				return nil, err
+			}
+			return eventratelimit.New(c, time.Now)
+		},
+		imagepolicy.Name: a.imagePolicy,
+	}
+}
+
+func (a *admissionBuilder) imagePolicy(data []byte) (any, error) {
+	c, err := imagepolicy.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := imagepolicy.New(c, imagepolicy.RealClock())
+	if err != nil {
+		return nil, err
+	}
+	a.life.onClose(plugin.Close)
+	return plugin, nil
+}
+
+// resourceQuota creates the plugin that charges writes to quotas.
+func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
+	c, err := resourcequota.Load(configuration)
+	if err != nil {
+		return nil, err
+	}
+	on := a.gates.Enabled
+	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	if err != nil {
+		return nil, err
+	}
+	return resourcequota.New(resourcequota.Config{
+		Quotas: &statuses.Quotas{
+			CachedLister: cached, Kinds: a.sets.allKinds, Writer: a.writer,
+			Permit: func(ctx context.Context) (context.Context, func()) { return server.WithPermit(ctx, a.large) },
+		},
+		Configuration: c, Now: time.Now,
+		Gates: quota.Gates{
+			InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
+			Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
+		},
+	}), nil
+}

@@ -1,16 +1,38 @@
 package build
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/customdocs"
+	"binnacle/services/apiserver/internal/api/discovery"
+	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/openapi"
+	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
+	"binnacle/services/apiserver/internal/controllers/statuses"
+	"binnacle/services/apiserver/internal/crd/conversion"
+	"binnacle/services/apiserver/internal/crd/definition"
+	"binnacle/services/apiserver/internal/crd/kind"
+	"binnacle/services/apiserver/internal/crd/rules"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -59,3 +81,112 @@ func (a *apiSets) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 
 // family returns the versions in which a resource is served now.
 func (a *apiSets) family(k *registry.Kind) []*apiset.Resource { return a.kinds.Current().Family(k) }
+
+func definitions() schema.GroupVersionResource {
+	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+}
+
+// customResources serves the resources that definitions define.
+type customResources struct {
+	// informer serves defined resources. controller maintains the statuses of definitions and
+	// deletes the objects of deleted ones.
+	informer   *crdinformer.Follower
+	controller *definition.Controller
+}
+
+func newCustomResources(b *base, k *caches, s *stores, sets *apiSets, n *network) (*customResources, error) {
+	informer, err := newDefinitionInformer(b, k, sets, n)
+	if err != nil {
+		return nil, err
+	}
+	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
+		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
+		Client:      statuses.Definitions{Client: sets.client},
+		Instances:   &definition.Stored{Store: s.values, Root: b.root, Now: time.Now},
+		Definable:   k.definable(),
+		Logger:      b.log, Now: time.Now,
+	})}
+	b.life.inBackground("custom resources", c.informer.Run)
+	b.life.whileServing("definitions", c.controller.Run)
+	return c, nil
+}
+
+// settled waits until a write of a definition is processed: the controller has set its status, and
+// requests see the resulting API set.
+func (c *customResources) settled(ctx context.Context, revision int64) {
+	c.controller.Settled(ctx, revision)
+	c.informer.Settled(ctx, revision)
+}
+
+// newDefinitionInformer creates the informer that serves the defined resources.
+func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Follower, error) {
+	resource := sets.allKinds.Current().Resource(definitions())
+	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
+	if err != nil {
+		return nil, err
+	}
+	b.life.onClose(caller.Close)
+	compiler := rules.NewCompiler()
+	compiler.NoRatcheting = !b.gates.Enabled(features.CRDValidationRatcheting)
+	compiler.Metrics = rules.NewMetrics(b.metrics)
+	definable := k.definable()
+	return crdinformer.New(crdinformer.Config{
+		Definitions: resource.Store,
+		// As in Kubernetes, all paths of a group with built-in kinds belong to the built-in kinds.
+		Definable: func(group, resource string) bool {
+			return !sets.kinds.Current().BuiltIn(group) && definable(group, resource)
+		},
+		Maker: &kind.Maker{
+			Rules: compiler, NoSelectableFields: !b.gates.Enabled(features.CustomResourceFieldSelectors),
+			Conversion: func(d *kind.Definition) kind.Conversion {
+				if w := conversion.New(caller, d.CustomResourceDefinition); w != nil {
+					return w
+				}
+				return nil
+			},
+		},
+		Builder: sets.builder,
+		Decode:  lister.Decoder[*apiextensionsv1.CustomResourceDefinition](resource.Coder),
+		Live:    []*apiset.Live{sets.kinds, sets.allKinds},
+		Logger:  b.log,
+	}), nil
+}
+
+// documents describe the API.
+type documents struct {
+	discovery *discovery.Documents
+	openapi   *openapi.Service
+	custom    *customdocs.Updater
+}
+
+// newDocuments creates the documents, which follow definitions and extension servers. paths returns
+// the paths that are served in addition to the API.
+func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Follower) (*documents, error) {
+	minor := o.Compatibility.Emulation().Minor
+	docs, err := discovery.New(c.served, respond.Object, discovery.WithServerAddress(b.address), discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(minor)))
+	if err != nil {
+		return nil, err
+	}
+	swagger, err := openapi.New(c.served, builtin.Documented, openapi.Options{CBOR: respond.Media.CBOR, Patches: patch.MediaTypes(true, respond.Media.CBOR), CustomPatches: patch.MediaTypes(false, false), Release: fmt.Sprintf("%s.%d", version.Major, minor), NoEnums: !b.gates.Enabled(features.OpenAPIEnums), Refuse: respond.Error})
+	if err != nil {
+		return nil, err
+	}
+	if issuer {
+		swagger.DescribeIssuer()
+	}
+	d := &documents{discovery: docs, openapi: swagger, custom: customdocs.New(docs, swagger, remotes)}
+	informer.OnSwapped(func(update kind.Update) { d.custom.Set(update.Changed) })
+	return d, nil
+}
+
+// followAPIServices adds a task that follows the APIServices.
+func followAPIServices(b *base, k *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *bootstrap.CustomVersions) {
+	store := k.lookup(apiServiceResource()).Store
+	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
+		return informer.Follow(ctx, store, watchcache.Selection{}, func([]watchcache.Event) {
+			d.ExtensionsChanged()
+			v.Wake()
+			remotes.Wake()
+		})
+	})
+}

@@ -3,17 +3,23 @@ package build
 import (
 	"context"
 	"crypto/x509"
+	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
+	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/features"
 	"binnacle/libs/satoken"
+	"binnacle/libs/tokenfile"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authn/issuerdocs"
 	"binnacle/services/apiserver/internal/security/authn/reviews"
 	"binnacle/services/apiserver/internal/security/authn/webhook"
 	"binnacle/services/apiserver/internal/security/externaljwt"
@@ -70,7 +76,7 @@ func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOpt
 	}
 	if a.signer != nil {
 		b.life.inBackground("keys of the external token signer", a.signer.Run)
-		return a, a.followSigner()
+		a.followSigner()
 	}
 	return a, nil
 }
@@ -123,4 +129,222 @@ func (a *authentication) anonymousAllowed(path string) bool {
 		return o.Anonymous
 	}
 	return c.Allows(path) && (!o.EverythingAllowed || len(c.Conditions) > 0)
+}
+
+// serviceAccountTokens creates the authenticator of service account tokens. With a signing key, it
+// also creates the issuer and the published keys. If a webhook reviews tokens and no verification
+// key is configured, it returns nil and leaves these tokens to the webhook.
+func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticator.Token, error) {
+	o := a.o
+	if len(o.ServiceAccountIssuers) == 0 {
+		return nil, nil
+	}
+	if o.ServiceAccountSigningEndpoint != "" {
+		return a.externalTokens(ctx)
+	}
+	reviewedElsewhere := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
+	var keys []satoken.PublicKey
+	if !reviewedElsewhere {
+		var err error
+		if keys, err = verifyingKeys(o, a.servingKey); err != nil {
+			return nil, err
+		}
+	}
+	objects := a.caches.objects(true)
+	if o.ServiceAccountSigner != "" {
+		key, err := satoken.LoadPrivateKey(o.ServiceAccountSigner)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+		}
+		signer, err := satoken.NewSigner(o.ServiceAccountIssuers[0], key)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-signing-key-file: %w", err)
+		}
+		// The server accepts the tokens that it issues.
+		if public := signer.PublicKey(); !slices.ContainsFunc(keys, func(k satoken.PublicKey) bool { return k.ID == public.ID }) {
+			keys = append(keys, public)
+		}
+		a.issuer = &tokens.Issuer{
+			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: objects,
+		}
+	}
+	if len(keys) > 0 {
+		a.publishKeys(keys, issuerdocs.FixedMaxAge)
+	}
+	if reviewedElsewhere {
+		return nil, nil
+	}
+	return a.verifier(satoken.Config{Keys: keys})
+}
+
+// verifier returns an authenticator of service account tokens. c names the keys.
+func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error) {
+	o := a.o
+	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, a.caches.objects(true)
+	c.Observe = satoken.CountUses(a.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
+	return satoken.New(c)
+}
+
+// verifyingKeys returns the keys of the configured files or, without files, the key of the server's
+// certificate. With a signing key, the certificate may have a key type that cannot sign tokens.
+func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.PublicKey, error) {
+	if len(o.ServiceAccountKeyFiles) > 0 {
+		keys, err := satoken.LoadPublicKeys(o.ServiceAccountKeyFiles...)
+		if err != nil {
+			return nil, fmt.Errorf("--service-account-key-file: %w", err)
+		}
+		return keys, nil
+	}
+	keys, err := satoken.LoadPublicKeys(serving)
+	if err != nil && o.ServiceAccountSigner == "" {
+		return nil, fmt.Errorf("--service-account-key-file is not given, and --tls-private-key-file: %w", err)
+	}
+	return keys, nil
+}
+
+// publishKeys serves the discovery documents for verifiers of tokens. An issuer that is not an https
+// URL has none.
+func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() time.Duration) *issuerdocs.Documents {
+	d := issuerdocs.New(a.o.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
+	if err := d.Update(keys); err != nil {
+		a.log.Warn("the issuer of service account tokens cannot be discovered", "error", err)
+	} else {
+		a.documents = d
+	}
+	return d
+}
+
+// jwksURI returns the URL of the published keys.
+func (a *authentication) jwksURI() string {
+	if uri := a.o.ServiceAccountJWKSURI; uri != "" {
+		return uri
+	}
+	return "https://" + a.address + satoken.JWKSPath
+}
+
+// issuerPaths returns the paths of the issuer documents if they are served.
+func (a *authentication) issuerPaths() []string {
+	if a.documents == nil {
+		return nil
+	}
+	return []string{satoken.DiscoveryPath, satoken.JWKSPath}
+}
+
+func (a *authentication) tokenFile() (authenticator.Token, error) {
+	o := a.o
+	if o.TokenFile == "" {
+		return nil, nil
+	}
+	f, warnings, err := tokenfile.Load(o.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-auth-file: %w", err)
+	}
+	for _, w := range warnings {
+		a.log.Warn("token file", "file", o.TokenFile, "warning", w)
+	}
+	return authenticator.ForAudiences(o.Audiences, f), nil
+}
+
+func (a *authentication) bootstrapTokens() (authenticator.Token, error) {
+	o := a.o
+	if !o.BootstrapTokens {
+		return nil, nil
+	}
+	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(a.caches.objects(false), nil)), nil
+}
+
+// jwtTokens returns the authenticator for the issuers of --oidc-issuer-url or
+// --authentication-config.
+func (a *authentication) jwtTokens() (authenticator.Token, error) {
+	o := a.o
+	if !o.JWT.Given() {
+		return nil, nil
+	}
+	// Cached reviews used the previous rules or keys.
+	forget := func() { a.reviews.Forget() }
+	source, err := o.JWT.Source(authnconfig.Config{
+		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: a.anonymousFixed(),
+		Reloaded: forget, Withdrawn: forget,
+		Logger: a.log, Metrics: authnconfig.NewMetrics(a.metrics, a.address),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.jwt = source
+	return authenticator.ForAudiences(o.Audiences, source), nil
+}
+
+// anonymousFixed returns why the configuration file must not configure anonymous requests; empty if
+// it may.
+func (a *authentication) anonymousFixed() string {
+	if a.o.AnonymousGiven() {
+		return "must not be set when the flag --anonymous-auth is given"
+	}
+	return authnconfig.AnonymousGate(a.gates)
+}
+
+func (a *authentication) tokenWebhook() (authenticator.Token, error) {
+	o := a.o
+	if o.Webhook.Kubeconfig == "" {
+		return nil, nil
+	}
+	c, err := webhook.New(webhook.Config{
+		Logger:     a.log,
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: a.metrics, Calls: a.calls, Dial: a.egress.To(egress.ControlPlane),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
+	}
+	a.life.onClose(c.Close)
+	return reviews.Shared(c), nil
+}
+
+// externalTokens connects to the external signer, which issues tokens, and returns an
+// authenticator that verifies tokens by the keys of the signer.
+func (a *authentication) externalTokens(ctx context.Context) (authenticator.Token, error) {
+	o := a.o
+	metrics, err := externaljwt.NewMetrics(a.metrics)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := externaljwt.New(ctx, externaljwt.Config{Socket: o.ServiceAccountSigningEndpoint, Logger: a.log, Metrics: metrics})
+	if err != nil {
+		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
+	}
+	a.life.onClose(signer.Close)
+	a.signer = signer
+	supported, err := signer.MaxLifetime(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("while setting up external-jwt-signer: %w", err)
+	}
+	longest := o.ServiceAccountMaxExpiration
+	switch {
+	case longest == 0:
+		longest = supported
+	case longest > supported:
+		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", longest, supported)
+	}
+	if o.ServiceAccountExtend && longest < tokens.MarkedLifetime {
+		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the one that marks them", "maximum", longest, "mark", tokens.MarkedLifetime)
+	}
+	if o.ServiceAccountExtend && longest < tokens.ExtendedLifetime {
+		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime", "maximum", supported)
+	}
+	a.issuer = &tokens.Issuer{
+		Name: o.ServiceAccountIssuers[0], Signer: signer, Audiences: o.Audiences, MaxLifetime: longest,
+		ExtendLifetime: o.ServiceAccountExtend, MaxExtended: supported, Objects: a.caches.objects(true),
+	}
+	return a.verifier(satoken.Config{Source: signer.Candidates})
+}
+
+// followSigner publishes the keys of the external signer and follows their changes. Cached reviews
+// are dropped when the keys change.
+func (a *authentication) followSigner() {
+	docs := a.publishKeys(a.signer.Keys(), a.signer.MaxAge)
+	a.signer.OnChange(func() {
+		a.reviews.Forget()
+		if err := docs.Update(a.signer.Keys()); err != nil {
+			a.log.Warn("failed to publish the keys of the external token signer", "error", err)
+		}
+	})
 }

@@ -2,14 +2,24 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/features"
 	"binnacle/libs/serving/metrics"
+	"binnacle/libs/task"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/server"
@@ -158,10 +168,124 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 
 // effects returns how writes wait until they have taken effect in this server.
 func effects(custom *customResources, sec *security) settled {
-	policy, flow := sec.authz.settled, sec.flow.settled
+	policy, flow := sec.authz.settled, sec.flow.Settled
 	return settled{
 		definitions().GroupResource(): custom.settled,
 		flowResource("flowschemas"):   flow, flowResource("prioritylevelconfigurations"): flow,
 		rbacResource("roles"): policy, rbacResource("clusterroles"): policy, rbacResource("rolebindings"): policy, rbacResource("clusterrolebindings"): policy,
 	}
+}
+
+// lifecycle is the one list of what the server runs and releases. A constructor adds the tasks of a
+// part, and how to release it, when it creates the part. The order of construction is therefore the
+// order of the start, and a shutdown goes through the list backwards: first it ends the tasks that
+// serve, then the background tasks, and then it releases the parts from the last to the first.
+type lifecycle struct {
+	// background tasks run from the start until the last request has ended.
+	background []task.Task
+	// serving tasks run while the server accepts requests.
+	serving []task.Task
+	release []func()
+}
+
+// inBackground adds a background task.
+func (l *lifecycle) inBackground(name string, run func(context.Context) error) {
+	l.background = append(l.background, task.Task{Name: name, Run: run})
+}
+
+// whileServing adds a task that runs while the server accepts requests.
+func (l *lifecycle) whileServing(name string, run func(context.Context) error) {
+	l.serving = append(l.serving, task.Task{Name: name, Run: run})
+}
+
+// onClose adds a function that releases a part.
+func (l *lifecycle) onClose(release func()) { l.release = append(l.release, release) }
+
+// run runs all tasks until ctx ends or one of them fails.
+func (l *lifecycle) run(ctx context.Context) error {
+	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
+		return task.Run(ctx, l.serving...)
+	}}, l.background...)
+}
+
+// close releases all parts.
+func (l *lifecycle) close() {
+	for i := len(l.release) - 1; i >= 0; i-- {
+		l.release[i]()
+	}
+}
+
+// base holds what most constructors need. It does not change.
+type base struct {
+	log     *slog.Logger
+	metrics *prometheus.Registry
+	gates   *features.Gates
+	life    *lifecycle
+	// egress selects the proxies to other networks; nil connects directly.
+	egress *egress.Selector
+	traces *tracing.Provider // nil if tracing is off
+	// calls measures requests to webhooks and other services.
+	calls *webhookclient.Metrics
+	// host is the name of this machine, and identity that of this replica.
+	host, identity string
+	// root is the prefix of all keys. It begins with a slash and does not end with one.
+	root string
+	// port is the port that the server listens on, and address the host:port at which clients
+	// reach it.
+	port    int
+	address string
+}
+
+func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *prometheus.Registry, l *listener, life *lifecycle) (*base, error) {
+	host, err := o.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Features.Register(metrics); err != nil {
+		return nil, err
+	}
+	b := &base{
+		log: log, metrics: metrics, gates: o.Features, life: life, calls: webhookclient.NewMetrics(metrics),
+		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), port: l.port, address: l.address,
+	}
+	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
+		return nil, err
+	}
+	if b.traces, err = b.newTracing(ctx, &o.Tracing); err != nil || b.traces == nil {
+		return b, err
+	}
+	b.calls.Traced(b.traces)
+	life.onClose(b.traces.Close)
+	return b, nil
+}
+
+// newEgress reads the egress configuration.
+func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, error) {
+	if file == "" {
+		return nil, nil
+	}
+	c, err := egress.Read(file)
+	if err != nil {
+		return nil, err
+	}
+	selector, err := egress.New(c, metrics)
+	if err != nil {
+		return nil, fmt.Errorf("failed to setup egress selector: %w", err)
+	}
+	return selector, nil
+}
+
+// newTracing creates the trace provider. Without a configuration there is none, and requests have no
+// overhead.
+func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Provider, error) {
+	file, err := o.Read()
+	if file == nil || err != nil {
+		return nil, err
+	}
+	if !b.gates.Enabled(features.APIServerTracing) {
+		return nil, errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
+	}
+	return tracing.New(ctx, tracing.Config{
+		Configuration: file, Service: config.Name, Instance: b.identity, Dial: b.egress.To(egress.ControlPlane), Logger: b.log, Metrics: b.metrics,
+	})
 }

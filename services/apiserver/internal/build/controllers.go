@@ -2,16 +2,28 @@ package build
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
+	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/api/aggregation"
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
 	"binnacle/services/apiserver/internal/controllers/bootstrap"
 	"binnacle/services/apiserver/internal/controllers/crdinformer"
@@ -19,8 +31,10 @@ import (
 	"binnacle/services/apiserver/internal/controllers/storageversions"
 	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/registry"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/allocator"
+	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -31,7 +45,7 @@ type controllers struct {
 	leaderElection  *leaderelection.Keeper   // nil if disabled
 }
 
-func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, custom *customResources, z *authorization, services *allocator.Allocator, info *extensionInfo) *controllers {
+func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, custom *customResources, z *authorization, services *allocator.Allocator, info *bootstrap.ExtensionInfo) *controllers {
 	c := &controllers{
 		storageVersions: newStorageVersions(b, k.catalogs, sets.client, custom.informer),
 		leaderElection:  newLeaderElection(b, k, sets.client),
@@ -42,7 +56,7 @@ func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiS
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
 		Identity:        b.identity, Instance: uuid.NewString(), Hostname: b.host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.Services.Ranges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.Services.KubernetesNodePort, ForeignEndpoints: o.Services.EndpointReconciler == config.ReconcileNone,
-		AuthenticationConfig: info.data, AuthenticationConfigDue: info.due, APIServices: apiServices(k.served), Loaded: k.cache.WaitReady, FeatureEnabled: on, PolicySeen: z.synced,
+		AuthenticationConfig: info.Data, AuthenticationConfigDue: info.Due(), APIServices: apiServices(k.served), Loaded: k.cache.WaitReady, FeatureEnabled: on, PolicySeen: z.synced,
 		RepairAllocations: services.Repair, RepairInterval: allocator.RepairInterval,
 	}
 	if c.storageVersions != nil {
@@ -93,4 +107,242 @@ func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.F
 	}
 	b.life.whileServing("API services of custom resources", registrations.Run)
 	return v
+}
+
+// newExtensionInfo creates the data that extension servers need to authenticate clients.
+func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfiles.Bundle, k *caches) *bootstrap.ExtensionInfo {
+	e := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
+		ClientCAs: clientCAs, ProxyCAs: o.ProxyCAs, ProxyNames: o.Proxy.Names, ProxyHeaders: o.Proxy.Headers, Logger: b.log,
+	})
+	configMaps := k.core("configmaps").Store
+	b.life.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
+		return e.FollowObject(ctx, configMaps)
+	})
+	if clientCAs != nil || o.ProxyCAs != nil {
+		b.life.whileServing("certificate authorities for extension servers", e.FollowFiles)
+	}
+	return e
+}
+
+// newLeaderElection creates the coordinated leader election if its gate is enabled. It also runs if
+// lease candidates are not served; there are none then.
+func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leaderelection.Keeper {
+	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
+		return nil
+	}
+	keeper := leaderelection.New(leaderelection.Config{API: client, Identity: b.host + "_" + uuid.NewString(), Logger: b.log, Now: time.Now})
+	candidates := k.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
+	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
+	b.life.whileServing("leader election", keeper.Run)
+	b.life.whileServing("lease candidates", func(ctx context.Context) error { return informer.FollowNames(ctx, candidates, keeper.CandidateChanged) })
+	b.life.whileServing("leases of leader election", func(ctx context.Context) error { return informer.FollowNames(ctx, leases, keeper.LeaseChanged) })
+	return keeper
+}
+
+// newStorageVersions creates the manager of StorageVersion objects of this replica. It returns nil if
+// a required gate is disabled.
+func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Follower) *storageversions.Manager {
+	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
+		return nil
+	}
+	m := storageversions.New(client, b.identity, c.catalog, c.served, time.Now)
+	// The manager sees changed definitions before they are served.
+	informer.OnSwapping(func(s kind.Update) {
+		var definitions []*apiextensionsv1.CustomResourceDefinition
+		for d := range s.All {
+			definitions = append(definitions, d.CustomResourceDefinition)
+		}
+		m.Define(definitions)
+	})
+	b.life.whileServing("storage versions of custom resources", func(ctx context.Context) error { return m.Run(ctx, b.log) })
+	return m
+}
+
+// etcdCheckTTL is how long a result of the etcd check is shared. Anonymous clients may request the
+// health checks.
+const etcdCheckTTL = time.Second
+
+// readiness reports which parts of the server are up.
+type readiness struct {
+	gates       *features.Gates
+	stores      *stores
+	caches      *caches
+	custom      *customResources
+	security    *security
+	delegates   *delegates
+	controllers *controllers
+}
+
+// addHealthChecks adds the health checks in the order in which clients see them.
+func (r *readiness) addHealthChecks(h *health.Registry, o *config.Options) {
+	h.Add("log", func(*http.Request) error { return nil })
+	etcd := health.Shared(o.Etcd.HealthTimeout, etcdCheckTTL, r.stores.store.Ping)
+	h.Add("etcd", etcd)
+	if o.Etcd.ReadyTimeout != o.Etcd.HealthTimeout {
+		etcd = health.Shared(o.Etcd.ReadyTimeout, etcdCheckTTL, r.stores.store.Ping)
+	}
+	h.Add("etcd-readiness", etcd, health.Readyz)
+	r.stores.overrideClusters.addChecks(h)
+	r.stores.encryptionConfig.AddHealthChecks(h, o.Encryption.Reload)
+	h.Add("informer-sync", func(req *http.Request) error { return errors.Join(r.synced(), r.stores.overrideClusters.synced(req)) }, health.Readyz)
+	h.Add("fan-out", func(req *http.Request) error { return r.stores.fanout.Check(req.Context()) }, health.Readyz)
+	r.addStartChecks(h, o.Encryption.Reload)
+}
+
+// synced returns an error until the content of the store is loaded.
+func (r *readiness) synced() error {
+	if !r.caches.cache.Ready() || !r.custom.informer.Synced() {
+		return watchcache.ErrNotReady
+	}
+	return r.security.authz.policy.Check(nil)
+}
+
+// reloading reports whether a store went back to an older revision and is not loaded again yet. It
+// considers the main store and the store of the requested resource.
+func (r *readiness) reloading(op *requestinfo.Info) bool {
+	if r.caches.cache.Era() > 0 && r.synced() != nil {
+		return true
+	}
+	c := r.caches.resourceClusters[op.GVR().GroupResource()]
+	return c != nil && c.cache.Era() > 0 && !c.cache.Ready()
+}
+
+// errNotStarted is the failure of a health check whose part is not up yet.
+var errNotStarted = errors.New("not finished")
+
+// startCheck is the health check of a part that starts with the server. It has the name that
+// kube-apiserver gives to the same work.
+type startCheck struct {
+	name  string
+	check health.Check // nil leaves it out
+}
+
+// after returns a check that passes once a part is up. Parts stay up while the watch cache
+// reloads: /livez must not fail for that.
+func after(up func() bool) health.Check {
+	return func(*http.Request) error {
+		if !up() {
+			return errNotStarted
+		}
+		return nil
+	}
+}
+
+// afterIf returns after(up) if the part exists, and otherwise nil.
+func afterIf(exists bool, up func() bool) health.Check {
+	if !exists {
+		return nil
+	}
+	return after(up)
+}
+
+// addStartChecks adds the checks of the parts that start with the server.
+func (r *readiness) addStartChecks(h *health.Registry, reload bool) {
+	for _, c := range slices.Concat(r.cacheChecks(reload), r.controllerChecks(), r.objectChecks(), r.aggregationChecks()) {
+		if c.check != nil {
+			h.Add("poststarthook/"+c.name, c.check)
+		}
+		if c.name == "kube-apiserver-autoregistration" {
+			h.Add("autoregister-completion", r.registeredCheck())
+		}
+	}
+}
+
+// cacheChecks returns the checks of the watch cache, its readers, and the limits on requests.
+func (r *readiness) cacheChecks(reload bool) []startCheck {
+	flow := r.security.flow.Control
+	return []startCheck{
+		{"start-apiserver-admission-initializer", after(func() bool { return r.caches.loaded() && r.custom.informer.Loaded() })},
+		{"start-encryption-provider-config-automatic-reload", afterIf(reload, r.stores.encryptionConfig.Following)},
+		{"generic-apiserver-start-informers", after(r.caches.loaded)},
+		{"priority-and-fairness-config-consumer", afterIf(flow != nil, flow.Configured)},
+		{"priority-and-fairness-filter", afterIf(flow != nil, flow.Running)},
+		{"max-in-flight-filter", afterIf(flow == nil, func() bool { return true })},
+		{"storage-object-count-tracker-hook", after(r.caches.loaded)},
+		{"start-apiextensions-informers", after(r.caches.loaded)},
+		{"start-apiextensions-controllers", after(r.custom.controller.Started)},
+		{"crd-informer-synced", after(r.custom.informer.Loaded)},
+	}
+}
+
+// controllerChecks returns the checks of controllers behind feature gates.
+func (r *readiness) controllerChecks() []startCheck {
+	var election, presence health.Check
+	if r.controllers.leaderElection != nil {
+		election = r.controllers.leaderElection.Check
+	}
+	if r.delegates.presence != nil {
+		presence = r.delegates.presence.Check
+	}
+	namespaces, peers := r.controllers.bootstrap.Checks()["start-system-namespaces-controller"], r.delegates.peers != nil
+	return []startCheck{
+		{"start-system-namespaces-controller", namespaces},
+		{"start-kube-apiserver-coordinated-leader-election-controller", election},
+		{"peer-endpoint-reconciler-controller", presence},
+		{"local-discovery-cache-sync", afterIf(peers, r.custom.informer.Loaded)},
+		{"peer-discovery-cache-sync", afterIf(peers, r.caches.loaded)},
+		{"mixed-version-proxy-handler", afterIf(peers, r.caches.loaded)},
+	}
+}
+
+// objectChecks returns the checks of the objects that the server creates at its start.
+func (r *readiness) objectChecks() (out []startCheck) {
+	made := r.controllers.bootstrap.Checks()
+	if !r.security.authz.usesRBAC { // the server creates roles, and serves without them
+		delete(made, "rbac/bootstrap-roles")
+	}
+	for _, name := range []string{
+		"start-cluster-authentication-info-controller",
+		"start-kube-apiserver-identity-lease-controller", "start-kube-apiserver-identity-lease-garbage-collector",
+		"storage-readiness",
+		"start-legacy-token-tracking-controller", "start-service-ip-repair-controllers",
+		"rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer",
+		"bootstrap-controller", "start-kubernetes-service-cidr-controller",
+	} {
+		check := health.Check(made[name])
+		if name == "storage-readiness" {
+			check = afterIf(r.gates.Enabled(features.WatchCacheInitializationPostStartHook), r.caches.loaded)
+		}
+		out = append(out, startCheck{name, check})
+	}
+	return out
+}
+
+// aggregationChecks returns the checks of APIServices, discovery and OpenAPI.
+func (r *readiness) aggregationChecks() []startCheck {
+	made := r.controllers.bootstrap.Checks()
+	documents := after(r.custom.informer.Loaded)
+	return []startCheck{
+		{"aggregator-reload-proxy-client-cert", afterIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
+		{"start-kube-aggregator-informers", after(r.caches.loaded)},
+		{"apiservice-status-local-available-controller", after(r.delegates.extensions.LocalStarted)},
+		{"apiservice-status-remote-available-controller", after(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-registration-controller", after(r.delegates.extensions.RemoteStarted)},
+		{"apiservice-discovery-controller", after(r.delegates.extensions.RemoteStarted)},
+		{"built-in-resources-storage-version-updater", made["built-in-resources-storage-version-updater"]},
+		{"kube-apiserver-autoregistration", made["kube-apiserver-autoregistration"]},
+		{"apiservice-openapi-controller", documents},
+		{"apiservice-openapiv3-controller", documents},
+	}
+}
+
+// registeredCheck returns a check that passes once the APIService of each built-in group version
+// was available. It does not keep a server with a full store from deleting objects.
+func (r *readiness) registeredCheck() health.Check {
+	var complete atomic.Bool
+	var names []string
+	for _, s := range apiServices(r.caches.served) {
+		names = append(names, s.Version+"."+s.Group)
+	}
+	return func(*http.Request) error {
+		if complete.Load() || r.controllers.bootstrap.StoreFull() {
+			return nil
+		}
+		missing := r.delegates.extensions.Unavailable(names)
+		if len(missing) > 0 {
+			return fmt.Errorf("missing APIService: %v", missing)
+		}
+		complete.Store(true)
+		return nil
+	}
 }

@@ -1,17 +1,129 @@
 package build
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
+	"binnacle/libs/kubeclient"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/api/aggregation"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/statuses"
 	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/server"
+	"binnacle/services/apiserver/internal/server/peers"
 )
+
+// listener is the bound port, with the server that will accept requests on it.
+type listener struct {
+	server *serving.Server
+	health *health.Registry
+	// port is the port that the server listens on, also if the configured port is 0.
+	port int
+	// address is the host:port at which clients reach this server.
+	address string
+}
+
+// newListener binds the port. It comes first, so that a port in use fails the start at once.
+func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Registry, life *lifecycle) (*listener, error) {
+	clients, err := clientCertificates(o)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
+	l.server, err = serving.NewServer(serving.Config{
+		Options: o.Serving, Logger: log, Health: l.health, Connection: reviews.WithConnection,
+		Clients: clients, Metrics: metrics, HandshakeErrors: server.NewHandshakeErrors(metrics),
+	})
+	if err != nil {
+		return nil, err
+	}
+	life.onClose(func() { _ = l.server.Close() })
+	l.port = o.Serving.SecurePort
+	if a, ok := l.server.Addr().(*net.TCPAddr); ok {
+		l.port = a.Port
+	}
+	l.address = advertisedAddress(o, l.port)
+	return l, nil
+}
+
+// advertisedAddress returns the host:port at which clients reach this server.
+func advertisedAddress(o *config.Options, port int) string {
+	host := o.ExternalHostname
+	if host == "" {
+		return net.JoinHostPort(o.AdvertiseAddress.String(), strconv.Itoa(port))
+	}
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
+}
+
+// clientCertificates returns the client certificates of this server and the CAs that it trusts, for
+// expiry metrics. Clients read the files on their own.
+func clientCertificates(o *config.Options) ([]serving.Certificate, error) {
+	var out []serving.Certificate
+	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
+		{"etcd", o.Etcd.CAFile, o.Etcd.CertFile, o.Etcd.KeyFile, "--etcd-cafile", "--etcd-certfile, --etcd-keyfile"},
+		{"nats", o.Fanout.CAFile, o.Fanout.CertFile, o.Fanout.KeyFile, "--nats-ca-file", "--nats-cert-file, --nats-key-file"},
+	} {
+		if c.cert != "" {
+			pair, err := tlsfiles.LoadPair(c.cert, c.key)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.certFlag, err)
+			}
+			out = append(out, serving.Certificate{Use: c.use + "-client", Source: pair})
+		}
+		if c.ca != "" {
+			bundle, err := tlsfiles.LoadBundle(c.ca)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.caFlag, err)
+			}
+			out = append(out, serving.Certificate{Use: c.use + "-ca", Source: bundle})
+		}
+	}
+	for _, c := range []struct{ use, kubeconfig, flag string }{
+		{"authentication-webhook", o.Authentication.Webhook.Kubeconfig, "--authentication-token-webhook-config-file"},
+		{"authorization-webhook", o.Authorization.WebhookConfigFile, "--authorization-webhook-config-file"},
+	} {
+		if c.kubeconfig == "" {
+			continue
+		}
+		certs, err := kubeclient.CertificatesOf(c.use, c.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.flag, err)
+		}
+		out = append(out, certs...)
+	}
+	return out, nil
+}
 
 // network reaches webhooks and services of the cluster.
 type network struct {
@@ -49,4 +161,150 @@ func clusterDial(b *base) webhookclient.Dial {
 		}
 		return dial(ctx, network, addr)
 	}
+}
+
+// delegates are the servers that answer requests that this server does not serve.
+type delegates struct {
+	client          *internalclient.Client
+	proxyClientCert *tlsfiles.Pair // nil if not configured
+	extensions      *aggregation.Aggregator
+	// presence publishes the address of this replica; peers proxies requests to other replicas.
+	// Both are nil if they are disabled.
+	presence *peers.Presence
+	peers    *peers.Peers
+}
+
+// newDelegates creates the connections to extension servers and peers. enter acquires a slot for a
+// proxied request.
+func newDelegates(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, n *network, enter func(*http.Request) (func(), error)) (*delegates, error) {
+	d := &delegates{client: sets.client}
+	var err error
+	if d.proxyClientCert, err = loadProxyClient(&o.Aggregation); err != nil {
+		return nil, err
+	}
+	if d.proxyClientCert != nil {
+		b.life.whileServing("certificate for extension servers and peers", func(ctx context.Context) error {
+			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
+		})
+	}
+	d.newExtensions(b, o, k, sets.kinds, n, enter)
+	return d, d.newPeers(b, o, k, s, sets.respond.Error)
+}
+
+// certificate returns the client certificate for extension servers and peers; nil if there is none.
+func (d *delegates) certificate() *tls.Certificate {
+	if d.proxyClientCert == nil {
+		return nil
+	}
+	return d.proxyClientCert.Certificate()
+}
+
+// foreign returns the delegates for requests that this server does not serve.
+func (d *delegates) foreign() server.Delegates {
+	return server.Delegates{Extension: d.extensions.Handler, Peer: d.peer}
+}
+
+// peer returns a handler that proxies a request to a replica that serves its resource; nil if there
+// is none.
+func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
+	if d.peers == nil {
+		return nil
+	}
+	return d.peers.Handler(r, op)
+}
+
+// newExtensions creates the aggregator of extension servers. enter acquires a slot for a proxied
+// request.
+func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *apiset.Live, n *network, enter func(*http.Request) (func(), error)) {
+	registered := k.lookup(apiServiceResource())
+	objects, services, endpoints := &lister.Objects{Cache: k.cache}, k.core("services"), k.core("endpoints")
+	d.extensions = aggregation.New(aggregation.Config{
+		Store:  registered.Store,
+		Decode: lister.EntryDecoder[*apiregistrationv1.APIService](registered.Coder),
+		Local:  func(gv schema.GroupVersion) bool { return kinds.Current().BuiltIns().Serves(gv) },
+		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+			return lister.Get[*corev1.Service](ctx, objects, &services, namespace, name)
+		},
+		Endpoints: func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
+			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
+		},
+		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
+		MaxRequests: o.Requests.MaxPerServer(), Place: enter,
+		FollowRedirects: !o.Aggregation.RejectRedirects,
+		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
+			return statuses.WriteAvailable(ctx, d.client, name, c)
+		},
+		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
+	})
+	b.life.whileServing("extension servers", d.extensions.Run)
+	for _, kind := range []lister.Kind{services, endpoints} {
+		b.life.whileServing(kind.Resource.Resource+" of extension servers", func(ctx context.Context) error {
+			return informer.FollowNames(ctx, kind.Store, d.extensions.Moved)
+		})
+	}
+}
+
+// loadProxyClient loads the client certificate for extension servers and peers; nil if it is not
+// configured.
+func loadProxyClient(o *config.AggregationOptions) (*tlsfiles.Pair, error) {
+	c := o.ProxyClient
+	switch {
+	case c.CertFile == "" && c.KeyFile == "":
+		return nil, nil
+	case c.CertFile == "" || c.KeyFile == "":
+		return nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file have to be given together")
+	}
+	pair, err := tlsfiles.LoadPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	return pair, nil
+}
+
+func apiServiceResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: apiregistrationv1.GroupName, Version: "v1", Resource: "apiservices"}
+}
+
+// newPeers creates the publisher of this replica's address and the client of other replicas, if the
+// gate is enabled.
+func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, refuse func(http.ResponseWriter, *http.Request, error)) (err error) {
+	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
+		return nil
+	}
+	coder := k.core("endpoints").Coder
+	port := b.port
+	if o.Aggregation.Peers.AdvertisePort != "" {
+		if port, err = strconv.Atoi(o.Aggregation.Peers.AdvertisePort); err != nil {
+			return fmt.Errorf("--peer-advertise-port: %w", err)
+		}
+	}
+	d.presence = &peers.Presence{
+		Store: s.store, Root: b.root, Identity: b.identity, Logger: b.log,
+		IP: net.ParseIP(cmp.Or(o.Aggregation.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
+		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
+		Decode: lister.Decoder[*corev1.Endpoints](coder),
+	}
+	b.life.whileServing("presence for peers", d.presence.Run)
+	if o.Aggregation.Peers.CAFile == "" {
+		return nil
+	}
+	authorities, err := tlsfiles.LoadBundle(o.Aggregation.Peers.CAFile)
+	if err != nil {
+		return fmt.Errorf("--peer-ca-file: %w", err)
+	}
+	versions := k.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
+	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases"))
+	d.peers = peers.New(peers.Config{
+		Identity: b.identity, Store: versions.Store, Addresses: d.presence.Addresses, Authorities: authorities.Pool,
+		Decode: lister.EntryDecoder[*apiserverinternalv1alpha1.StorageVersion](versions.Coder),
+		Exists: func(identity string) bool { // a replica exists while it has a lease
+			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
+			return ok
+		},
+		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), Refuse: refuse,
+		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
+	})
+	b.life.whileServing("peers", d.peers.Run)
+	b.life.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -16,12 +15,15 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/policyparams"
+	"binnacle/services/apiserver/internal/admission/typecheck"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/lister"
-	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
-	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/controllers/crdinformer"
+	"binnacle/services/apiserver/internal/controllers/statuses"
+	"binnacle/services/apiserver/internal/crd/kind"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -83,20 +85,9 @@ func (a *admissionBuilder) policiesKnown() bool {
 	return true
 }
 
-// lastReadable decodes an object or, if it is unreadable, its last readable state.
-func lastReadable(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
-	if before := e.LastReadable(); before != nil {
-		e = before
-	}
-	return c.DecodeStored(e.Stored(), e.Revision)
-}
-
 // policySource returns the source of a kind of the group admissionregistration.k8s.io.
 func (a *admissionBuilder) policySource(version, resource string) policies.Source {
-	k := a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
-	return policies.Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-		return lastReadable(k.Coder, e)
-	}}
+	return policies.SourceOf(a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource}))
 }
 
 func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error) {
@@ -167,4 +158,64 @@ func (a *admissionBuilder) policyParams() admission.Plugin {
 			return policy.Spec.ParamKind, nil
 		},
 	}}
+}
+
+// webhooks returns a function that returns the configuration of a plugin for webhooks.
+func (a *admissionBuilder) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
+	metrics := webhooks.NewMetrics(a.metrics)
+	compiler := a.costed(features.StrictCostEnforcementForWebhooks)
+	return func(resource string, configuration []byte) (webhooks.Config, error) {
+		credentials, err := webhooks.LoadCredentials(configuration)
+		if err != nil {
+			return webhooks.Config{}, err
+		}
+		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
+		return webhooks.Config{
+			Configurations: webhooks.SourceOf(k),
+			Ready:          func() bool { return a.caches.cache.Ready() && k.Store.Known() }, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
+			Compiler: compiler, Codec: a.caches.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: a.network.services, Dialers: a.network.dialers, Calls: a.calls, Responses: a.responses,
+			Notify: func(ctx context.Context, n webhooks.Notice) {
+				statuses.RecordWebhookEvent(ctx, a.sets.client, a.log, n)
+			},
+			Metrics: metrics, Logger: a.log.With("kind", k.Resource.Resource),
+		}, nil
+	}
+}
+
+func (a *admissionBuilder) mutatingWebhooks(c webhooks.Config, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	m, err := webhooks.NewMutating(c)
+	if err != nil {
+		return nil, err
+	}
+	a.life.onClose(m.Close)
+	return m, nil
+}
+
+func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	v, err := webhooks.NewValidating(c)
+	if err != nil {
+		return nil, err
+	}
+	a.life.onClose(v.Close)
+	return v, nil
+}
+
+// newTypeChecks maintains the type-checking results in the statuses of admission policies.
+func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Follower, compiler func() (*expressions.Compiler, error)) {
+	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	served := typecheck.NewServed(c.codec.Scheme(), c.served, sets.kinds)
+	keeper := typecheck.New(typecheck.Config{
+		Policies: k.Store,
+		Decode:   lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
+		Schemas:  served.Schemas, Settled: informer.Settled,
+		Compiler: compiler, Client: statuses.Policies{Client: sets.client}, Logger: b.log,
+	})
+	informer.OnSwapped(func(update kind.Update) { keeper.Redefined(served.Set(update)) })
+	b.life.whileServing("types of admission policies", keeper.Run)
 }

@@ -2,9 +2,36 @@ package build
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/filewatch"
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/bootstrap"
+	"binnacle/services/apiserver/internal/proxy/egress"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/security/audit/backends"
+	"binnacle/services/apiserver/internal/security/audit/policy"
+	"binnacle/services/apiserver/internal/security/authz"
+	"binnacle/services/apiserver/internal/security/authz/authzconfig"
+	"binnacle/services/apiserver/internal/security/authz/modes"
+	"binnacle/services/apiserver/internal/security/authz/webhook"
+	"binnacle/services/apiserver/internal/security/flowcontrol"
+	"binnacle/services/apiserver/internal/server"
 )
 
 // security decides about requests.
@@ -12,7 +39,7 @@ type security struct {
 	audit *auditing
 	authn *authentication
 	authz *authorization
-	flow  *flowConfig
+	flow  *flowcontrol.Configurator
 }
 
 func newSecurity(ctx context.Context, b *base, o *config.Options, k *caches, client *internalclient.Client, audit *auditing) (*security, error) {
@@ -23,4 +50,277 @@ func newSecurity(ctx context.Context, b *base, o *config.Options, k *caches, cli
 	}
 	s.authz, err = newAuthorization(b, &o.Authorization, k)
 	return s, err
+}
+
+// Bounds in bytes of the objects in audit events: of one object, and of all requests in progress.
+const (
+	maxAuditedObject  = 10 << 20
+	maxAuditedObjects = 128 << 20
+)
+
+// auditing holds the parts of the audit log.
+type auditing struct {
+	log      *slog.Logger
+	auditor  *audit.Auditor // nil if auditing is off
+	file     string
+	policy   []byte // content of file
+	backends []*backends.Backend
+}
+
+// newAuditing reads the policy and opens the backends. Auditing needs both, as in Kubernetes. The
+// limiter bounds the work on large events.
+func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*auditing, error) {
+	a := &auditing{log: b.log, file: o.PolicyFile}
+	var decides *policy.Policy
+	if o.PolicyFile != "" {
+		var err error
+		if a.policy, err = filewatch.Read(o.PolicyFile); err != nil {
+			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
+		}
+		if decides, err = a.parsePolicy(a.policy); err != nil {
+			return nil, fmt.Errorf("--audit-policy-file: loading audit policy file: %w", err)
+		}
+	}
+	metrics := audit.NewMetrics(b.metrics)
+	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter}
+	if o.Log.Enabled() && decides != nil {
+		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
+		if err != nil {
+			return nil, err
+		}
+		a.addBackend(b.life, backend)
+	}
+	if o.Webhook.Enabled() && decides != nil {
+		backend, err := backends.NewWebhook(&o.Webhook, made)
+		if err != nil {
+			return nil, fmt.Errorf("initializing audit webhook: %w", err)
+		}
+		a.addBackend(b.life, backend)
+	}
+	if len(a.backends) == 0 {
+		if o.Log.Enabled() || o.Webhook.Enabled() {
+			b.log.Warn("no audit policy file is given, so nothing is audited; name one by --audit-policy-file")
+		}
+		return a, nil
+	}
+	most, sinks := int64(0), []audit.Sink{}
+	for _, backend := range a.backends {
+		most = max(most, backend.MaxEvent())
+		sinks = append(sinks, backend)
+	}
+	a.auditor = audit.New(audit.Config{
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: limiter, Slow: o.LatencyThreshold,
+	})
+	b.life.inBackground("audit policy", a.followPolicy)
+	return a, nil
+}
+
+// addBackend adds a backend, which delivers queued events in the background.
+func (a *auditing) addBackend(life *lifecycle, b *backends.Backend) {
+	a.backends = append(a.backends, b)
+	life.inBackground("audit", b.Run)
+	life.onClose(func() {
+		if err := b.Close(); err != nil {
+			a.log.Warn("failed to close the audit log", "error", err)
+		}
+	})
+}
+
+// shuttingDown limits how long requests wait for the delivery of their events from now on. A slow
+// reader of the log must not delay the shutdown.
+func (a *auditing) shuttingDown() {
+	for _, b := range a.backends {
+		b.BeginShutdown()
+	}
+}
+
+// parsePolicy parses a policy. Its errors name the file.
+func (a *auditing) parsePolicy(data []byte) (*policy.Policy, error) {
+	decides, err := policy.Parse(data, func(why string) {
+		a.log.Warn("the audit policy has unknown or duplicate fields, which are ignored", "file", a.file, "error", why)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: from file %s", err, a.file)
+	}
+	return decides, nil
+}
+
+// followPolicy reloads the policy when its file changes.
+func (a *auditing) followPolicy(ctx context.Context) error {
+	return filewatch.Follow(ctx, a.log, a.file, a.policy, func(_ context.Context, data []byte, err error) {
+		if err != nil {
+			a.auditor.SetPolicy(nil, err)
+			return
+		}
+		decides, err := a.parsePolicy(data)
+		a.auditor.SetPolicy(decides, err)
+	})
+}
+
+// authorization holds the authorizers.
+type authorization struct {
+	policy  *authz.Policy
+	chain   *modes.Reloadable
+	metrics *authz.Metrics
+	changed chan struct{} // receives after changes of RBAC objects
+	// usesRBAC reports whether roles decide on requests, in process or in a webhook.
+	usesRBAC bool
+}
+
+// loadAuthorization returns the configuration from the file, with its content, or from the flags.
+func loadAuthorization(o *config.AuthorizationOptions, conditions authzconfig.Conditions) (*authzconfig.Configuration, []byte, error) {
+	if o.ConfigFile == "" {
+		return authzconfig.FromFlags(o.Flags), nil, nil
+	}
+	data, err := filewatch.Read(o.ConfigFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
+	}
+	c, err := authzconfig.Parse(data, conditions)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
+	}
+	return c, data, nil
+}
+
+func rbacResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
+}
+
+// settled waits until the authorizer has seen a revision, so that clients that grant or
+// revoke permissions see the effect at once.
+func (a *authorization) settled(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
+	defer cancel()
+	_ = a.policy.WaitFor(ctx, revision) // best effort: after the timeout, the change takes effect later
+}
+
+const policySettleTime = 2 * time.Second
+
+func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*authorization, error) {
+	var conditions *webhook.Compiler
+	var err error
+	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
+		if conditions, err = webhook.NewCompiler(); err != nil {
+			return nil, err
+		}
+	}
+	c, data, err := loadAuthorization(o, conditions)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyConfig(b, k, c.Has(authzconfig.Node))
+	if err != nil {
+		return nil, err
+	}
+	a := &authorization{
+		policy: authz.NewPolicy(policy), metrics: authz.NewMetrics(b.metrics), changed: make(chan struct{}, 1),
+		usesRBAC: c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook),
+	}
+	a.policy.OnChange(func(rbac.Change) {
+		select {
+		case a.changed <- struct{}{}:
+		default: // a notification is pending
+		}
+	})
+	a.chain, err = modes.New(&modes.Builder{
+		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
+		Conditions: conditions, Metrics: a.metrics,
+		WebhookMetrics: webhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
+	}, c)
+	if err != nil {
+		return nil, err
+	}
+	b.life.onClose(a.chain.Close)
+	b.life.inBackground("policy", a.policy.Run)
+	if o.ConfigFile != "" {
+		reloads := modes.NewReloadMetrics(b.metrics, b.address)
+		b.life.inBackground("authorization configuration", func(ctx context.Context) error {
+			return a.chain.Follow(ctx, o.ConfigFile, data, reloads, b.log)
+		})
+	}
+	return a, nil
+}
+
+// policyConfig returns the sources of the objects that RBAC and the node authorizer follow.
+func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
+	source := func(gvr schema.GroupVersionResource) authz.Source {
+		kind := k.lookup(gvr)
+		return authz.Source{
+			Store: kind.Store,
+			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				return kind.Coder.DecodeStored(e.Stored(), e.Revision)
+			},
+		}
+	}
+	core := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: resource}
+	}
+	c := authz.PolicyConfig{
+		Cache: k.cache, Logger: b.log,
+		Rules: map[string]authz.Source{
+			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
+			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
+			rbac.KindRoleBinding:        source(rbacv1.SchemeGroupVersion.WithResource("rolebindings")),
+			rbac.KindClusterRoleBinding: source(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")),
+		},
+	}
+	if nodes {
+		pods := source(core("pods"))
+		partly, err := k.core("pods").Coder.Partly(node.PodPaths()...)
+		if err != nil {
+			return c, err
+		}
+		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+			l := e.Lend()
+			defer l.Back()
+			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+		}
+		c.Nodes = map[node.Kind]authz.Source{
+			node.Pod:        pods,
+			node.Volume:     source(core("persistentvolumes")),
+			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
+			node.Slice:      source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
+		}
+	}
+	return c, nil
+}
+
+// synced waits until the authorizer has seen all RBAC objects. The wait is bounded, because
+// bootstrapping is retried.
+func (a *authorization) synced(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return a.policy.MostRecent(ctx)
+}
+
+func flowResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: flowcontrolv1.GroupName, Resource: name}
+}
+
+// newFlow creates flow control, unless it is disabled.
+func newFlow(b *base, o *config.RequestOptions, k *caches, client *internalclient.Client) *flowcontrol.Configurator {
+	kind := func(name string) lister.Kind {
+		return k.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
+	}
+	dangling := bootstrap.NewDangling(client, b.log)
+	f := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
+	b.life.whileServing("flow schemas", f.Schemas.Run)
+	b.life.whileServing("priority levels", f.Levels.Run)
+	b.life.whileServing("statuses of flow schemas", dangling.Run)
+	seats := o.MaxInFlight + o.MaxMutatingInFlight
+	if !o.PriorityAndFairness || seats == 0 {
+		return f
+	}
+	f.Control = flowcontrol.New(flowcontrol.Options{
+		Seats: seats, IsExempt: server.Exempt,
+		LoadConfig: func(ctx context.Context) {
+			if k.cache.Ready() {
+				f.Settled(ctx, 0)
+			}
+		},
+		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
+	})
+	b.life.inBackground("flow control", f.Control.Run)
+	return f
 }

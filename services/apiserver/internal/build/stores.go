@@ -2,19 +2,38 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
+	"binnacle/libs/serving/health"
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/olderversions"
+	"binnacle/services/apiserver/internal/cache/lister"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/componentstatus"
 	"binnacle/services/apiserver/internal/security/audit"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storage/fanout"
+	"binnacle/services/apiserver/internal/storage/memstore"
+	"binnacle/services/apiserver/internal/storage/routed"
 	"binnacle/services/apiserver/internal/storage/traced"
 )
 
@@ -102,4 +121,268 @@ func (s *stores) fanoutOf(key string) *fanout.Fanout {
 // decrypted returns a change stream with decrypted values.
 func (s *stores) decrypted(changes *fanout.Fanout) *encryption.Source {
 	return encryption.NewSource(changes, s.encryptionConfig, s.encryptionResources, s.olderVersions)
+}
+
+// objectStore is the main store: the storage contract, a health check and the bounds of its
+// history.
+type objectStore interface {
+	storage.Interface
+	Ping(ctx context.Context) error
+	History(ctx context.Context) (oldest, newest int64, err error)
+}
+
+// mainStore stores the objects of all resources without an override.
+type mainStore struct {
+	store   objectStore
+	elector fanout.Elector   // nil with the memory store
+	etcd    *embedded.Server // nil with external etcd and with the memory store
+}
+
+func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
+	if o.Backend == config.BackendMemory {
+		s := memstore.New()
+		b.life.onClose(s.Close)
+		b.life.inBackground("compactor", func(ctx context.Context) error { return s.CompactEvery(ctx, o.CompactionInterval) })
+		return &mainStore{store: s}, nil
+	}
+	m := &mainStore{}
+	connection, err := m.connect(ctx, b, o)
+	if err != nil {
+		return nil, err
+	}
+	connection.Prefix = b.root
+	connection.LeaseReuse = time.Duration(o.LeaseReuseSeconds) * time.Second
+	connection.Logger, connection.Metrics = b.log, b.metrics
+	s, err := etcd.New(connection)
+	if err != nil {
+		return nil, err
+	}
+	m.store, m.elector = s, etcd.NewElector(s, 0)
+	b.life.inBackground("compactor", (&etcd.Compactor{Store: s, Interval: o.CompactionInterval, Logger: b.log}).Run)
+	if len(o.Servers) > 0 {
+		b.life.inBackground("etcd monitor", (&etcd.Monitor{Ping: s.Ping, Endpoints: o.Servers, Logger: b.log}).Run)
+	}
+	return m, nil
+}
+
+// connect connects to the servers of etcd, or starts the embedded etcd.
+func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
+	if len(o.Servers) > 0 {
+		c.Client, err = etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: b.metrics, Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
+		if err != nil {
+			return c, fmt.Errorf("--etcd-servers: %w", err)
+		}
+		b.life.onClose(func() { _ = c.Client.Close() })
+		return c, nil
+	}
+	m.etcd, err = embedded.Start(ctx, embedded.Options{
+		DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
+		CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
+		Logger: b.log, Metrics: b.metrics,
+	})
+	if err != nil {
+		return c, err
+	}
+	b.life.onClose(m.etcd.Stop)
+	b.life.inBackground("embedded etcd", m.watchEtcd)
+	b.life.inBackground("embedded etcd's maintenance", m.etcd.Maintain)
+	return m.etcd.Config(), nil
+}
+
+// watchEtcd returns an error when the embedded etcd stops, which ends the process.
+func (m *mainStore) watchEtcd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-m.etcd.Err():
+		return fmt.Errorf("embedded etcd: %w", errors.Join(errors.New("stopped"), err))
+	}
+}
+
+// newEncryption reads the configuration of encryption. Without a file, nothing is encrypted.
+func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*encryption.Live, error) {
+	metrics, err := encryption.NewMetrics(b.metrics)
+	if err != nil {
+		return nil, err
+	}
+	if o.ConfigFile == "" {
+		return encryption.Plain(), nil
+	}
+	live, err := encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
+		KMSv1:    b.gates.Enabled(features.KMSv1),
+		ServerID: b.identity,
+		Wait: func(ctx context.Context, wait func(context.Context) error) error {
+			return request.Wait(ctx, status.ManyWait(), wait)
+		},
+		Logger: b.log, Metrics: metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
+	}
+	b.life.onClose(live.Close)
+	if o.Reload {
+		b.life.inBackground("encryption configuration", live.Run)
+	}
+	return live, nil
+}
+
+// cluster is an etcd cluster that stores some resources instead of the main one
+// (--etcd-servers-overrides). It has its own history, change stream and cache. If it is
+// unavailable, only its resources are.
+type cluster struct {
+	number   int
+	servers  []string
+	prefixes []string // of the keys that it stores
+
+	metrics   *prometheus.Registry
+	store     *etcd.Store
+	fanout    *fanout.Fanout
+	cache     *watchcache.Cache
+	alive     health.Check
+	allWrites lister.WriteBarrier
+}
+
+// name returns the name of the cluster in health checks and metrics.
+func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.number) }
+
+// openClusters opens the stores of --etcd-servers-overrides in the order of their key prefixes. They
+// may be unavailable.
+func openClusters(b *base, o *config.EtcdOptions, c *catalogs) (clusters, error) {
+	by := o.OverridePrefixes(c.stored(), func(of schema.GroupResource) {
+		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or is stored with another one", "resource", of.String())
+	})
+	var out clusters
+	for _, servers := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return strings.Compare(by[a][0], by[b][0]) }) {
+		other := &cluster{number: len(out), servers: strings.Split(servers, ";"), prefixes: by[servers], metrics: prometheus.NewRegistry()}
+		if err := other.open(b, o); err != nil {
+			return nil, err
+		}
+		out = append(out, other)
+	}
+	return out, nil
+}
+
+// open opens the store.
+func (c *cluster) open(b *base, o *config.EtcdOptions) error {
+	client, err := etcd.Dial(etcd.DialOptions{Servers: c.servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: c.registerer(), Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
+	if err != nil {
+		return fmt.Errorf("--etcd-servers-overrides: %w", err)
+	}
+	b.life.onClose(func() { _ = client.Close() })
+	if c.store, err = etcd.New(etcd.Config{
+		Client: client, Prefix: b.root, LeaseReuse: time.Duration(o.LeaseReuseSeconds) * time.Second, Logger: b.log, Metrics: c.registerer(),
+		Cluster: "etcd-" + strconv.Itoa(c.number+1),
+	}); err != nil {
+		return err
+	}
+	b.life.inBackground(c.name()+": compactor", (&etcd.Compactor{Store: c.store, Interval: o.CompactionInterval, Logger: b.log}).Run)
+	c.alive = health.Shared(o.ReadyTimeout, etcdCheckTTL, c.store.Ping)
+	return nil
+}
+
+// registerer registers metrics of the cluster under a label that distinguishes it from the main one.
+func (c *cluster) registerer() prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"etcd_cluster": c.name()}, c.metrics)
+}
+
+// follow creates the change stream of the cluster. id identifies this replica.
+func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
+	// Replicas with the same overrides use the same stream.
+	o.ClusterID = fanout.StreamName(o.ClusterID, strings.TrimPrefix(c.prefixes[0], b.root))
+	log := b.log.With("etcd", c.name())
+	if c.fanout, err = fanout.New(fanout.Config{
+		Options: o, Alone: len(o.Servers) == 0, Store: c.store, Elector: fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: o.ClusterID}, Root: b.root + "/", Since: fanout.SinceLastCompaction(c.store, b.log),
+		ID: id, Logger: log, Registerer: c.registerer(),
+	}); err != nil {
+		return err
+	}
+	c.fanout.Traced(b.traces)
+	b.life.inBackground(c.name()+": fan-out", c.fanout.Run)
+	return nil
+}
+
+// clusters are the etcd clusters of --etcd-servers-overrides.
+type clusters []*cluster
+
+// of returns the cluster that stores the keys of a prefix; nil is the main cluster.
+func (l clusters) of(prefix string) *cluster {
+	for _, c := range l {
+		if slices.Contains(c.prefixes, prefix) {
+			return c
+		}
+	}
+	return nil
+}
+
+// resources maps the resources that the clusters store to them.
+func (l clusters) resources(c *catalogs) map[schema.GroupResource]*cluster {
+	out := map[schema.GroupResource]*cluster{}
+	for _, k := range c.catalog.Kinds() { // several kinds may share a prefix
+		if other := l.of(apiset.KeyPrefix(c.root, k)); other != nil && !k.Virtual {
+			out[k.GroupResource()] = other
+		}
+	}
+	return out
+}
+
+// caches returns the caches of the clusters by the key prefixes that they hold.
+func (l clusters) caches() map[string]*watchcache.Cache {
+	out := map[string]*watchcache.Cache{}
+	for _, c := range l {
+		for _, prefix := range c.prefixes {
+			out[prefix] = c.cache
+		}
+	}
+	return out
+}
+
+// above returns a store that writes the objects of the clusters to them, and others to main.
+func (l clusters) above(main storage.Interface) storage.Interface {
+	if len(l) == 0 {
+		return main
+	}
+	r := &routed.Store{Interface: main, Others: map[string]storage.Interface{}}
+	for _, c := range l {
+		for _, prefix := range c.prefixes {
+			r.Others[prefix] = c.store
+		}
+	}
+	return r
+}
+
+// gatherer returns the metrics of the server and of all clusters.
+func (l clusters) gatherer(main *prometheus.Registry) prometheus.Gatherer {
+	if len(l) == 0 {
+		return main
+	}
+	all := prometheus.Gatherers{main}
+	for _, c := range l {
+		all = append(all, c.metrics)
+	}
+	return all
+}
+
+// addChecks adds health checks of the clusters, which do not affect the readiness of the server.
+func (l clusters) addChecks(h *health.Registry) {
+	for _, c := range l {
+		h.AddApart(c.name(), c.alive)
+	}
+}
+
+// synced returns an error until the resources of all reachable clusters are loaded.
+func (l clusters) synced(r *http.Request) error {
+	for _, c := range l {
+		if !c.cache.Ready() && c.alive(r) == nil {
+			return watchcache.ErrNotReady
+		}
+	}
+	return nil
+}
+
+// components returns the clusters for componentstatuses.
+func (l clusters) components() (out []componentstatus.Component) {
+	for _, c := range l {
+		out = append(out, componentstatus.Etcd("etcd-"+strconv.Itoa(c.number+1), c.store))
+	}
+	return out
 }

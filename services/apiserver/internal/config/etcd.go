@@ -1,11 +1,19 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/storage/encryption"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 )
 
 // defaultHealthTimeout bounds the response time of etcd in health checks.
@@ -102,4 +110,159 @@ func (o *EncryptionOptions) validate() []error {
 		return []error{encryption.ErrWithoutFile}
 	}
 	return nil
+}
+
+// Override is one value of --etcd-servers-overrides: a resource and its servers.
+type Override struct {
+	Resource schema.GroupResource // Resource may be "*"
+	Servers  []string
+}
+
+var errOverride = errors.New("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
+
+// ParsedOverrides parses the flag. Later values take precedence.
+func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
+	for _, value := range o.Overrides {
+		resource, servers, ok := strings.Cut(value, "#")
+		group, name, named := strings.Cut(resource, "/")
+		if !ok || !named || strings.Contains(servers, "#") || strings.Contains(name, "/") {
+			errs = append(errs, errOverride)
+			continue
+		}
+		out = append(out, Override{schema.GroupResource{Group: group, Resource: name}, strings.Split(servers, ";")})
+	}
+	return out, errs
+}
+
+func (o *EtcdOptions) validateOverrides() []error {
+	list, errs := o.ParsedOverrides()
+	for _, each := range list {
+		if mainEtcdOnly(each.Resource) {
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s are what the server itself goes by, and stay with --etcd-servers", each.Resource))
+		}
+		for _, s := range each.Servers {
+			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
+				errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %q is not a URL of an etcd server", s))
+			}
+		}
+	}
+	return errs
+}
+
+// mainEtcdOnly reports whether a resource must be stored in the main etcd. Authentication,
+// authorization, the API set and admission depend on a single history, and must not depend on the
+// availability of another cluster.
+func mainEtcdOnly(r schema.GroupResource) bool {
+	switch r.Group {
+	case "rbac.authorization.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "flowcontrol.apiserver.k8s.io":
+		return true
+	}
+	return slices.Contains([]schema.GroupResource{
+		{Resource: "namespaces"}, {Resource: "serviceaccounts"}, {Resource: "secrets"}, {Resource: "pods"}, {Resource: "nodes"},
+		{Resource: "persistentvolumes"}, {Resource: "persistentvolumeclaims"}, {Resource: "services"}, {Resource: "endpoints"},
+		{Resource: "limitranges"}, {Resource: "resourcequotas"}, {Resource: "configmaps"}, {Resource: "*"},
+		{Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"}, {Group: "networking.k8s.io", Resource: "ingressclasses"},
+		{Group: "networking.k8s.io", Resource: "*"},
+		{Group: "storage.k8s.io", Resource: "volumeattachments"}, {Group: "storage.k8s.io", Resource: "csidrivers"}, {Group: "storage.k8s.io", Resource: "storageclasses"}, {Group: "storage.k8s.io", Resource: "*"},
+		{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, {Group: "scheduling.k8s.io", Resource: "*"},
+		{Group: "node.k8s.io", Resource: "runtimeclasses"}, {Group: "node.k8s.io", Resource: "*"},
+		{Group: "resource.k8s.io", Resource: "resourceclaims"}, {Group: "resource.k8s.io", Resource: "resourceslices"}, {Group: "resource.k8s.io", Resource: "*"},
+		{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}, {Group: "certificates.k8s.io", Resource: "*"},
+	}, r)
+}
+
+// OverridePrefixes returns the key prefixes of the resources in other clusters, by the servers of the
+// cluster. stored maps the prefixes to the resources. An override of a resource takes precedence over
+// one of its group. ineffective is called for each override of a resource that is not stored.
+func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, ineffective func(schema.GroupResource)) map[string][]string {
+	list, _ := o.ParsedOverrides() // validated before
+	exact, groups := map[schema.GroupResource]string{}, map[string]string{}
+	for _, each := range list {
+		servers := strings.Join(slices.Compact(slices.Sorted(slices.Values(each.Servers))), ";")
+		if each.Resource.Resource == "*" {
+			groups[each.Resource.Group] = servers
+		} else {
+			exact[each.Resource] = servers
+		}
+	}
+	out := map[string][]string{}
+	for prefix, of := range stored {
+		servers, ok := exact[of]
+		if ok {
+			delete(exact, of)
+		} else if servers, ok = groups[of.Group]; !ok {
+			continue
+		}
+		out[servers] = append(out[servers], prefix)
+	}
+	for of := range exact {
+		ineffective(of)
+	}
+	for servers := range out {
+		slices.Sort(out[servers])
+	}
+	return out
+}
+
+// MinQuota is the smallest valid quota of the embedded etcd, in bytes.
+const MinQuota = 16 << 20
+
+// EmbeddedEtcdOptions configure the embedded etcd.
+type EmbeddedEtcdOptions struct {
+	QuotaBytes                       int64
+	ListenClientURL                  string
+	CertFile, KeyFile, TrustedCAFile string
+}
+
+func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
+	return EmbeddedEtcdOptions{QuotaBytes: embedded.DefaultQuota}
+}
+
+func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size of the database of the etcd in this process, in bytes, from which on writes but deletions are refused.")
+	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which tools on this machine reach the embedded etcd: unix:///PATH, for this user only, or https://127.0.0.1:PORT, with a client certificate. If empty, it is not reachable.")
+	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
+	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
+	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA of the client certificates that --embedded-etcd-listen-client-url asks for, with https.")
+}
+
+// validate returns all errors. external reports whether --etcd-servers is set.
+func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if external {
+		if o.ListenClientURL != "" {
+			bad("--embedded-etcd-listen-client-url is of the etcd in this process, and --etcd-servers names another")
+		}
+		return errs
+	}
+	if o.QuotaBytes < MinQuota {
+		bad("--quota-backend-bytes %d is less than %d", o.QuotaBytes, MinQuota)
+	}
+	certificates := o.CertFile != "" || o.KeyFile != "" || o.TrustedCAFile != ""
+	if o.ListenClientURL == "" {
+		if certificates {
+			bad("--embedded-etcd-cert-file, --embedded-etcd-key-file and --embedded-etcd-trusted-ca-file need --embedded-etcd-listen-client-url")
+		}
+		return errs
+	}
+	u, err := url.Parse(o.ListenClientURL)
+	switch {
+	case err != nil:
+		bad("--embedded-etcd-listen-client-url: %w", err)
+	case u.Scheme == "unix" && u.Host == "" && u.Path != "":
+		if certificates {
+			bad("--embedded-etcd-listen-client-url %q: a socket asks for no certificates", o.ListenClientURL)
+		}
+	case u.Scheme == "https" && u.Path == "" && u.Port() != "":
+		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
+			bad("--embedded-etcd-listen-client-url %q: %q is not a loopback address", o.ListenClientURL, u.Hostname())
+		}
+		if o.CertFile == "" || o.KeyFile == "" || o.TrustedCAFile == "" {
+			bad("--embedded-etcd-listen-client-url %q needs --embedded-etcd-cert-file, --embedded-etcd-key-file and --embedded-etcd-trusted-ca-file", o.ListenClientURL)
+		}
+	default:
+		bad("--embedded-etcd-listen-client-url %q is neither unix:///PATH nor https://ADDRESS:PORT", o.ListenClientURL)
+	}
+	return errs
 }

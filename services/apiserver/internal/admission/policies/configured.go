@@ -24,6 +24,12 @@ type Source struct {
 	WaitForWrites func(context.Context) error
 }
 
+// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last readable
+// state.
+func SourceOf(k lister.Kind) Source {
+	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
+}
+
 // configured holds the policies of one kind that have bindings. P is a compiled policy, B a
 // compiled binding.
 type configured[P, B any] struct {

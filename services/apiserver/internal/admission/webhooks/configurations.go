@@ -25,6 +25,12 @@ type Source struct {
 	WaitForWrites func(context.Context) error
 }
 
+// SourceOf returns the source of the objects of a kind. An unreadable object keeps its last readable
+// state.
+func SourceOf(k lister.Kind) Source {
+	return Source{Store: k.Store, WaitForWrites: k.WaitForWrites, Decode: lister.LastReadable(k.Coder)}
+}
+
 // configurations compiles the webhook configurations when they change.
 type configurations struct {
 	source   Source

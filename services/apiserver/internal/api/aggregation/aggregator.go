@@ -238,6 +238,22 @@ func Available(s *apiregistrationv1.APIService) bool {
 	return c != nil && c.Status == apiregistrationv1.ConditionTrue
 }
 
+// Unavailable returns those of the named APIServices, in order, that are not available.
+func (a *Aggregator) Unavailable(names []string) []string {
+	available := map[string]bool{}
+	for s := range a.Registered() {
+		available[s.Name] = Available(s)
+	}
+	var missing []string
+	for _, name := range names {
+		if !available[name] {
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
 // Poke schedules checks of all servers soon.
 func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {

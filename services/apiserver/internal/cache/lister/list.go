@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -105,4 +106,61 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	}
 	d.value, d.shown, d.made = d.Derive(all), s.Version(), true
 	return d.value, nil
+}
+
+// Getter gets cluster-scoped objects of one kind.
+type Getter[T registry.Object] struct {
+	Objects *Objects
+	Kind    Kind
+}
+
+// Get returns an object, or a NotFound error.
+func (g *Getter[T]) Get(ctx context.Context, name string) (T, error) {
+	return Get[T](ctx, g.Objects, &g.Kind, "", name)
+}
+
+// Classes is a Getter for a kind that may have a default object.
+type Classes[T registry.Object, V any] struct {
+	Getter[T]
+	derived *Derived[T, V]
+}
+
+// NewClasses returns the objects of a kind. choose returns the default among them.
+func NewClasses[T registry.Object, V any](o *Objects, k Kind, choose func([]T) V) *Classes[T, V] {
+	return &Classes[T, V]{Getter[T]{o, k}, &Derived[T, V]{Objects: o, Kind: k, Derive: choose}}
+}
+
+// Default returns the default.
+func (c *Classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
+
+// Decoder returns a function that decodes the stored objects of a kind.
+func Decoder[T registry.Object](c *codec.Coder) func(stored []byte, revision int64) (T, error) {
+	return func(stored []byte, revision int64) (t T, err error) {
+		obj, err := c.DecodeStored(stored, revision)
+		if err != nil {
+			return t, err
+		}
+		t, ok := obj.(T)
+		if !ok {
+			return t, fmt.Errorf("%T is not a %T", obj, t)
+		}
+		return t, nil
+	}
+}
+
+// EntryDecoder returns a function that decodes the entries of a kind.
+func EntryDecoder[T registry.Object](c *codec.Coder) func(*watchcache.Entry) (T, error) {
+	decode := Decoder[T](c)
+	return func(e *watchcache.Entry) (T, error) { return decode(e.Stored(), e.Revision) }
+}
+
+// LastReadable returns a function that decodes an entry or, if it is unreadable, its last readable
+// state.
+func LastReadable(c *codec.Coder) func(*watchcache.Entry) (metav1.Object, error) {
+	return func(e *watchcache.Entry) (metav1.Object, error) {
+		if before := e.LastReadable(); before != nil {
+			e = before
+		}
+		return c.DecodeStored(e.Stored(), e.Revision)
+	}
 }

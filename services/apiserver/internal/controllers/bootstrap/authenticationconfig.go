@@ -5,15 +5,22 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"binnacle/libs/api"
+	"binnacle/libs/filewatch"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/security/authn"
 )
 
 // AuthenticationConfigName is the config map, in the system namespace, that extension servers read.
@@ -120,4 +127,91 @@ func bundle(text string) (out []*x509.Certificate, ok bool) {
 		}
 		out = append(out, c)
 	}
+}
+
+// ExtensionInfo is the data of the config map that extension servers read.
+type ExtensionInfo struct {
+	ClientCAs *tlsfiles.Bundle // nil if there are none
+	ProxyCAs  *tlsfiles.Bundle // nil if there are no authenticating proxies
+	// ProxyNames are the names in the certificates of authenticating proxies. ProxyHeaders are the
+	// headers that they set.
+	ProxyNames   []string
+	ProxyHeaders authn.ProxyHeaders
+	Logger       *slog.Logger
+
+	due chan struct{}
+}
+
+// NewExtensionInfo returns e, ready to be followed.
+func NewExtensionInfo(e ExtensionInfo) *ExtensionInfo {
+	e.due = make(chan struct{}, 1)
+	return &e
+}
+
+// Due receives a value when the config map may have to change.
+func (e *ExtensionInfo) Due() <-chan struct{} { return e.due }
+
+// FollowObject follows the config map until ctx ends.
+func (e *ExtensionInfo) FollowObject(ctx context.Context, configMaps *watchcache.Store) error {
+	object := watchcache.Selection{Namespace: metav1.NamespaceSystem, Name: AuthenticationConfigName}
+	return informer.Follow(ctx, configMaps, object, func([]watchcache.Event) { e.wake() })
+}
+
+// bundles returns the files with CAs.
+func (e *ExtensionInfo) bundles() []*tlsfiles.Bundle {
+	return slices.DeleteFunc([]*tlsfiles.Bundle{e.ClientCAs, e.ProxyCAs}, func(b *tlsfiles.Bundle) bool { return b == nil })
+}
+
+// FollowFiles follows the files with CAs until ctx ends. It returns at once if there are none.
+func (e *ExtensionInfo) FollowFiles(ctx context.Context) error {
+	var files []string
+	for _, b := range e.bundles() {
+		files = append(files, b.Files()...)
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	return filewatch.Look(ctx, e.Logger, files, func(context.Context) {
+		for _, b := range e.bundles() { // the owners of the bundles log errors
+			if changed, err := b.Reload(); err == nil && changed {
+				e.Logger.Info("certificate files reloaded", "files", b.Files())
+			}
+		}
+		e.wake()
+	})
+}
+
+func (e *ExtensionInfo) wake() {
+	select {
+	case e.due <- struct{}{}:
+	default: // a notification is pending
+	}
+}
+
+// Data returns the data of the config map.
+func (e *ExtensionInfo) Data() map[string]string {
+	data := map[string]string{}
+	if e.ProxyCAs != nil {
+		data["requestheader-client-ca-file"] = string(e.ProxyCAs.PEM())
+		data["requestheader-allowed-names"] = jsonList(sets.List(sets.New(e.ProxyNames...)))
+		data["requestheader-username-headers"] = jsonList(e.ProxyHeaders.Username)
+		data["requestheader-uid-headers"] = jsonList(e.ProxyHeaders.UID)
+		data["requestheader-group-headers"] = jsonList(e.ProxyHeaders.Group)
+		data["requestheader-extra-headers-prefix"] = jsonList(e.ProxyHeaders.ExtraPrefix)
+	}
+	if e.ClientCAs != nil {
+		data["client-ca-file"] = string(e.ClientCAs.PEM()) // the loaded CAs, even if the file changed since
+	}
+	return data
+}
+
+func jsonList(list []string) string {
+	if len(list) == 0 {
+		return "[]"
+	}
+	b, err := json.Marshal(list)
+	if err != nil { // cannot happen for strings
+		return "[]"
+	}
+	return string(b)
 }

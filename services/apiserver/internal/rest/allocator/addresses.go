@@ -34,7 +34,7 @@ func errOutside(addr netip.Addr, valid netip.Prefix) error {
 
 // claimAddresses allocates the addresses that a service lacks: all of them if it had none before,
 // or a second one when it becomes dual-stack.
-func (a *Allocator) claimAddresses(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
+func (a *Allocator) claimAddresses(ctx context.Context, c *claim, was *corev1.Service, dryRun bool) error {
 	s := c.service
 	var had []netip.Addr
 	if was != nil {

@@ -14,6 +14,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/storage"
@@ -92,9 +93,9 @@ func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
 	return a.completeFamilies(s, was)
 }
 
-// Claim holds the values that an object acquires and frees with its write. Exactly one of its
+// claim holds the values that an object acquires and frees with its write. Exactly one of its
 // methods must be called, once.
-type Claim struct {
+type claim struct {
 	a           *Allocator
 	service     *corev1.Service
 	taken, left holdings
@@ -107,16 +108,16 @@ type holdings struct {
 }
 
 // Keep is called after the object was written. It frees the values that the object no longer needs.
-func (c *Claim) Keep(ctx context.Context) { c.a.giveBack(ctx, c.service, c.left) }
+func (c *claim) Keep(ctx context.Context) { c.a.giveBack(ctx, c.service, c.left) }
 
 // Drop is called if the object was not written. It frees the acquired values.
-func (c *Claim) Drop(ctx context.Context) { c.a.giveBack(ctx, c.service, c.taken) }
+func (c *claim) Drop(ctx context.Context) { c.a.giveBack(ctx, c.service, c.taken) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
-func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (*Claim, error) {
+func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Claim, error) {
 	s := obj.(*corev1.Service)
-	c := &Claim{a: a, service: s}
+	c := &claim{a: a, service: s}
 	var was *corev1.Service
 	if old != nil {
 		was = old.(*corev1.Service)

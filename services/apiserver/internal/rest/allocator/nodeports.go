@@ -21,7 +21,7 @@ type portWish struct {
 }
 
 // claimPorts allocates all node ports that a service lacks in one change.
-func (a *Allocator) claimPorts(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
+func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Service, dryRun bool) error {
 	s := c.service
 	var had []int
 	if was != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
+	"binnacle/services/apiserver/internal/cache/informer"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -225,4 +226,34 @@ func (a *Allocator) RepairDeleted(ctx context.Context, deleted *watchcache.Entry
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// FollowServices creates missing IPAddress objects of services that change, until ctx ends. The
+// periodic repair covers what fails here.
+func (a *Allocator) FollowServices(ctx context.Context) error {
+	return informer.Follow(ctx, a.Services.Store, watchcache.Selection{}, func(events []watchcache.Event) {
+		for _, e := range events {
+			if (e.Type == watchcache.Added || e.Type == watchcache.Modified) && a.LacksAddress(e.Entry) {
+				a.logRepair(e.Entry, a.RepairService(ctx, e.Entry.Namespace(), e.Entry.Name()))
+			}
+		}
+	})
+}
+
+// FollowAddresses creates IPAddress objects again that are deleted while a service uses them, until
+// ctx ends.
+func (a *Allocator) FollowAddresses(ctx context.Context) error {
+	return informer.Follow(ctx, a.Addresses.Store, watchcache.Selection{}, func(events []watchcache.Event) {
+		for _, e := range events {
+			if e.Type == watchcache.Deleted {
+				a.logRepair(e.Entry, a.RepairDeleted(ctx, e.Entry))
+			}
+		}
+	})
+}
+
+func (a *Allocator) logRepair(e *watchcache.Entry, err error) {
+	if err != nil {
+		a.Logger.Warn("failed to repair the addresses of a service; the next periodic repair tries again", "object", e.Key(), "error", err)
+	}
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"binnacle/libs/filewatch"
+	"binnacle/libs/serving/health"
 )
 
 const (
@@ -186,5 +188,23 @@ func (l *Live) Close() {
 	}
 	if s := l.Current(); s != nil {
 		s.Close()
+	}
+}
+
+// AddHealthChecks adds the health checks of KMS plugins. Each plugin has its own check if the
+// configuration is not reloaded and one of the plugins has version 1. Otherwise all plugins share
+// one check. The liveness of the server does not depend on them.
+func (l *Live) AddHealthChecks(h *health.Registry, reloaded bool) {
+	set := l.Current()
+	switch {
+	case set == nil:
+	case reloaded:
+		h.Add("kms-providers", l.CheckAll, health.Healthz, health.Readyz)
+	case set.Together():
+		h.Add("kms-providers", l.CheckAll, health.Healthz, health.Readyz)
+	default:
+		for i := range set.Plugins() {
+			h.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
+		}
 	}
 }

@@ -2,11 +2,14 @@ package fanout
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"regexp"
+	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -107,4 +110,32 @@ func (l serverLog) write(level slog.Level, format string, v []any) {
 	if ctx := context.Background(); l.log.Enabled(ctx, level) {
 		l.log.Log(ctx, level, fmt.Sprintf(format, v...))
 	}
+}
+
+const (
+	// maxStream bounds the name of a stream. A longer name ends with streamSum bytes of a hash.
+	maxStream = 63
+	streamSum = 8
+)
+
+// StreamName returns the ID of a cluster's change stream for the keys of a prefix.
+func StreamName(id, prefix string) string {
+	name := id + "-" + strings.NewReplacer("/", "-", ".", "-").Replace(strings.Trim(prefix, "/"))
+	if len(name) > maxStream {
+		sum := sha256.Sum256([]byte(name))
+		name = name[:maxStream-2*streamSum-1] + "-" + hex.EncodeToString(sum[:streamSum])
+	}
+	return name
+}
+
+// StreamElector is an elector for one stream. An etcd cluster may store the resources of several
+// streams.
+type StreamElector struct {
+	Elector
+	Stream string
+}
+
+// Campaign implements Elector.
+func (o StreamElector) Campaign(ctx context.Context, name, id string) (<-chan struct{}, func(), error) {
+	return o.Elector.Campaign(ctx, name+"-"+o.Stream, id)
 }

@@ -1,0 +1,259 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/features"
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/metrics"
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/api/apiset"
+	"binnacle/services/apiserver/internal/api/kinds/certificates"
+	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/storageversions"
+	"binnacle/services/apiserver/internal/proxy/egress"
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/proxy/reverseproxy"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/rest/allocator"
+	"binnacle/services/apiserver/internal/rest/componentstatus"
+	"binnacle/services/apiserver/internal/rest/compress"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/subresources/pods"
+	"binnacle/services/apiserver/internal/rest/subresources/reviews"
+	"binnacle/services/apiserver/internal/rest/subresources/tokens"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/flowcontrol/width"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// settled maps a resource to a function that waits until a write of it has taken effect.
+type settled map[schema.GroupResource]func(context.Context, int64)
+
+// newWriter creates the writer of all objects.
+func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects settled) *writes.Writer {
+	on := b.gates.Enabled
+	return writes.New(writes.Config{
+		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, CorruptObjects: damage(b), EventTTL: o.EventTTL,
+		Declared:   writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: services},
+		Written:    k.recordWrite,
+		Updated: map[schema.GroupResource]func(old, obj registry.Object){
+			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
+		},
+		Settled:            effects,
+		NoGarbageCollector: !o.GarbageCollector,
+		Now:                time.Now, Logger: b.log, Metrics: writes.NewMetrics(b.metrics),
+	})
+}
+
+// newHandlers creates the handlers of the resource API.
+func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, sec *security, w *writes.Writer, front *serving.Server) (*handlers.API, error) {
+	stopping, cancel := context.WithCancel(context.Background())
+	b.life.onClose(cancel)
+	b.life.inBackground("end of long-running requests", func(ctx context.Context) error {
+		select {
+		case <-front.LongRunningStop():
+			cancel()
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	zip, err := compress.New(k.memory, b.metrics)
+	if err != nil {
+		return nil, err
+	}
+	up, err := newKubelets(b, o.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	metrics := handlers.NewMetrics(b.metrics)
+	metrics.KeepWhileServed(sets.kinds)
+	return handlers.New(handlers.Config{
+		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, CorruptObjects: damage(b),
+		Answers:    responsewriters.Answers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(), Now: time.Now},
+		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
+		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
+		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
+		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
+	}), nil
+}
+
+// components returns the components of the control plane, in list order.
+func components(s *stores) []componentstatus.Component {
+	manager, scheduler := componentstatus.Controllers()
+	return append([]componentstatus.Component{manager, componentstatus.Etcd("etcd-0", s.store), scheduler}, s.overrideClusters.components()...)
+}
+
+// operations returns the handlers of operations other than reads and writes of stored objects.
+func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kubeletproxy.Upstream) []handlers.Operation {
+	on, respond := b.gates.Enabled, sets.respond
+	return slices.Concat(
+		pods.Operations(pods.Config{
+			Responder: respond, Writes: w, Fields: sets.fields, Upstream: up, Now: time.Now,
+			TranslateCommands: on(features.TranslateStreamCloseWebsocketRequests),
+			TunnelPortForward: on(features.PortForwardWebsockets), SplitLogStreams: on(features.PodLogsQuerySplitStreams),
+			BindingLabels: on(features.PodTopologyLabelsAdmission),
+		}),
+		tokens.Operations(tokens.Config{Responder: respond, Writes: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
+		reviews.Operations(reviews.Config{Responder: respond, Writes: w, Tokens: sec.authn.tokens, Authorizer: sec.authz.chain, Now: time.Now}),
+	)
+}
+
+// newMux creates the handler of a request that has passed all filters.
+func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (http.Handler, error) {
+	shown, err := o.Metrics.Gatherer(s.overrideClusters.gatherer(b.metrics), b.log)
+	if err != nil {
+		return nil, err
+	}
+	mux := &server.Mux{
+		Flow: sec.flow.Control, API: api, Discovery: docs.discovery, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.openapi, Issuer: sec.authn.documents, Profiling: o.Debug.Profiling,
+		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
+	}
+	zpages(mux, o)
+	if o.Debug.LogFiles {
+		mux.LogFiles = "/var/log"
+	}
+	return docs.custom.WithRefresh(mux), nil
+}
+
+// newHandler creates the handler of all requests: the filters before mux.
+func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+	users, err := sec.authn.authenticator(front.ClientCAs)
+	if err != nil {
+		return nil, err
+	}
+	c := server.Config{
+		Mux: mux, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
+		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
+		Flow: sec.flow.Control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
+		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
+	}
+	if versions != nil {
+		c.StorageVersionPending = versions.Held
+	}
+	h, err := server.Handler(c)
+	if err != nil {
+		return nil, err
+	}
+	engine, err := serving.NewEngine(b.log)
+	if err != nil {
+		return nil, err
+	}
+	// The paths of the API are data, not routes: the handler chain resolves them.
+	engine.NoRoute(func(c *gin.Context) {
+		c.Status(http.StatusOK) // gin presets 404 for unknown routes
+		h.ServeHTTP(c.Writer, c.Request)
+		c.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
+	})
+	return engine, nil
+}
+
+// paths returns the paths that are served in addition to the API.
+func paths(o *config.Options, h *health.Registry, issuer []string) []string {
+	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
+	for _, e := range health.Endpoints() {
+		paths = append(paths, "/"+string(e))
+		for _, check := range h.Names(e) {
+			paths = append(paths, "/"+string(e)+"/"+check)
+		}
+	}
+	if o.Debug.LogFiles {
+		paths = append(paths, "/logs")
+	}
+	if o.Features.Enabled("ComponentFlagz") {
+		paths = append(paths, "/flagz")
+	}
+	if o.Features.Enabled("ComponentStatusz") {
+		paths = append(paths, "/statusz")
+	}
+	return append(paths, issuer...)
+}
+
+// zpages adds /flagz and /statusz to the mux if their gates are enabled.
+func zpages(mux *server.Mux, o *config.Options) {
+	const name = "kube-apiserver"
+	if o.Features.Enabled("ComponentFlagz") {
+		mux.Flagz = server.Flagz(name, o.FlagValues())
+	}
+	if o.Features.Enabled("ComponentStatusz") {
+		mux.Statusz = server.Statusz(name, time.Now(), server.Versions{
+			Binary:    strings.TrimPrefix(version.Kubernetes, "v"),
+			Emulation: fmt.Sprintf("%s.%d", version.Major, o.Compatibility.Emulation().Minor),
+		})
+	}
+}
+
+// countContention enables the block and mutex profiles.
+func countContention(o *config.DebugOptions) {
+	if o.Profiling && o.ContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+		runtime.SetMutexProfileFraction(1)
+	}
+}
+
+// viewOf returns the cached objects of a built-in kind.
+func viewOf[T registry.Object](k *caches, gvr schema.GroupVersionResource) allocator.View[T] {
+	kind := k.lookup(gvr)
+	return allocator.View[T]{Store: kind.Store, Coder: kind.Coder}
+}
+
+// newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
+// that calls it.
+func newAllocator(b *base, o *config.ServiceOptions, k *caches, s *stores, client *internalclient.Client) *allocator.Allocator {
+	var prefixes []netip.Prefix
+	for _, r := range o.Ranges {
+		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	a := allocator.New(allocator.Config{
+		API:   client,
+		Store: s.store, Root: b.root, Cache: k.cache,
+		Services:  viewOf[*corev1.Service](k, corev1.SchemeGroupVersion.WithResource("services")),
+		Addresses: viewOf[*networkingv1.IPAddress](k, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
+		Ranges:    viewOf[*networkingv1.ServiceCIDR](k, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
+		Prefixes:  prefixes, Ports: o.NodePorts, DualWrite: !b.gates.Enabled(features.DisableAllocatorDualWrite),
+		Bitmap:   !b.gates.Enabled(features.MultiCIDRServiceAllocator),
+		Scheme:   k.codec.Scheme(),
+		Identity: b.host, Now: time.Now, Logger: b.log, Registerer: b.metrics,
+	})
+	if b.gates.Enabled(features.MultiCIDRServiceAllocator) {
+		b.life.whileServing("repair of addresses of services", a.FollowServices)
+		b.life.whileServing("repair of deleted addresses", a.FollowAddresses)
+	}
+	return a
+}
+
+// newKubelets creates the client of kubelets and pods.
+func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error) {
+	if o.CAFile == "" {
+		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
+	}
+	up, err := kubeletproxy.New(o, b.metrics, b.egress.To(egress.Cluster))
+	if err != nil {
+		return nil, err
+	}
+	b.life.onClose(up.Close)
+	return up.Traced(b.traces), nil
+}

@@ -1,0 +1,97 @@
+package statuses
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/admission/typecheck"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/api/aggregation"
+	apiextensionsv1 "binnacle/services/apiserver/internal/registry/apis/apiextensions/v1"
+	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Definitions writes the statuses of custom resource definitions.
+type Definitions struct{ Client *internalclient.Client }
+
+// PatchStatus implements definition.Client.
+func (s Definitions) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Precondition) error {
+	at := internalclient.Collection(apiextensionsv1.GroupName, "v1", "customresourcedefinitions", "")
+	return s.Client.Patch(ctx, at.Named(name).Subresource("status"), patch, while...)
+}
+
+// Policies writes the results of type checks to the statuses of admission policies.
+type Policies struct{ Client *internalclient.Client }
+
+// ApplyStatus implements typecheck.Client.
+func (s Policies) ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error {
+	at := internalclient.Collection(admissionregistrationv1.GroupName, "v1", "validatingadmissionpolicies", "").Named(name).Subresource("status")
+	return s.Client.As(typecheck.Manager).Apply(ctx, at, wanted)
+}
+
+// WriteAvailable sets the condition Available of an APIService. Other replicas usually find the
+// same, and write nothing if the condition is already set.
+func WriteAvailable(ctx context.Context, client *internalclient.Client, name string, c apiregistrationv1.APIServiceCondition) error {
+	ref := internalclient.Collection(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
+	for range 5 {
+		var s apiregistrationv1.APIService
+		if err := client.Get(ctx, ref, &s); err != nil {
+			return err
+		}
+		if !setAvailable(&s, c) {
+			return nil
+		}
+		if err := client.Update(ctx, ref.Subresource("status"), &s, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: too many conflicting updates", name)
+}
+
+// setAvailable sets the condition and reports whether it changed.
+func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServiceCondition) bool {
+	for i := range s.Status.Conditions {
+		was := &s.Status.Conditions[i]
+		if was.Type != c.Type {
+			continue
+		}
+		if aggregation.Same(was, &c) {
+			return false
+		}
+		if was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		*was = c
+		return true
+	}
+	s.Status.Conditions = append(s.Status.Conditions, c)
+	return true
+}
+
+// RecordWebhookEvent creates an Event about a webhook for its configuration. It logs failures.
+func RecordWebhookEvent(ctx context.Context, client *internalclient.Client, log *slog.Logger, n webhooks.Notice) {
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	e := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: n.Kind, Name: n.Configuration},
+		Type:           corev1.EventTypeWarning, Reason: "WebhookUnreachable",
+		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, n.Reason),
+		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if n.Reachable {
+		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
+	}
+	if err := client.Create(ctx, internalclient.Collection("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
+		log.Warn("failed to write the event of a webhook", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
+	}
+}
