@@ -1,6 +1,17 @@
 package config
 
-import "github.com/spf13/pflag"
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/libs/features"
+)
 
 // AggregationOptions configure requests to extension servers and to other API servers.
 type AggregationOptions struct {
@@ -19,4 +30,106 @@ func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
 	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	o.Peers.addFlags(m)
+}
+
+// PeerOptions configure requests to other API servers.
+type PeerOptions struct {
+	CAFile, AdvertiseIP, AdvertisePort string
+}
+
+func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
+	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
+	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies other API servers, which are asked for resources that this one does not serve. If empty, none is asked. Followed when it changes."+gate)
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. If empty, --advertise-address."+gate)
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. If empty, the one that is served at."+gate)
+}
+
+func (o *Options) validatePeers() (errs []error) {
+	const gate = features.UnknownVersionInteroperabilityProxy
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	p := &o.Aggregation.Peers
+	if !o.Features.Enabled(gate) {
+		for _, f := range []struct{ name, value string }{{"peer-ca-file", p.CAFile}, {"peer-advertise-ip", p.AdvertiseIP}, {"peer-advertise-port", p.AdvertisePort}} {
+			if f.value != "" {
+				bad("--%s requires %s feature to be turned on", f.name, gate)
+			}
+		}
+		return errs
+	}
+	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
+		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
+	}
+	if p.AdvertiseIP != "" {
+		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
+			bad("--peer-advertise-ip %q is no address that a server can be reached at", p.AdvertiseIP)
+		}
+	}
+	if p.AdvertisePort != "" {
+		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
+			bad("--peer-advertise-port %q is no port", p.AdvertisePort)
+		}
+	}
+	return errs
+}
+
+// Values of --endpoint-reconciler-type.
+const (
+	ReconcileLease = "lease"
+	ReconcileNone  = "none"
+)
+
+// ServiceOptions configure the addresses and ports of services, and the kubernetes service.
+type ServiceOptions struct {
+	// ClusterIPRange is the value of the flag. Ranges is set by Complete.
+	ClusterIPRange     string
+	Ranges             []*net.IPNet
+	NodePorts          utilnet.PortRange
+	KubernetesNodePort int
+	// EndpointReconciler selects how the endpoints of the kubernetes service are maintained.
+	EndpointReconciler string
+}
+
+func newServiceOptions() ServiceOptions {
+	return ServiceOptions{
+		NodePorts:          utilnet.PortRange{Base: 30000, Size: 2768}, // below the ephemeral ports of common systems
+		EndpointReconciler: ReconcileLease,
+	}
+}
+
+func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
+	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
+	m.Var(&o.NodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
+	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
+}
+
+// complete parses the ranges.
+func (o *ServiceOptions) complete() error {
+	for _, r := range strings.Split(o.ClusterIPRange, ",") {
+		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
+		if err != nil {
+			return fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		o.Ranges = append(o.Ranges, n)
+	}
+	return nil
+}
+
+func (o *ServiceOptions) validate() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(o.Ranges) > 2 || len(o.Ranges) == 2 && (o.Ranges[0].IP.To4() == nil) == (o.Ranges[1].IP.To4() == nil) {
+		bad("--service-cluster-ip-range %q: at most one range of each family", o.ClusterIPRange)
+	}
+	for _, r := range o.Ranges {
+		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
+			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
+		}
+	}
+	if o.KubernetesNodePort != 0 && !o.NodePorts.Contains(o.KubernetesNodePort) {
+		bad("--kubernetes-service-node-port %d is not within --service-node-port-range %s", o.KubernetesNodePort, o.NodePorts.String())
+	}
+	if o.NodePorts.Size < 1 {
+		bad("--service-node-port-range is empty")
+	}
+	return errs
 }

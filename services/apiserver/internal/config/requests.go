@@ -1,9 +1,15 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/libs/options"
+	bounded "binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/cache/memory"
 )
 
 // RequestOptions configure how requests are limited and answered.
@@ -51,4 +57,51 @@ func (o *RequestOptions) MaxPerServer() int {
 		return 0
 	}
 	return max(1, all/4)
+}
+
+// MemoryOptions bound the memory of caches.
+type MemoryOptions struct {
+	// Caches bounds all caches together; 0 derives the bound from GOMEMLIMIT.
+	Caches quantity
+	// History bounds the part of Caches that the watch history may use; 0 means two thirds.
+	History quantity
+}
+
+func (o *MemoryOptions) addFlags(s *options.Sections) {
+	f := s.Set("memory")
+	f.Var(&o.Caches, "cache-memory", "Memory for all that is kept to answer faster: the history of watches, encoded objects, older states of lists, compressed answers. A quantity such as 256Mi. If 0, a quarter of the memory limit in the environment variable GOMEMLIMIT, or 192Mi where there is none.")
+	f.Var(&o.History, "watch-history-memory", "Part of --cache-memory for the history of watches. It keeps 5 minutes if they fit. If 0, two thirds.")
+}
+
+func (o *MemoryOptions) validate() (errs []error) {
+	if limit := memory.Limit(int64(o.Caches)); int64(o.History) > limit {
+		all := quantity(limit)
+		errs = append(errs, fmt.Errorf("--watch-history-memory %s exceeds --cache-memory, which is %s", &o.History, &all))
+	}
+	return errs
+}
+
+// quantity is a flag whose value is a number of bytes, written as a Kubernetes quantity.
+type quantity int64
+
+// String implements pflag.Value.
+func (b *quantity) String() string {
+	return resource.NewQuantity(int64(*b), resource.BinarySI).String()
+}
+
+// Type implements pflag.Value.
+func (b *quantity) Type() string { return "quantity" }
+
+// Set implements pflag.Value.
+func (b *quantity) Set(s string) error {
+	q, err := bounded.Parse(s)
+	if err != nil {
+		return err
+	}
+	n, ok := q.AsInt64()
+	if !ok || n < 0 {
+		return fmt.Errorf("%q is not a number of bytes", s)
+	}
+	*b = quantity(n)
+	return nil
 }

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/storage/fanout"
+)
+
+// WarnInsecure logs what makes a server insecure or unusable, and the flags that change it. The
+// defaults are those of Kubernetes, which are not meant to be used as they are.
+func (o *Options) WarnInsecure(log *slog.Logger) {
+	var problems []string
+	if o.Authorization.allowsEverything() {
+		problems = append(problems, "every authenticated client may do everything: set --authorization-mode=Node,RBAC")
+		if ip := o.Serving.BindAddress; ip == nil || ip.IsUnspecified() {
+			problems = append(problems, "it listens on all interfaces: set --bind-address")
+		}
+	}
+	if !o.authenticatesClients() {
+		problems = append(problems, "no client can authenticate: set --client-ca-file, --token-auth-file, --authentication-token-webhook-config-file or --authentication-config")
+	}
+	if len(problems) > 0 {
+		log.Warn("this server is not configured for use", "problems", strings.Join(problems, "; "))
+	}
+}
+
+// authenticatesClients reports whether clients other than the server itself can authenticate.
+func (o *Options) authenticatesClients() bool {
+	a := &o.Authentication
+	return o.Serving.ClientCAFile != "" || a.TokenFile != "" || a.BootstrapTokens || a.Webhook.Kubeconfig != "" || a.Proxy.CAFile != "" ||
+		a.ServiceAccountSigner != "" || a.ServiceAccountSigningEndpoint != "" || a.JWT.File != "" || a.JWT.OIDC.Given()
+}
+
+// Hostname returns the name of this machine.
+func (o *Options) Hostname() (string, error) {
+	if o.Host != "" {
+		return o.Host, nil
+	}
+	return os.Hostname()
+}
+
+// PrimaryFamily returns the IP family of the first service range.
+func (o *Options) PrimaryFamily() corev1.IPFamily {
+	if len(o.Services.Ranges) > 0 && o.Services.Ranges[0].IP.To4() == nil {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// serviceAddress returns the first address of a range, which is the cluster IP of the kubernetes
+// service.
+func serviceAddress(n *net.IPNet) string {
+	ip := slices.Clone(n.IP)
+	ip[len(ip)-1]++
+	return ip.String()
+}
+
+// advertised returns the address at which members of the cluster reach the server: the bind address
+// if it is reachable, otherwise an address of this host.
+func advertised(bind net.IP) net.IP {
+	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
+		return bind
+	}
+	// No packet is sent; the kernel only selects the interface.
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
+		defer c.Close()
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
+			return a.IP
+		}
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				return n.IP
+			}
+		}
+	}
+	return net.IPv4(127, 0, 0, 1) // no other host can connect
+}
+
+// addFanoutFlags binds the flags of the section fan-out.
+func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
+	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Addresses of the NATS servers (nats://host:port or tls://host:port, comma separated) that carry changes between replicas. If empty, an embedded server inside the process is used, which suits a single replica.")
+	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "File with the certificate authorities that verify the NATS servers.")
+	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "File with the client certificate for the NATS servers.")
+	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "File with the private key of --nats-cert-file.")
+	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "NATS credentials file of the replicas' user.")
+	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name that all replicas of this cluster share, and no other cluster on the same NATS servers has.")
+}
+
+// addKubeletFlags binds the flags of connections to kubelets.
+func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
+	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
+	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
+	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
+	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
+	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
+	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
+	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
+}
+
+// DebugOptions configure what helps to debug the server.
+type DebugOptions struct {
+	Profiling bool
+	// ContentionProfiling enables the block and mutex profiles. Socket is the Unix socket that
+	// serves profiles. LogFiles serves /logs.
+	ContentionProfiling bool
+	Socket              string
+	LogFiles            bool
+}
+
+func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {
+	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/ to clients with permission to read that path.")
+	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, profile lock contention.")
+	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authorization. Only the user of the server can open it.")
+	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/ to clients with permission to read that path.")
+}
