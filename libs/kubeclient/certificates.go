@@ -6,15 +6,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"binnacle/libs/serving"
 	"binnacle/libs/serving/tlsfiles"
 )
 
 // Certificates returns the client certificate and the trusted CAs of a configuration, as far as it
 // has any. client-go reads a client certificate file again every few minutes, and reopens its
 // connections if it has changed.
-func Certificates(use string, config *rest.Config) ([]serving.Certificate, error) {
-	var out []serving.Certificate
+func Certificates(use string, config *rest.Config) ([]tlsfiles.Certificate, error) {
+	var out []tlsfiles.Certificate
 	c := &config.TLSClientConfig
 	var pair *tlsfiles.Pair
 	var err error
@@ -28,20 +27,20 @@ func Certificates(use string, config *rest.Config) ([]serving.Certificate, error
 		return nil, fmt.Errorf("client certificate: %w", err)
 	}
 	if pair != nil {
-		out = append(out, serving.Certificate{Use: use, Source: pair})
+		out = append(out, tlsfiles.Certificate{Use: use, Source: pair})
 	}
 	if c.CAFile != "" && len(c.CAData) == 0 {
 		b, err := tlsfiles.LoadBundle(c.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("certificate authority: %w", err)
 		}
-		out = append(out, serving.Certificate{Use: use + "-ca", Source: b})
+		out = append(out, tlsfiles.Certificate{Use: use + "-ca", Source: b})
 	}
 	return out, nil
 }
 
 // CertificatesOf is Certificates for a kubeconfig file.
-func CertificatesOf(use, kubeconfig string) ([]serving.Certificate, error) {
+func CertificatesOf(use, kubeconfig string) ([]tlsfiles.Certificate, error) {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"binnacle/libs/kubeclient"
-	"binnacle/libs/serving"
 	"binnacle/libs/serving/tlsfiles"
 )
 
@@ -164,7 +163,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-func usesOf(all []serving.Certificate, err error) string {
+func usesOf(all []tlsfiles.Certificate, err error) string {
 	if err != nil {
 		return err.Error()
 	}

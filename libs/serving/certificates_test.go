@@ -103,7 +103,7 @@ func TestConfiguredCertificateIsUsed(t *testing.T) {
 func TestNewServerFailsWithoutFiles(t *testing.T) {
 	for name, change := range map[string]func(*serving.Options){
 		"certificate":         func(o *serving.Options) { o.CertFile = "/no/such" },
-		"another certificate": func(o *serving.Options) { o.SNI = []serving.NamedPair{{CertFile: "/no/such", KeyFile: "/no/such"}} },
+		"another certificate": func(o *serving.Options) { o.SNI = []tlsfiles.NamedPair{{CertFile: "/no/such", KeyFile: "/no/such"}} },
 		"--client-ca-file":    func(o *serving.Options) { o.ClientCAFile = "/no/such" },
 	} {
 		o := testOptions(t)
@@ -164,7 +164,7 @@ func TestCertificateMetricsByUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.SNI = []serving.NamedPair{{CertFile: cert, KeyFile: key}}
+	o.SNI = []tlsfiles.NamedPair{{CertFile: cert, KeyFile: key}}
 	r := start(t, o, nil, hello)
 	families, err := r.counts.Gather()
 	if err != nil {
@@ -194,7 +194,7 @@ func TestCertificateForAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.SNI = []serving.NamedPair{{CertFile: cert, KeyFile: key}}
+	o.SNI = []tlsfiles.NamedPair{{CertFile: cert, KeyFile: key}}
 	r := start(t, o, nil, hello)
 	for name, want := range map[string]string{"": "address", "other": "testd"} {
 		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 )
 
 // detachedFixture serves /lasting, whose response outlives its handler, and other paths.
@@ -41,12 +42,12 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 		}
 	}
 	inner := func(w http.ResponseWriter) bool {
-		defer serving.AtEnd(w, record("inner"))
+		defer exchange.AtEnd(w, record("inner"))
 		w.Header().Set("Content-Type", "text/lasting")
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(w, "begun\n")
 		w.(http.Flusher).Flush()
-		return serving.Detach(w, func(end func(any)) {
+		return exchange.Detach(w, func(end func(any)) {
 			l.end <- end
 			l.returned <- w
 		})
@@ -62,8 +63,8 @@ func startDetached(t *testing.T, after func()) *detachedFixture {
 				_, _ = io.WriteString(c.Writer, "short")
 				return
 			}
-			w := serving.DetachableWriter(c.Writer)
-			defer serving.AtEnd(c.Writer, record("outer"))
+			w := exchange.DetachableWriter(c.Writer)
+			defer exchange.AtEnd(c.Writer, record("outer"))
 			if lasts := inner(w); !lasts {
 				_, _ = io.WriteString(w, "does not last\n")
 			} else {
@@ -157,7 +158,7 @@ func TestSendFlushesAtOnce(t *testing.T) {
 		sent := make(chan error, 1)
 		go func() {
 			_, _ = io.WriteString(w, "written ")
-			sent <- errors.Join(serving.Send(w, []byte("sent\n")), serving.Send(w, []byte(large)), serving.Send(w, []byte("short\n")))
+			sent <- errors.Join(exchange.Send(w, []byte("sent\n")), exchange.Send(w, []byte(large)), exchange.Send(w, []byte("short\n")))
 		}()
 		resp := <-began
 		if !strings.HasPrefix(resp.Proto, name) {
@@ -252,11 +253,11 @@ func TestPanicAtEndFailsResponse(t *testing.T) {
 			failures, ended := make(chan any, 2), make(chan struct{})
 			r := start(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					defer serving.AtEnd(w, func(failure any) { failures <- failure })
-					defer serving.AtEnd(w, func(any) { panic(errors.New("at the end")) })
-					w = serving.DetachableWriter(w)
+					defer exchange.AtEnd(w, func(failure any) { failures <- failure })
+					defer exchange.AtEnd(w, func(any) { panic(errors.New("at the end")) })
+					w = exchange.DetachableWriter(w)
 					w.(http.Flusher).Flush()
-					serving.Detach(w, func(end func(any)) { c.more(end, ended) })
+					exchange.Detach(w, func(end func(any)) { c.more(end, ended) })
 				})
 			})
 			resp, err := r.client.Get(r.url + "/x")
@@ -290,20 +291,20 @@ func TestForeignWriterCannotDetach(t *testing.T) {
 			if hide {
 				w = struct{ http.ResponseWriter }{w}
 			}
-			if serving.DetachableWriter(w) != w || serving.Detach(w, nil) {
+			if exchange.DetachableWriter(w) != w || exchange.Detach(w, nil) {
 				t.Error("the writer was accepted")
 			}
-			if err := serving.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
+			if err := exchange.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
 				t.Errorf("%v; %q is sent, flushed %t", err, below.Body, below.Flushed)
 			}
 			ended := false
-			serving.AtEnd(w, func(failure any) { ended = failure == nil })
+			exchange.AtEnd(w, func(failure any) { ended = failure == nil })
 			if !ended {
 				t.Error("AtEnd did not call its function")
 			}
 		})
 	}
-	if err := serving.Send(failingWriter{httptest.NewRecorder()}, nil); !errors.Is(err, http.ErrBodyNotAllowed) {
+	if err := exchange.Send(failingWriter{httptest.NewRecorder()}, nil); !errors.Is(err, http.ErrBodyNotAllowed) {
 		t.Errorf("Send() = %v, want http.ErrBodyNotAllowed", err)
 	}
 }
@@ -319,10 +320,10 @@ func (failingWriter) Flush()                    { panic("Flush was called") }
 func TestPanicBeforeDetachGets500(t *testing.T) {
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
 		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if serving.Detach(w, nil) {
+			if exchange.Detach(w, nil) {
 				t.Error("Detach() = true, want false")
 			}
-			serving.DetachableWriter(w)
+			exchange.DetachableWriter(w)
 			panic("before all")
 		}))
 	})

@@ -18,22 +18,18 @@
 //	  | HTTPServerStoppedListening
 //	stopped
 //
-// Every wait for a client is bounded (exchange.go, progress.go). The next part of a body has to
-// arrive within --stalled-client-timeout. A response ends when the window of its HTTP/2 stream stays
-// closed for that time, or when its connection acknowledges nothing for twice that time. Waiting for
-// other streams of the connection does not count. A long-running request may be silent for any time.
-// If its handler calls LimitStall, its client has to read what was sent.
+// Other packages own the parts:
 //
-// Work outside requests is limited too. Only a few handshakes are computed at a time (handshakes.go,
-// limiter.go). A client that floods an HTTP/2 connection with resets or control frames is read more
-// slowly (pacing.go). The number of large header sections that are parsed at a time is limited, and
-// so are their bytes in memory (headers.go).
+//	conns     connections: handshakes, floods, header sections
+//	exchange  one request and its response: stalled clients, responses that outlive their handler
+//	drain     the events of a shutdown and the requests that it waits for
+//	tlsfiles  certificates: loading, reloading, selection, expiry
+//	h2        HTTP/2
+//	health    the health endpoints
+//	metrics   the metrics endpoint
 //
 // HTTP/2 is served by package h2, or by net/http with --http2-implementation=standard. Encryption of
-// large responses needs a permit, and several records leave in one write (limitedconn.go).
-//
-// A response that is idle most of the time, such as a watch, may outlive its handler (detached.go).
-// Detach detaches it, and AtEnd registers what filters do when it ends.
+// large responses needs a permit, and several records leave in one write (package conns).
 //
 // TLS requests client certificates and does not verify them. An authenticator verifies them on each
 // request with VerifyOptions.

@@ -1,12 +1,15 @@
 package serving
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 
 	"github.com/gin-gonic/gin"
+
+	"binnacle/libs/serving/exchange"
 )
 
 const panicMessage = "This request caused the server to panic. Look in the logs for details."
@@ -50,9 +53,8 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 }
 
 func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
-	if x := exchangeOf(w); x != nil && x.detached != nil {
-		x.cancelDetach(v)
-		w, written = x.detached, x.detached.begun
+	if detached, begun := exchange.CancelDetach(w, v); detached != nil {
+		w, written = detached, begun
 	}
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // net/http closes the connection
@@ -91,3 +93,29 @@ func (t *writeTracker) Flush() {
 
 // Unwrap is used by http.ResponseController.
 func (t *writeTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// status is a Status object in the field order of Kubernetes. The few responses of this package do
+// not need the full type.
+type status struct {
+	Kind       string   `json:"kind"`
+	APIVersion string   `json:"apiVersion"`
+	Metadata   struct{} `json:"metadata"`
+	Status     string   `json:"status"`
+	Message    string   `json:"message"`
+	Reason     string   `json:"reason"`
+	Code       int      `json:"code"`
+}
+
+func writeStatus(w http.ResponseWriter, code int, reason, message string) {
+	body, err := json.Marshal(status{
+		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reason, Code: code,
+	})
+	if err != nil {
+		http.Error(w, message, code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// An error means that the client is gone.
+	_, _ = w.Write(body)
+}

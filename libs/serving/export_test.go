@@ -3,17 +3,19 @@ package serving
 import (
 	"net"
 	"net/http"
+
+	"binnacle/libs/serving/conns"
 )
 
 // ServeOn serves connections of l until stop is called, without watching files.
 func (s *Server) ServeOn(l net.Listener, handler http.Handler) (stop func() error, err error) {
-	server, err := s.httpServer(newGate(handler, nil, s.o.ShutdownRetryAfter, s.limits))
+	server, err := s.httpServer(newGate(handler, nil, s.o.ShutdownRetryAfter, s.limits, s.headers))
 	if err != nil {
 		return nil, err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- server.Serve(newHandshakes(l, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers))
+		ended <- server.Serve(conns.NewListener(l, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers))
 	}()
 	return func() error {
 		if err := server.Close(); err != nil {

@@ -1,29 +1,38 @@
 package serving
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"binnacle/libs/pipetest"
+	"binnacle/libs/serving/conns"
+	"binnacle/libs/serving/drain"
+	"binnacle/libs/serving/exchange"
 )
 
 // TestGateDrains checks that a closed gate reports the remaining requests of each class, and that it
 // may be closed again.
 func TestGateDrains(t *testing.T) {
-	testExchange(t, func(t *testing.T, l *limits) {
+	synctest.Test(t, func(t *testing.T) {
 		release := map[string]chan struct{}{"/short": make(chan struct{}), "/long": make(chan struct{})}
 		isLong := func(r *http.Request) bool { return r.URL.Path == "/long" }
-		g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong, false, l)
+		g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-release[r.URL.Path] }), isLong, false, newLimits(t), conns.NewHeaderLimits(1))
 		for path := range release {
-			go g.ServeHTTP(newFakeWriter(), httptest.NewRequest(http.MethodGet, path, nil))
+			go g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
 		}
 		synctest.Wait()
-		g.close()
+		g.requests.Close()
 		left := func(want [2]int) {
 			t.Helper()
-			g.close()
-			if got := [2]int{g.wait(short, time.Second), g.wait(long, time.Second)}; got != want {
+			g.requests.Close()
+			if got := [2]int{g.requests.Wait(drain.Short, time.Second), g.requests.Wait(drain.Long, time.Second)}; got != want {
 				t.Errorf("requests left = %v, want %v", got, want)
 			}
 		}
@@ -41,13 +50,74 @@ func TestGateDrains(t *testing.T) {
 		synctest.Wait()
 		left([2]int{0, 0})
 	})
-	testExchange(t, func(t *testing.T, l *limits) {
-		g := newGate(http.NotFoundHandler(), nil, false, l)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(http.NotFoundHandler(), nil, false, newLimits(t), conns.NewHeaderLimits(1))
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		g.close()
-		if n := g.wait(short, 0) + g.wait(long, 0); n > 0 || w.Code != http.StatusNotFound {
+		g.requests.Close()
+		if n := g.requests.Wait(drain.Short, 0) + g.requests.Wait(drain.Long, 0); n > 0 || w.Code != http.StatusNotFound {
 			t.Errorf("status %d, %d requests left", w.Code, n)
+		}
+	})
+}
+
+func newLimits(t *testing.T) *exchange.Limits {
+	t.Helper()
+	l, err := exchange.NewLimits(time.Minute, time.Minute, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// testGate runs test in a synctest bubble with a connection to a server that answers requests with
+// the number of header fields and body bytes.
+func testGate(t *testing.T, test func(t *testing.T, c net.Conn, r *bufio.Reader)) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, _ := io.Copy(io.Discard, r.Body)
+			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
+		})
+		server := &http.Server{Handler: newGate(handler, nil, false, newLimits(t), conns.NewHeaderLimits(1)), DisableGeneralOptionsHandler: true}
+		l := pipetest.Listen(443)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(l) }()
+		client, err := l.Dial(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, client, bufio.NewReader(client))
+		_ = client.Close()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// TestServerOptions checks that "OPTIONS *" is answered as by net/http, and only when the whole
+// request arrives.
+func TestServerOptions(t *testing.T) {
+	const all, end = "OPTIONS * HTTP/1.1\r\nHost: a\r\n", "\r\n"
+	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
+		go func() {
+			_, _ = io.WriteString(c, all+end+all+"Content-Length: 3\r\n\r\nabc"+"GET / HTTP/1.1\r\nHost: a\r\n"+end+"OPTIONS / HTTP/1.1\r\nHost: a\r\n"+end+"GET * HTTP/1.1\r\nHost: a\r\n"+end)
+		}()
+		for i, want := range []string{"", "", "0 0", "0 0", "0 0"} {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); string(body) != want || err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("response %d is %d %q, %v; want %q", i+1, resp.StatusCode, body, err, want)
+			}
+		}
+	})
+	testGate(t, func(t *testing.T, c net.Conn, r *bufio.Reader) {
+		go func() { _, _ = io.WriteString(c, all+"Content-Length: 100\r\n\r\n") }()
+		begin := time.Now()
+		if _, err := io.ReadAll(r); time.Since(begin) > 2*time.Minute {
+			t.Errorf("a client that sends no body is kept for %v: %v", time.Since(begin), err)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 )
 
 // eachProtocol runs a test with each implementation of HTTP/2, and with HTTP/1.1.
@@ -44,9 +45,9 @@ func TestAllProtocolsServe(t *testing.T) {
 				case "/close":
 					w.Header().Set("Connection", "close")
 				case "/watch":
-					serving.LimitStall(w)
+					exchange.LimitStall(w)
 					for e := range events {
-						_ = serving.Send(w, []byte(e+"\n"))
+						_ = exchange.Send(w, []byte(e+"\n"))
 					}
 				}
 			})

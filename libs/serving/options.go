@@ -36,7 +36,7 @@ type Options struct {
 	CertDir           string
 	MinTLSVersion     string
 	CipherSuites      []string
-	SNI               []NamedPair
+	SNI               []tlsfiles.NamedPair
 	MaxHTTP2Streams   int
 	DisableHTTP2      bool
 	// MaxResetsPerAddress is the number of streams that the connections of an address may reset
@@ -71,13 +71,6 @@ type Options struct {
 	cipherSuites []uint16
 }
 
-// NamedPair is a certificate for some server names.
-type NamedPair struct {
-	CertFile, KeyFile string
-	// Names lists the server names. If empty, the names in the certificate apply.
-	Names []string
-}
-
 // The values of --http2-implementation.
 const (
 	http2Own      = "own"
@@ -91,6 +84,18 @@ func (o *Options) responseTimeout() time.Duration {
 		return 0
 	}
 	return o.RequestTimeout + o.StallTimeout
+}
+
+// tls returns the options of TLS.
+func (o *Options) tls() tlsfiles.ServerOptions {
+	protocols := []string{"h2", "http/1.1"}
+	if o.DisableHTTP2 {
+		protocols = protocols[1:]
+	}
+	return tlsfiles.ServerOptions{
+		CertFile: o.CertFile, KeyFile: o.KeyFile, SNI: o.SNI, ClientCAFile: o.ClientCAFile, ExtraClientCAs: o.ExtraClientCAs,
+		MinVersion: o.minVersion, CipherSuites: o.cipherSuites, Protocols: protocols,
+	}
 }
 
 // NewOptions returns the defaults.
@@ -268,7 +273,7 @@ func cipherSuiteIDs(names []string) ([]uint16, error) {
 }
 
 // namedPairs is the flag value of --tls-sni-cert-key.
-type namedPairs struct{ list *[]NamedPair }
+type namedPairs struct{ list *[]tlsfiles.NamedPair }
 
 func (n *namedPairs) Type() string { return "cert,key[:name,...]" }
 
@@ -290,7 +295,7 @@ func (n *namedPairs) Set(value string) error {
 	if cert == "" || key == "" || strings.Contains(key, ",") {
 		return errors.New("want CERT,KEY or CERT,KEY:NAME,NAME")
 	}
-	p := NamedPair{CertFile: cert, KeyFile: key}
+	p := tlsfiles.NamedPair{CertFile: cert, KeyFile: key}
 	if hasNames {
 		for _, name := range strings.Split(names, ",") {
 			if name == "" {

@@ -18,6 +18,9 @@ import (
 	"golang.org/x/net/http2"
 
 	"binnacle/libs/limit"
+	"binnacle/libs/serving/conns"
+	"binnacle/libs/serving/drain"
+	"binnacle/libs/serving/exchange"
 	"binnacle/libs/serving/h2"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/tlsfiles"
@@ -25,7 +28,7 @@ import (
 )
 
 const (
-	maxHeaderBytes    = 1 << 20
+	maxHeaderBytes    = conns.DefaultMaxBytes
 	idleTimeout       = 90 * time.Second
 	readHeaderTimeout = 32 * time.Second
 	// longRunningGrace is how long long-running requests may take to end after LongRunningStop.
@@ -54,7 +57,7 @@ type Config struct {
 	Connection func(context.Context, net.Conn) context.Context
 	// Clients are the client certificates of the process. Their files are watched, and their
 	// expiration is reported like that of the server's own certificates.
-	Clients []Certificate
+	Clients []tlsfiles.Certificate
 	// Metrics registers the metrics of the server; may be nil.
 	Metrics prometheus.Registerer
 	// HandshakeErrors also counts failed TLS handshakes; may be nil.
@@ -68,48 +71,47 @@ type Server struct {
 	health        *health.Registry
 	connection    func(context.Context, net.Conn) context.Context
 	listener      net.Listener
-	tls           *tlsMaterial
-	certs         []Certificate
-	timeline      *Timeline
+	tls           *tlsfiles.Server
+	certs         []tlsfiles.Certificate
+	timeline      *drain.Timeline
 	stopLong      chan struct{}
-	limits        *limits
+	limits        *exchange.Limits
 	active        *activeConns
-	openConns     *openConns // set by Run
-	clients       *clientMetrics
+	conns         *conns.Listener // set by Run
+	clients       *conns.Metrics
 	longResponses *limit.Queue[string]
 	largeRequests *limit.Queue[string] // limits the processing of large requests
-	headers       *headerLimits        // limits header sections
+	headers       *conns.HeaderLimits  // limits header sections
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect from then on, and are
 // served when Run is called. The caller must close a server that it does not run.
 func NewServer(c Config) (*Server, error) {
-	material, err := loadTLS(c.Options)
+	material, err := tlsfiles.LoadServer(c.Options.tls())
 	if err != nil {
 		return nil, err
 	}
-	certs := append(material.certificates(), c.Clients...)
+	certs := append(material.Certificates(), c.Clients...)
 	if c.Metrics != nil {
-		if err := c.Metrics.Register(expiryCollector(certs)); err != nil {
+		if err := c.Metrics.Register(tlsfiles.ExpiryCollector(certs)); err != nil {
 			return nil, fmt.Errorf("register the certificate metrics: %w", err)
 		}
 	}
-	stalled, err := newStallMetrics(c.Metrics)
+	limits, err := exchange.NewLimits(c.Options.StallTimeout, c.Options.RequestTimeout, c.Options.responseTimeout(), c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register the stall metrics: %w", err)
 	}
-	clients, err := newClientMetrics(c.Metrics)
+	clients, err := conns.NewMetrics(c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register the connection metrics: %w", err)
 	}
-	clients.errors = c.HandshakeErrors
-	listener, err := listen(c.Options)
+	clients.Errors = c.HandshakeErrors
+	listener, err := conns.Listen(c.Options.BindAddress, c.Options.SecurePort, c.Options.PermitPortSharing, c.Options.PermitAddrSharing)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listen on --bind-address and --secure-port: %w", err)
 	}
-	headers := newHeaderLimits(max(1, runtime.GOMAXPROCS(0)-1))
 	return &Server{
-		limits:        &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, response: c.Options.responseTimeout(), metrics: stalled, headers: headers},
+		limits:        limits,
 		active:        newActiveConns(),
 		clients:       clients,
 		o:             c.Options,
@@ -119,11 +121,11 @@ func NewServer(c Config) (*Server, error) {
 		listener:      listener,
 		tls:           material,
 		certs:         certs,
-		timeline:      newTimeline(c.Logger),
+		timeline:      drain.NewTimeline(c.Logger),
 		stopLong:      make(chan struct{}),
 		longResponses: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
 		largeRequests: newPermits(max(1, runtime.GOMAXPROCS(0)-1)),
-		headers:       headers,
+		headers:       conns.NewHeaderLimits(max(1, runtime.GOMAXPROCS(0)-1)),
 	}, nil
 }
 
@@ -131,7 +133,7 @@ func NewServer(c Config) (*Server, error) {
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Timeline returns the events of a shutdown.
-func (s *Server) Timeline() *Timeline { return s.timeline }
+func (s *Server) Timeline() *drain.Timeline { return s.timeline }
 
 // LongRunningStop returns a channel that is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
@@ -152,10 +154,10 @@ func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Opt
 // ClientCAs returns the current CAs of --client-ca-file, or nil if there is none. The caller must
 // not modify the pool.
 func (s *Server) ClientCAs() *x509.CertPool {
-	if s.tls.clients == nil {
+	if s.tls.ClientCAs() == nil {
 		return nil
 	}
-	return s.tls.clients.Pool()
+	return s.tls.ClientCAs().Pool()
 }
 
 // VerifyOptions returns the options for verifying a client certificate, and false if no client CA is
@@ -166,7 +168,7 @@ func (s *Server) VerifyOptions() (x509.VerifyOptions, bool) {
 }
 
 // ClientCABundle returns the bundle of --client-ca-file, or nil.
-func (s *Server) ClientCABundle() *tlsfiles.Bundle { return s.tls.clients }
+func (s *Server) ClientCABundle() *tlsfiles.Bundle { return s.tls.ClientCAs() }
 
 // Close releases the port of a server that was not run.
 func (s *Server) Close() error { return s.listener.Close() }
@@ -176,18 +178,17 @@ func (s *Server) Close() error { return s.listener.Close() }
 // LongRunningStop; a shutdown waits for all other requests. A nil longRunning is false for all.
 func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func(*http.Request) bool) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
-	g := newGate(handler, longRunning, s.o.ShutdownRetryAfter, s.limits)
+	g := newGate(handler, longRunning, s.o.ShutdownRetryAfter, s.limits, s.headers)
 	server, err := s.httpServer(g)
 	if err != nil {
 		return err
 	}
-	conns := newHandshakes(s.listener, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers)
-	s.openConns = &conns.openConns
+	s.conns = conns.NewListener(s.listener, server.TLSConfig, s.log, s.clients, s.longResponses, s.headers)
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() {
-			failed <- server.Serve(conns)
+			failed <- server.Serve(s.conns)
 		}()
 		select {
 		case err := <-failed:
@@ -200,9 +201,9 @@ func (s *Server) Run(ctx context.Context, handler http.Handler, longRunning func
 		}
 		return nil
 	}}, task.Task{Name: "watch certificate files", Run: func(ctx context.Context) error {
-		return tlsfiles.Watch(ctx, s.log, sources(s.certs)...)
+		return tlsfiles.Watch(ctx, s.log, tlsfiles.Sources(s.certs)...)
 	}}, task.Task{Name: "warn of certificate expiry", Run: func(ctx context.Context) error {
-		return warnOfExpiry(ctx, s.log, s.certs)
+		return tlsfiles.WarnOfExpiry(ctx, s.log, s.certs)
 	}})
 }
 
@@ -214,7 +215,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		Handler:           handler,
 		ConnContext:       s.connContext,
 		ConnState:         s.connState,
-		TLSConfig:         s.tls.base,
+		TLSConfig:         s.tls.Config,
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -234,13 +235,9 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 
 // connContext adds the connection to the context of its requests.
 func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	if h, ok := c.(*headerConn); ok {
-		ctx = context.WithValue(ctx, headerConnKey{}, h)
-	}
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
-		if below, ok := t.NetConn().(*limitedConn); ok {
-			ctx = context.WithValue(ctx, connKey{}, below)
-		}
+	ctx = conns.WithConn(ctx, c)
+	if below := conns.BelowTLS(c); below != nil {
+		ctx = exchange.WithConn(ctx, below)
 	}
 	if s.connection != nil {
 		ctx = s.connection(ctx, c)
@@ -259,18 +256,18 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 			MaxReadFrameSize: 16 << 10,
 		})
 	}
-	return serveHTTP2(server, h2.Config{
+	return conns.ServeHTTP2(server, h2.Config{
 		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
-		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: exchange.ConnPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
+		ResponseTimeout: s.o.responseTimeout(), MinRate: exchange.MinRate, Logger: s.log,
 	}, s.o.MaxResetsPerAddress, s.clients, s.headers)
 }
 
 // connState tracks active connections, and prepares an idle HTTP/1 connection for its next request.
 func (s *Server) connState(c net.Conn, state http.ConnState) {
 	s.active.set(c, state == http.StateActive)
-	if h, ok := c.(*headerConn); ok && state == http.StateIdle {
-		h.expectHeader()
+	if state == http.StateIdle {
+		conns.Idle(c)
 	}
 }
 
@@ -284,14 +281,14 @@ func (s *Server) checkShutdown(*http.Request) error {
 func (s *Server) shutDown(server *http.Server, g *gate) {
 	begin := time.Now()
 	t := s.timeline
-	t.ShutdownInitiated.signal(begin)
+	t.ShutdownInitiated.Signal(begin)
 	if s.o.ShutdownDelay > 0 {
 		timer := time.NewTimer(s.o.ShutdownDelay)
 		<-timer.C
 	}
-	t.AfterShutdownDelayDuration.signal(begin)
+	t.AfterShutdownDelayDuration.Signal(begin)
 
-	g.close()
+	g.requests.Close()
 	closeConnections, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	closed := make(chan error, 1)
@@ -299,18 +296,18 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if !s.o.ShutdownRetryAfter {
 		go stopListening()
 	}
-	t.NotAcceptingNewRequest.signal(begin)
+	t.NotAcceptingNewRequest.Signal(begin)
 	close(s.stopLong)
 
-	if n := g.wait(short, s.o.RequestTimeout); n > 0 {
+	if n := g.requests.Wait(drain.Short, s.o.RequestTimeout); n > 0 {
 		s.log.Warn("aborting requests after the timeout", "count", n, "timeout", s.o.RequestTimeout)
 	}
 	grace := max(longRunningGrace, s.o.WatchGrace)
-	if n := g.wait(long, grace); n > 0 {
+	if n := g.requests.Wait(drain.Long, grace); n > 0 {
 		s.log.Warn("aborting long-running requests after the timeout", "count", n, "timeout", grace)
 	}
 	s.waitForDelivery(g, time.Until(begin.Add(s.o.ShutdownDelay+s.o.RequestTimeout)))
-	t.InFlightRequestsDrained.signal(begin)
+	t.InFlightRequestsDrained.Signal(begin)
 	if s.o.ShutdownRetryAfter {
 		go stopListening()
 	}
@@ -322,12 +319,12 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 			s.log.Warn("failed to close connections", "error", err)
 		}
 	}
-	t.HTTPServerStoppedListening.signal(begin)
+	t.HTTPServerStoppedListening.Signal(begin)
 }
 
 // waitForDelivery waits until clients have acknowledged what was sent. Once the process has ended,
 // the kernel resets the connection of a client that sends another frame, and the rest of the
-// response is lost. It gives up when no client has acknowledged anything for connPatience times the
+// response is lost. It gives up when no client has acknowledged anything for exchange.ConnPatience times the
 // stall timeout.
 func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	tick := time.NewTicker(deliveryPoll)
@@ -335,15 +332,15 @@ func (s *Server) waitForDelivery(g *gate, atMost time.Duration) {
 	end := time.Now().Add(atMost)
 	last, grew := int64(-1), time.Now()
 	for {
-		acknowledged, outstanding := s.openConns.delivered()
+		acknowledged, outstanding := s.conns.Delivered()
 		now := time.Now()
 		if acknowledged != last {
 			last, grew = acknowledged, now
 		}
 		switch {
-		case outstanding == 0 && (s.active.none() || !g.isDrained()):
+		case outstanding == 0 && (s.active.none() || !g.requests.IsDrained()):
 			return
-		case now.After(end) || now.Sub(grew) > connPatience*s.o.StallTimeout:
+		case now.After(end) || now.Sub(grew) > exchange.ConnPatience*s.o.StallTimeout:
 			s.log.Warn("aborting responses that were not delivered", "bytes", outstanding)
 			return
 		}

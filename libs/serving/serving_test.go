@@ -410,7 +410,7 @@ func TestCertificateByName(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
-		o.SNI = append(o.SNI, serving.NamedPair{CertFile: cert, KeyFile: key, Names: names})
+		o.SNI = append(o.SNI, tlsfiles.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
 	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // matches no name
 	r := start(t, o, nil, hello)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 )
 
 // TestSlowWriteSuspendsHandler checks that a write to a client that does not read suspends the
@@ -35,7 +35,7 @@ func TestSlowWriteSuspendsHandler(t *testing.T) {
 			o := testOptions(t)
 			o.StallTimeout = time.Second // a reset waits for the current write
 			r, heard := startStalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
-				serving.OnSlowWrite(w, func() bool {
+				exchange.OnSlowWrite(w, func() bool {
 					pauses.Add(1)
 					select {
 					case paused <- struct{}{}:
@@ -97,8 +97,8 @@ func getWithoutReading(t *testing.T, r *testServer, proto string) (read func()) 
 // handler.
 func TestSmallResponseDoesNotSuspend(t *testing.T) {
 	r, heard := startStalling(t, testOptions(t), false, func(w http.ResponseWriter, r *http.Request) error {
-		serving.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
-		serving.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
+		exchange.OnSlowWrite(struct{ http.ResponseWriter }{w}, nil, nil) // has no effect on a writer without Unwrap
+		exchange.OnSlowWrite(w, func() bool { t.Error("the handler was suspended"); return true }, func() error { return nil })
 		_, err := io.WriteString(w, strings.Repeat("x", 1<<10))
 		return err
 	})

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 )
 
 // startStalling starts a server and returns the errors of its handler.
@@ -35,8 +36,8 @@ func startStalling(t *testing.T, o *serving.Options, long bool, handler func(w h
 // withSteady calls LimitStall before the handler.
 func withSteady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		serving.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
-		serving.LimitStall(w)
+		exchange.LimitStall(struct{ http.ResponseWriter }{w}) // has no effect on a writer without Unwrap
+		exchange.LimitStall(w)
 		return handler(w, r)
 	}
 }

@@ -9,8 +9,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"binnacle/libs/serving/h2"
 	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving/h2"
 )
 
 // flowClient is a client that respects the server's flow control.

@@ -88,8 +88,8 @@ func advertisedAddress(o *config.Options, port int) string {
 
 // clientCertificates returns the client certificates of this server and the CAs that it trusts, for
 // expiry metrics. Clients read the files on their own.
-func clientCertificates(o *config.Options) ([]serving.Certificate, error) {
-	var out []serving.Certificate
+func clientCertificates(o *config.Options) ([]tlsfiles.Certificate, error) {
+	var out []tlsfiles.Certificate
 	for _, c := range []struct{ use, ca, cert, key, caFlag, certFlag string }{
 		{"etcd", o.Etcd.CAFile, o.Etcd.CertFile, o.Etcd.KeyFile, "--etcd-cafile", "--etcd-certfile, --etcd-keyfile"},
 		{"nats", o.Fanout.CAFile, o.Fanout.CertFile, o.Fanout.KeyFile, "--nats-ca-file", "--nats-cert-file, --nats-key-file"},
@@ -99,14 +99,14 @@ func clientCertificates(o *config.Options) ([]serving.Certificate, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.certFlag, err)
 			}
-			out = append(out, serving.Certificate{Use: c.use + "-client", Source: pair})
+			out = append(out, tlsfiles.Certificate{Use: c.use + "-client", Source: pair})
 		}
 		if c.ca != "" {
 			bundle, err := tlsfiles.LoadBundle(c.ca)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.caFlag, err)
 			}
-			out = append(out, serving.Certificate{Use: c.use + "-ca", Source: bundle})
+			out = append(out, tlsfiles.Certificate{Use: c.use + "-ca", Source: bundle})
 		}
 	}
 	for _, c := range []struct{ use, kubeconfig, flag string }{

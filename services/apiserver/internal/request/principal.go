@@ -6,7 +6,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/satoken"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/conns"
 )
 
 // SetPrincipal records the key under which limits count a request, if Carry has attached space for
@@ -50,7 +50,7 @@ func PriorityLevel(ctx context.Context) string {
 func PrincipalOf(u *User, address string) string {
 	if u == nil || u.InGroup(api.GroupUnauthenticated) {
 		if from, err := netip.ParseAddrPort(address); err == nil {
-			return serving.Network(from.Addr())
+			return conns.Network(from.Addr())
 		}
 		return "network " + address
 	}

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -50,7 +50,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		handled = true
-		serving.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
+		exchange.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
 	})
 }
 
@@ -120,11 +120,11 @@ func (w *auditedWriter) Flush() {
 	}
 }
 
-// Send implements serving.Sender.
+// Send implements exchange.Sender.
 func (w *auditedWriter) Send(b []byte) error {
 	w.begin(http.StatusOK)
 	at := time.Now()
-	err := serving.Send(w.ResponseWriter, b)
+	err := exchange.Send(w.ResponseWriter, b)
 	w.rec.Spent(audit.Writing, time.Since(at))
 	return err
 }

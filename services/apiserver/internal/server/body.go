@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -57,7 +57,7 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 		received := 0
 		if hasBody(op, r) {
 			reserved := &reservedBody{budget: levels.of(request.PriorityLevel(ctx)), ctx: ctx, user: clientOf(ctx)}
-			defer serving.AtEnd(w, func(any) { reserved.release() })
+			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with
 				tooManyRequests(w, 1)
@@ -73,7 +73,7 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 			next.ServeHTTP(w, r)
 			return
 		}
-		defer serving.AtEnd(w, func(any) { work.end() })
+		defer exchange.AtEnd(w, func(any) { work.end() })
 		if size := bytesFor(received, cost); size > 0 && !work.Estimate(ctx, size) {
 			tooManyRequests(w, 1)
 			return

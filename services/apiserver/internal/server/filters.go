@@ -15,7 +15,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/limit"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -169,7 +169,7 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if op := requestinfo.From(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
-				serving.LimitStall(w)
+				exchange.LimitStall(w)
 			}
 			next.ServeHTTP(w, r)
 			return

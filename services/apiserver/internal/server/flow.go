@@ -9,7 +9,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
@@ -46,13 +46,13 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 			return
 		}
 		t := &seatHolder{flow: c.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
-		defer serving.AtEnd(w, func(any) { t.end() })
+		defer exchange.AtEnd(w, func(any) { t.end() })
 		if streamReset(r) {
 			w.WriteHeader(status.ClosedRequest)
 			return
 		}
 		request.SetPriorityLevel(ctx, class.Level)
-		serving.OnSlowWrite(w, t.pause, t.resume)
+		exchange.OnSlowWrite(w, t.pause, t.resume)
 		var started func()
 		if long || op.Delegate != nil {
 			started = t.end

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -189,13 +189,13 @@ func (w *recorder) Flush() {
 	}
 }
 
-// Send implements serving.Sender.
+// Send implements exchange.Sender.
 func (w *recorder) Send(b []byte) error {
 	if w.code == 0 {
 		w.code = http.StatusOK
 	}
 	w.bytes += int64(len(b)) // includes the bytes of a failed send
-	return serving.Send(w.ResponseWriter, b)
+	return exchange.Send(w.ResponseWriter, b)
 }
 
 // Hijack serves upgrades.
@@ -214,7 +214,7 @@ func (c *Config) withMetrics(next http.Handler) http.Handler {
 		request.SetReceived(r.Context(), begin)
 		i := requestinfo.From(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && c.Traces == nil { // a span must end with the handler
-			w = serving.DetachableWriter(w)
+			w = exchange.DetachableWriter(w)
 		}
 		rec := &recorder{ResponseWriter: w}
 		key := c.requestKeyOf(r, i)
@@ -231,7 +231,7 @@ func (c *Config) withMetrics(next http.Handler) http.Handler {
 			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				id = rec.Header().Get("Audit-Id") // a watch drops its header fields
 			}
-			serving.AtEnd(rec, func(any) { c.record(rec, r, i, key, begin, done, id) })
+			exchange.AtEnd(rec, func(any) { c.record(rec, r, i, key, begin, done, id) })
 		}()
 		next.ServeHTTP(rec, r)
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/tracing"
 	"binnacle/libs/tracing/tracingtest"
@@ -59,7 +60,7 @@ func TestWatchIsRecordedUntilItEnds(t *testing.T) {
 	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "begun\n")
 		w.(http.Flusher).Flush()
-		if !serving.Detach(w, func(end func(any)) { ends <- end }) {
+		if !exchange.Detach(w, func(end func(any)) { ends <- end }) {
 			t.Error("the response ends with the handler")
 			ends <- func(any) {}
 		}
@@ -108,7 +109,7 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 			lasts := make(chan bool, 1)
 			h := newAuditFixture(t, audit.Metadata, func(c *server.Config) { c.Traces = p }, func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "begun\n")
-				lasts <- serving.Detach(w, func(end func(any)) { end(nil) })
+				lasts <- exchange.Detach(w, func(end func(any)) { end(nil) })
 			})
 			url, client := startServer(t, h, func(*serving.Options) {})
 			resp, err := client.Get(url + watchPath)

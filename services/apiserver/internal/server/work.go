@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"binnacle/libs/limit"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
@@ -289,10 +289,10 @@ func (w *startingWriter) Flush() {
 	}
 }
 
-// Send implements serving.Sender.
+// Send implements exchange.Sender.
 func (w *startingWriter) Send(b []byte) error {
 	w.work.release()
-	return serving.Send(w.ResponseWriter, b)
+	return exchange.Send(w.ResponseWriter, b)
 }
 
 // Hijack implements http.Hijacker. An upgrade begins the response.

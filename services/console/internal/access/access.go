@@ -28,7 +28,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/libs/limit"
 	"binnacle/libs/reviews"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/conns"
 )
 
 const (
@@ -108,7 +108,7 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	if ok {
 		return refusal
 	}
-	limiter, slot := d.unknown, limit.Claim[string]{Key: serving.NetworkOf(r)}
+	limiter, slot := d.unknown, limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
 		limiter = d.known
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/request"
@@ -40,7 +40,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	defer request.Suspend(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
 	safely := func(c *hookCall) {
-		defer func() { c.panicked = serving.Failed(recover()) }()
+		defer func() { c.panicked = exchange.Failed(recover()) }()
 		p.callHook(ctx, c, r)
 	}
 	var all sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -169,7 +169,7 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 		}
 		g.Go(func() (err error) {
 			defer func() {
-				if failure := serving.Failed(recover()); failure != nil {
+				if failure := exchange.Failed(recover()); failure != nil {
 					panicked.CompareAndSwap(nil, &failure)
 					err = errBeside
 				}

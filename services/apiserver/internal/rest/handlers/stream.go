@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
@@ -311,7 +311,7 @@ func (s *stream) write(b []byte) bool {
 	if s.socket != nil {
 		return s.socket.write(b) == nil
 	}
-	if err := serving.Send(s.call.W, b); err != nil {
+	if err := exchange.Send(s.call.W, b); err != nil {
 		return false
 	}
 	return s.call.R.Context().Err() == nil
@@ -354,7 +354,7 @@ func (p *pump) work() {
 	defer func() {
 		if !parked {
 			p.scan.End()
-			p.end(serving.Failed(recover()))
+			p.end(exchange.Failed(recover()))
 		}
 	}()
 	room := rooms.Get().(*room)

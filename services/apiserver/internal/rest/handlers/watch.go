@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/net/websocket"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
@@ -44,7 +44,7 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
-	defer serving.AtEnd(c.W, func(any) { ctx.release() })
+	defer exchange.AtEnd(c.W, func(any) { ctx.release() })
 	s := &stream{api: a, form: f, call: c, fields: o.served, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	if s.initial {
@@ -72,14 +72,14 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	defer serving.AtEnd(c.W, func(any) {
+	defer exchange.AtEnd(c.W, func(any) {
 		s.stopBookmarks()
 		w.Close()
 	})
 	s.begin(ctx)
 	// The query is no longer needed, and the watch may last long.
 	c.Op.Query = nil
-	if !serving.Detach(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
+	if !exchange.Detach(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil

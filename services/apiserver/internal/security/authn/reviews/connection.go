@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/conns"
 )
 
 // connection caches the key of the last token on a connection: a client sends the same token with
@@ -32,7 +32,7 @@ func WithConnection(ctx context.Context, c net.Conn) context.Context {
 	conn := new(connection)
 	if c != nil {
 		if from, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
-			conn.from = serving.Network(from.Addr())
+			conn.from = conns.Network(from.Addr())
 		}
 	}
 	return context.WithValue(ctx, connectionKey{}, conn)

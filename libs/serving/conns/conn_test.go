@@ -1,0 +1,260 @@
+package conns
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"testing"
+
+	"binnacle/libs/limit"
+)
+
+// recordingConn is a connection that records each write.
+type recordingConn struct {
+	net.Conn
+	writes [][]byte
+	err    error
+}
+
+func (c *recordingConn) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, bytes.Clone(p))
+	return len(p), c.err
+}
+
+func (c *recordingConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// tcpPair returns both ends of a TCP connection.
+func tcpPair(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
+// TestCorkedWritesLeaveTogether checks that writes to a corked connection leave in order in one
+// write.
+func TestCorkedWritesLeaveTogether(t *testing.T) {
+	below := &recordingConn{}
+	c := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
+	write := func(s string) {
+		t.Helper()
+		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	uncork := func() {
+		t.Helper()
+		if err := c.Uncork(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	c.Cork()
+	uncork() // nothing was written
+	c.Cork()
+	write("b")
+	write("c")
+	write("d")
+	uncork()
+	write("e")
+	c.Cork()
+	write("f")
+	uncork()
+	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e f" {
+		t.Errorf("writes = %s", got)
+	}
+
+	gone := errors.New("gone")
+	below.err = gone
+	c.Cork()
+	write("g")
+	if err := c.Uncork(); !errors.Is(err, gone) {
+		t.Errorf("uncork() after a failed write = %v", err)
+	}
+	below.err = nil
+	if _, err := c.Write([]byte("h")); !errors.Is(err, gone) {
+		t.Errorf("Write() after a failed write = %v", err)
+	}
+	if err := c.Uncork(); !errors.Is(err, gone) {
+		t.Errorf("uncork() without held bytes = %v", err)
+	}
+}
+
+// TestCorkedBytesAreLimited checks that held bytes are limited, although clients choose the frame
+// size.
+func TestCorkedBytesAreLimited(t *testing.T) {
+	below := &recordingConn{}
+	c := newConn(context.Background(), &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}, below)
+	record, all := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
+	c.Cork()
+	for all < 1<<20 {
+		if _, err := c.Write(record); err != nil {
+			t.Fatal(err)
+		}
+		if all += len(record); cap(c.corkedBytes) > maxCorked {
+			t.Fatalf("after %d bytes, the buffer has %d", all, cap(c.corkedBytes))
+		}
+	}
+	if err := c.Uncork(); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
+		t.Errorf("wrote %d of %d bytes", len(got), all)
+	}
+	gone := errors.New("gone")
+	c.Cork()
+	for below.err = gone; ; {
+		if _, err := c.Write(record); err != nil {
+			if !errors.Is(err, gone) {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	below.err = nil
+	writes := len(below.writes)
+	if err := c.Uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
+		t.Errorf("uncork() after a failed write = %v, %d more writes", err, len(below.writes)-writes)
+	}
+}
+
+// sendLarge writes p as large parts of a response are written.
+func sendLarge(c *Conn, p []byte) error {
+	for part := range slices.Chunk(p, 64<<10) {
+		c.Cork()
+		for record := range slices.Chunk(part, 16<<10) {
+			if _, err := c.Write(record); err != nil {
+				break // uncork returns it
+			}
+		}
+		if err := c.Uncork(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestBlockedWritesHoldNoPermit: with one permit, one client gets all of a large response while
+// others read nothing of theirs.
+func TestBlockedWritesHoldNoPermit(t *testing.T) {
+	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	pair := func() (*Conn, net.Conn) {
+		client, server := tcpPair(t)
+		return newConn(context.Background(), h, server), client
+	}
+	large := bytes.Repeat([]byte("0123456789abcdef"), 2<<20) // more than the kernel buffers
+	const silent = 4
+	ended := make(chan error, silent)
+	var conns []*Conn
+	for range silent {
+		c, _ := pair()
+		conns = append(conns, c)
+		go func() { ended <- sendLarge(c, large) }()
+	}
+	c, client := pair()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_ = sendLarge(c, large)
+		_ = c.Close()
+	}()
+	var got bytes.Buffer
+	if _, err := got.ReadFrom(client); err != nil || !bytes.Equal(got.Bytes(), large) {
+		t.Errorf("received %d bytes of %d: %v", got.Len(), len(large), err)
+	}
+	<-written
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	for range silent {
+		if err := <-ended; err == nil {
+			t.Error("a write to a client that reads nothing succeeded")
+		}
+	}
+	if n := h.sendLimiter.InUse(); n != 0 {
+		t.Errorf("%d permits are in use at the end, want 0", n)
+	}
+}
+
+// TestCorkedWritesHoldPermit checks that a permit is held from the first held byte until the bytes
+// are written.
+func TestCorkedWritesHoldPermit(t *testing.T) {
+	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	c := newConn(context.Background(), h, &recordingConn{})
+	for _, step := range []struct {
+		name string
+		do   func() error
+		free int
+	}{
+		{"write", func() error { _, err := c.Write(make([]byte, partSize)); return err }, 1},
+		{"cork", func() error { c.Cork(); return nil }, 1},
+		{"held write", func() error { _, err := c.Write(make([]byte, 16<<10)); return err }, 0},
+		{"uncork", c.Uncork, 1},
+	} {
+		if err := step.do(); err != nil || 1-h.sendLimiter.InUse() != step.free {
+			t.Errorf("%s: %d permits are free, want %d; error: %v", step.name, 1-h.sendLimiter.InUse(), step.free, err)
+		}
+	}
+}
+
+// TestWriteFailsAfterClientCloses checks that writes to a closed connection fail.
+func TestWriteFailsAfterClientCloses(t *testing.T) {
+	client, server := tcpPair(t)
+	h := &Listener{sendLimiter: limit.New[string](limit.Options{Size: 1})}
+	c := newConn(context.Background(), h, server)
+	ended := make(chan error)
+	go func() {
+		for large := make([]byte, 1<<20); ; {
+			if n, err := c.Write(large); err != nil || n != len(large) {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if _, err := client.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	_ = client.Close() // unread bytes reset the connection
+	var system *os.SyscallError
+	if err := <-ended; !errors.As(err, &system) {
+		t.Errorf("Write() = %v, want a system error", err)
+	}
+	if n, err := c.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
+		t.Errorf("next Write() = %d, %v", n, err)
+	}
+	if h.sendLimiter.InUse() != 0 {
+		t.Error("the permit is still held")
+	}
+}
+
+// TestBelowTLS checks that only a connection that a Listener accepted is found below TLS.
+func TestBelowTLS(t *testing.T) {
+	_, server := tcpPair(t)
+	below := newConn(t.Context(), &Listener{}, server)
+	for name, tc := range map[string]struct {
+		conn net.Conn
+		want *Conn
+	}{
+		"TLS of the server":           {tls.Server(below, nil), below},
+		"TLS over another connection": {tls.Server(server, nil), nil},
+		"without TLS":                 {below, nil},
+	} {
+		if got := BelowTLS(tc.conn); got != tc.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,451 @@
+package conns
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/libs/limit"
+)
+
+// http1Server is an HTTP/1 server that responds with the number of header fields and body bytes.
+type http1Server struct {
+	t        *testing.T
+	limits   *HeaderLimits
+	listener *pipeListener
+	release  chan struct{} // until it is closed, requests for /quiet are not answered
+}
+
+// http1Client is a client of http1Server.
+type http1Client struct {
+	*tls.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func testHTTP1(t *testing.T, test func(*http1Server)) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		h.config.NextProtos = []string{"http/1.1"}
+		h.headers = NewHeaderLimits(1)
+		f := &http1Server{t, h.headers, l, make(chan struct{})}
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			end, err := f.limits.Begin(r)
+			defer end()
+			if err != nil {
+				w.Header().Set("Connection", "close")
+				http.Error(w, err.Error(), http.StatusTooManyRequests)
+				return
+			}
+			if r.URL.Path == "/quiet" {
+				<-f.release
+			}
+			n, err := io.Copy(io.Discard, r.Body)
+			if r.TLS == nil || err != nil {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
+		})
+		server := &http.Server{
+			Handler: handler, MaxHeaderBytes: DefaultMaxBytes, ReadHeaderTimeout: 32 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
+			ConnState: func(c net.Conn, s http.ConnState) {
+				if s == http.StateIdle {
+					Idle(c)
+				}
+			},
+			ConnContext: WithConn, DisableGeneralOptionsHandler: true,
+		}
+		over := make(chan error, 1)
+		go func() { over <- server.Serve(h) }()
+		test(f)
+		synctest.Wait()
+		if f.limits.reserved != 0 || len(f.limits.byAddress) > 0 || f.limits.limiter.InUse() != 0 {
+			t.Errorf("at the end %d bytes are reserved, by address %v, and %d permits are in use", f.limits.reserved, f.limits.byAddress, f.limits.limiter.InUse())
+		}
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-over; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func (f *http1Server) connect() *http1Client {
+	c := tls.Client(f.listener.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	return &http1Client{c, f.t, bufio.NewReader(c)}
+}
+
+func (c *http1Client) send(text string) { go func() { _, _ = io.WriteString(c, text) }() }
+
+// expect reads a response and compares it.
+func (c *http1Client) expect(code int, text string) {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != code || err != nil || !strings.HasPrefix(string(body), text) {
+		c.t.Errorf("%d %.60q, %v; want %d %q", resp.StatusCode, body, err, code, text)
+	}
+}
+
+// hangUp closes the connection.
+func (c *http1Client) hangUp() { _ = c.NetConn().Close() }
+
+// headerLines returns n header fields with values of the given size.
+func headerLines(n, size int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "H%d:%s\r\n", i, strings.Repeat("x", size))
+	}
+	return b.String()
+}
+
+const getLine, postLine, endOfHeader = "GET / HTTP/1.1\r\nHost: a\r\n", "POST / HTTP/1.1\r\nHost: a\r\n", "\r\n"
+
+func TestHTTP1HeaderLimits(t *testing.T) {
+	empty := strings.Repeat("\r\n\n", 40_000) // a body, not header lines
+	whole := func(body string) string {
+		return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", postLine, len(body), body)
+	}
+	for name, c := range map[string]struct {
+		say  string
+		want []string // "431" or the response body
+	}{
+		"small":                                       {getLine + endOfHeader, []string{"0 0"}},
+		"one long line":                               {getLine + headerLines(1, 1_000_000) + endOfHeader, []string{"1 0"}},
+		"many lines":                                  {getLine + headerLines(9_000, 10) + endOfHeader, []string{"9000 0"}},
+		"too many lines":                              {getLine + headerLines(11_000, 1) + endOfHeader, []string{"431"}},
+		"too many lines, unfinished":                  {getLine + headerLines(11_000, 1), []string{"431"}},
+		"too many bytes":                              {getLine + headerLines(20, 60_000) + endOfHeader, []string{"431"}},
+		"many lines, body, more requests":             {postLine + headerLines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + getLine + headerLines(3_000, 5) + endOfHeader + getLine + endOfHeader, []string{"2001 10", "3000 0", "0 0"}},
+		"a body of empty lines":                       {whole(empty) + getLine + headerLines(2_000, 10) + endOfHeader, []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
+		"empty lines before the request":              {whole("x") + endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader, []string{"1 1", "431"}},
+		"chunked body":                                {postLine + "Transfer-Encoding: chunked\r\n" + headerLines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + getLine + endOfHeader, []string{"1000 3", "0 0"}},
+		"pipelined large headers":                     {getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(9_000, 5) + endOfHeader + getLine + headerLines(2_000, 5) + endOfHeader + getLine + endOfHeader, []string{"1 0", "9000 0", "2000 0", "0 0"}},
+		"pipelined large headers, too many lines":     {getLine + headerLines(1, 300_000) + endOfHeader + getLine + headerLines(11_000, 5) + endOfHeader, []string{"1 0", "431"}},
+		"pipelined requests, last has too many lines": {strings.Repeat(getLine+endOfHeader, 50) + getLine + headerLines(11_000, 1) + endOfHeader, append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testHTTP1(t, func(f *http1Server) {
+				client := f.connect()
+				defer client.hangUp()
+				client.send(c.say)
+				for _, want := range c.want {
+					if want == "431" {
+						client.expect(http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large")
+						continue
+					}
+					client.expect(http.StatusOK, want)
+				}
+			})
+		})
+	}
+}
+
+// TestHTTP1LargeHeadersWaitForPermit checks that only complete large header sections wait for a
+// permit, and that the permit is released after the header section.
+func TestHTTP1LargeHeadersWaitForPermit(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		if err := f.limits.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
+			t.Fatal(err)
+		}
+		large, small, half := f.connect(), f.connect(), f.connect()
+		large.send(getLine + headerLines(1_000, 10) + endOfHeader)
+		half.send(getLine + headerLines(1_000, 10))
+		synctest.Wait()
+		small.send(getLine + endOfHeader)
+		small.expect(http.StatusOK, "0 0")
+		f.limits.limiter.Release(limit.Claim[string]{})
+		large.expect(http.StatusOK, "1000 0")
+		half.send(endOfHeader)
+		half.expect(http.StatusOK, "1000 0")
+		large.hangUp()
+		small.hangUp()
+		half.hangUp()
+	})
+}
+
+// TestHeaderReservationsPerAddress checks that an address can reserve a minimum even if the total is
+// used up.
+func TestHeaderReservationsPerAddress(t *testing.T) {
+	h := NewHeaderLimits(1)
+	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
+	for _, from := range []string{one, other} {
+		if !h.reserve(from, maxReservedHeaders/2) || h.reserve(from, 1) {
+			t.Errorf("%v cannot reserve half of the total, or can reserve more", from)
+		}
+	}
+	if !h.reserve(late, minReservedHeaders) || h.reserve(late, 1) {
+		t.Error("another address cannot reserve the minimum, or can reserve more")
+	}
+	if !h.reserve(one, -1) || h.reserved != maxReservedHeaders+minReservedHeaders-1 {
+		t.Error("released bytes do not count")
+	}
+	for from, n := range map[string]int{one: maxReservedHeaders/2 - 1, other: maxReservedHeaders / 2, late: minReservedHeaders} {
+		h.reserve(from, -n)
+	}
+	if h.reserved != 0 || len(h.byAddress) > 0 {
+		t.Errorf("at the end %d bytes are reserved, by address %v", h.reserved, h.byAddress)
+	}
+}
+
+// TestUnfinishedHeadersAreLimitedAndReleased checks that unfinished header sections reserve a
+// limited number of bytes, which are released when the connections close.
+func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		var all []*http1Client
+		for range 20 { // over 1 MiB each, because buffers double
+			c := f.connect()
+			c.send(getLine + headerLines(1, 900_000))
+			all = append(all, c)
+			time.Sleep(10 * time.Millisecond) // in synctest time, because large reads yield
+			synctest.Wait()
+		}
+		if f.limits.reserved > maxReservedHeaders/2 || f.limits.reserved < maxReservedHeaders/8 {
+			t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
+		}
+		rest := maxReservedHeaders/2 - f.limits.reserved
+		if !f.limits.reserve(Network(netip.Addr{}), rest) {
+			t.Fatal("cannot reserve the rest")
+		}
+		c := f.connect()
+		c.send(getLine + headerLines(1, 900_000))
+		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
+		c.hangUp()
+		small := f.connect()
+		small.send(getLine + endOfHeader)
+		small.expect(http.StatusOK, "0 0")
+		small.hangUp()
+		f.limits.reserve(Network(netip.Addr{}), -rest)
+		for _, c := range all[:10] {
+			c.hangUp()
+		}
+		time.Sleep((32 * time.Second)) // the other connections time out
+		for _, c := range all[10:] {
+			c.hangUp()
+		}
+	})
+}
+
+// TestLargeHeaderMemoryIsReleased checks that idle connections keep no memory of large header
+// sections.
+func TestLargeHeaderMemoryIsReleased(t *testing.T) {
+	const size, conns = 900_000, 12
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for name, after := range map[string]string{"alone": "", "followed by another request": getLine + endOfHeader} {
+		t.Run(name, func(t *testing.T) {
+			testHTTP1(t, func(f *http1Server) {
+				text := getLine + headerLines(1, size) + endOfHeader + after
+				before := heap()
+				for range conns {
+					c := f.connect()
+					defer c.hangUp()
+					c.send(text)
+					c.expect(http.StatusOK, "1 0")
+					if after != "" {
+						c.expect(http.StatusOK, "0 0")
+					}
+				}
+				if more := heap() - before; more > conns*size/4 {
+					t.Errorf("%d bytes are retained by %d connections", more, conns)
+				}
+			})
+		})
+	}
+}
+
+// TestHeaderPermitIsReleasedBeforeResponse checks that no permit is held while a response is
+// written.
+func TestHeaderPermitIsReleasedBeforeResponse(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		bad, good := f.connect(), f.connect()
+		bad.send("GET / HTTP/1.1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader) // no Host field, which is rejected
+		time.Sleep(10 * time.Millisecond)                                            // because large reads yield
+		synctest.Wait()
+		if n := 1 - f.limits.limiter.InUse(); n != 1 {
+			t.Errorf("%d permits are free while a client reads no response, want 1", n)
+		}
+		good.send(getLine + headerLines(1, 2*largeHeader) + endOfHeader)
+		good.expect(http.StatusOK, "1 0")
+		bad.hangUp()
+		good.hangUp()
+	})
+}
+
+// TestHeaderPermitIsReleasedBeforeHandler checks that no permit is held while a handler runs.
+func TestHeaderPermitIsReleasedBeforeHandler(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		c := f.connect()
+		c.send("POST /quiet HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + headerLines(1, 2*largeHeader) + endOfHeader)
+		time.Sleep(10 * time.Millisecond) // because large reads yield
+		synctest.Wait()
+		if n := 1 - f.limits.limiter.InUse(); n != 1 {
+			t.Errorf("%d permits are free while a handler waits, want 1", n)
+		}
+		close(f.release)
+		c.send("x")
+		c.expect(http.StatusOK, "2 1")
+		c.hangUp()
+	})
+}
+
+// TestIdleConnectionReservesNothing checks that the bytes of a large header section are released
+// after the response.
+func TestIdleConnectionReservesNothing(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		c := f.connect()
+		c.send(getLine + headerLines(1, 900_000) + endOfHeader)
+		c.expect(http.StatusOK, "1 0")
+		synctest.Wait()
+		if f.limits.reserved != 0 {
+			t.Errorf("an idle connection reserves %d bytes, want 0", f.limits.reserved)
+		}
+		c.hangUp()
+	})
+}
+
+// TestEmptyLinesBeforeRequestAreNotCounted checks that empty lines before a request are not part of
+// its header section.
+func TestEmptyLinesBeforeRequestAreNotCounted(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		c := f.connect()
+		c.send(postLine + "Content-Length: 1\r\n\r\nx")
+		c.expect(http.StatusOK, "1 1")
+		synctest.Wait()
+		c.send(endOfHeader + endOfHeader + getLine + headerLines(11_000, 1) + endOfHeader)
+		c.expect(http.StatusRequestHeaderFieldsTooLarge, "")
+		c.hangUp()
+	})
+}
+
+// TestRejectedHeaderIsDrainedBriefly checks that the server reads on after a rejection. Otherwise
+// the connection would be reset and the client would lose the response.
+func TestRejectedHeaderIsDrainedBriefly(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		c := f.connect()
+		c.send(getLine + headerLines(11_000, 1))
+		c.expect(http.StatusRequestHeaderFieldsTooLarge, "431")
+		begin := time.Now()
+		for n := 0; ; n++ {
+			_, err := io.WriteString(c, headerLines(1, 100))
+			if err == nil {
+				time.Sleep(rejectLinger / 10)
+				continue
+			}
+			if n == 0 || time.Since(begin) > 2*rejectLinger {
+				t.Errorf("connection ended after %d more lines and %v: %v", n, time.Since(begin), err)
+			}
+			break
+		}
+		c.hangUp()
+	})
+}
+
+// TestLargeHeadersInFlightAreLimited checks that requests with large header sections that are in
+// flight reserve a limited number of bytes.
+func TestLargeHeadersInFlightAreLimited(t *testing.T) {
+	const size, conns = 900_000, 50
+	long := map[string]string{
+		"fields":  postLine + headerLines(1, size) + "Content-Length: 1\r\n" + endOfHeader,
+		"a query": "POST /?" + strings.Repeat("x", size) + " HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + endOfHeader,
+		"lines":   postLine + headerLines(9_000, 40) + "Content-Length: 1\r\n" + endOfHeader,
+	}
+	for name, text := range long {
+		t.Run(name, func(t *testing.T) {
+			testHTTP1(t, func(f *http1Server) {
+				var all []*http1Client
+				for range conns {
+					c := f.connect()
+					c.send(text)
+					all = append(all, c)
+					time.Sleep(100 * time.Millisecond) // because large reads yield
+					synctest.Wait()
+				}
+				if f.limits.reserved > maxReservedHeaders/2 || f.limits.reserved < maxReservedHeaders/2-2*size {
+					t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
+				}
+				small := f.connect()
+				small.send(getLine + endOfHeader)
+				small.expect(http.StatusOK, "0 0")
+				small.hangUp()
+				last := all[conns-1] // rejected when read or when handled
+				if resp, err := http.ReadResponse(last.r, nil); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
+					t.Errorf("the last request got %v, %v", resp, err)
+				}
+				last.hangUp()
+				for _, c := range all[:5] {
+					c.send("x")
+					c.expect(http.StatusOK, "")
+					c.hangUp()
+				}
+				synctest.Wait()
+				late := f.connect()
+				late.send(text + "x")
+				late.expect(http.StatusOK, "")
+				late.hangUp()
+				for _, c := range all {
+					c.hangUp()
+				}
+			})
+		})
+	}
+}
+
+// bufferedConn is a connection whose writes can be held and sent together.
+type bufferedConn struct {
+	net.Conn
+	holding bool
+	held    []byte
+}
+
+func (b *bufferedConn) Write(p []byte) (int, error) {
+	if !b.holding {
+		return b.Conn.Write(p)
+	}
+	b.held = append(b.held, p...)
+	return len(p), nil
+}
+
+// SetWriteDeadline does nothing. tls.Conn sets a past deadline when it closes.
+func (b *bufferedConn) SetWriteDeadline(time.Time) error { return nil }
+
+// TestLargeHeaderFollowedByEOFIsServed checks that a request is served if the end of the stream
+// arrives together with it.
+func TestLargeHeaderFollowedByEOFIsServed(t *testing.T) {
+	testHTTP1(t, func(f *http1Server) {
+		conn := &bufferedConn{Conn: f.listener.dial()}
+		c := &http1Client{tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}, MaxVersion: tls.VersionTLS12}), t, nil} // TLS 1.3 sends the close_notify in a separate write
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		conn.holding = true
+		_, err := io.WriteString(c, getLine+headerLines(1, 3*largeHeader/2)+endOfHeader)
+		if err := errors.Join(err, c.CloseWrite()); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = conn.Conn.Write(conn.held) }()
+		c.r = bufio.NewReader(c)
+		c.expect(http.StatusOK, "1 0")
+		c.hangUp()
+	})
+}

@@ -1,0 +1,161 @@
+package conns
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/limit"
+	"binnacle/libs/serving/h2"
+)
+
+// http2Client is an HTTP/2 client that only sends.
+type http2Client struct {
+	*tls.Conn
+	*http2.Framer
+	id uint32
+}
+
+func (s *http2Client) request(path string, more ...hpack.HeaderField) error {
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	var failed error
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path}} {
+		failed = errors.Join(failed, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	for _, f := range more {
+		failed = errors.Join(failed, e.WriteField(f))
+	}
+	s.id += 2 // stream ids of clients are odd
+	return errors.Join(failed, s.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
+}
+
+// TestHTTP2LargeHeadersWaitForPermit checks that large header sections wait for a permit, at most
+// headerPermitTimeout, and that small ones do not.
+func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		h.config.NextProtos = []string{"h2"}
+		all := NewHeaderLimits(1)
+		large := all.limiter
+		server := &http.Server{TLSConfig: &tls.Config{}}
+		if err := ServeHTTP2(server, h2.Config{
+			MaxStreams: 10, MaxHeaderBytes: DefaultMaxBytes, IdleTimeout: 90 * time.Second, PingAfter: time.Hour,
+			PingTimeout: 15 * time.Second, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		}, 500, h.metrics, all); err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan int, 10)
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- len(r.URL.Path) })
+		over := make(chan struct{}, 2)
+		connect := func() *http2Client {
+			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+			s := &http2Client{Conn: client, Framer: http2.NewFramer(client, nil), id: 1}
+			shaken := make(chan error, 1)
+			go func() {
+				_, err := io.WriteString(client, http2.ClientPreface)
+				shaken <- errors.Join(err, s.WriteSettings())
+			}()
+			conn, err := h.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				defer func() { over <- struct{}{} }()
+				server.TLSNextProto[http2.NextProtoTLS](server, conn.(*tls.Conn), handler)
+			}()
+			if err := <-shaken; err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		one, other := connect(), connect()
+		long := "/" + strings.Repeat("X", 12<<10)
+		heard := func(want ...int) {
+			t.Helper()
+			time.Sleep(time.Millisecond) // in synctest time, because large reads yield
+			synctest.Wait()
+			for _, n := range want {
+				select {
+				case got := <-asked:
+					if got != n {
+						t.Errorf("request with a path of %d bytes, want %d", got, n)
+					}
+				default:
+					t.Errorf("no request with a path of %d bytes", n)
+				}
+			}
+			if len(asked) > 0 {
+				t.Errorf("unexpected request with a path of %d bytes", <-asked)
+			}
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
+		must(one.request(long))
+		heard()
+		must(other.request("/"))
+		heard(1)
+		large.Release(limit.Claim[string]{})
+		heard(len(long))
+		must(one.request("/x"))
+		heard(2)
+		if large.InUse() != 0 {
+			t.Error("the permit is held after the header section was read")
+		}
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
+		must(one.request("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
+		heard() // HPACK sends one byte for each repeated field
+		large.Release(limit.Claim[string]{})
+		heard(3)
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
+		must(other.request(long)) // waits for headerPermitTimeout
+		begin := time.Now()
+		if got := <-asked; got != len(long) || time.Since(begin).Truncate(time.Millisecond) != headerPermitTimeout {
+			t.Errorf("request with a path of %d bytes after %v", got, time.Since(begin))
+		}
+		must(one.request(long))
+		heard()
+		large.Release(limit.Claim[string]{})
+		heard(len(long))
+		must(one.request("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
+		must(other.request("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
+		heard(len("/less"))
+		if all.reserved > 0 {
+			t.Errorf("%d bytes are reserved, want 0", all.reserved)
+		}
+		must(other.WriteHeaders(http2.HeadersFrameParam{StreamID: other.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
+		heard()
+		if all.reserved < largeHeader {
+			t.Errorf("%d bytes are reserved for an unfinished header section", all.reserved)
+		}
+		must(large.Acquire(t.Context(), limit.Claim[string]{}))
+		must(one.request(long))
+		heard()
+		for _, s := range []*http2Client{one, other} {
+			_ = s.NetConn().Close()
+		}
+		<-over
+		<-over
+		large.Release(limit.Claim[string]{})
+		synctest.Wait()
+		if large.InUse() != 0 || all.reserved > 0 {
+			t.Errorf("at the end %d permits are in use, %d bytes are reserved", large.InUse(), all.reserved)
+		}
+	})
+}

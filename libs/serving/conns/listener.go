@@ -1,0 +1,191 @@
+package conns
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/limit"
+)
+
+const (
+	// handshakeTimeout is the TLS handshake timeout of client-go.
+	handshakeTimeout = 10 * time.Second
+	// handshakeShare is the divisor for the CPUs that handshakes may use. At least one CPU is used.
+	handshakeShare = 4
+
+	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+)
+
+// Listener is a listener whose Accept returns connections with a finished TLS handshake. A
+// handshake costs the server far more than the client, so only a few are computed at a time, shared
+// fairly by address. A handshake that waits for its client holds no permit.
+type Listener struct {
+	net.Listener
+	config      *tls.Config
+	log         *slog.Logger
+	metrics     *Metrics
+	limiter     *limit.Queue[string]
+	sendLimiter *limit.Queue[string] // for large responses, after the handshake
+	headers     *HeaderLimits        // for HTTP/1 connections; nil for no limits
+
+	ctx       context.Context // ends all handshakes; canceled by Close
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	ready     chan accepted
+	openConns openConns
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// NewListener accepts connections from l until l is closed.
+func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metrics, sendLimiter *limit.Queue[string], headers *HeaderLimits) *Listener {
+	h := &Listener{
+		Listener: l, config: config, log: log, metrics: m,
+		limiter:     limit.New[string](limit.Options{Size: max(1, runtime.GOMAXPROCS(0)/handshakeShare)}),
+		sendLimiter: sendLimiter, headers: headers,
+		ready: make(chan accepted),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.done.Go(h.run)
+	return h
+}
+
+// Accept implements net.Listener.
+func (h *Listener) Accept() (net.Conn, error) {
+	select {
+	case a := <-h.ready:
+		return a.conn, a.err
+	case <-h.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener and ends the handshakes in progress.
+func (h *Listener) Close() error {
+	err := h.Listener.Close()
+	h.cancel()
+	h.done.Wait()
+	return err
+}
+
+func (h *Listener) run() {
+	for {
+		conn, err := h.Listener.Accept()
+		switch {
+		case err == nil:
+			h.done.Go(func() { h.handshake(conn) })
+		case !h.deliver(accepted{err: err}):
+			return
+		}
+	}
+}
+
+// deliver passes a connection or an error to Accept. It returns false after Close.
+func (h *Listener) deliver(a accepted) bool {
+	select {
+	case h.ready <- a:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+func (h *Listener) handshake(raw net.Conn) {
+	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
+	defer cancel()
+	limited := newConn(ctx, h, raw)
+	conn := tls.Server(limited, h.config)
+	err := conn.HandshakeContext(ctx)
+	limited.finishHandshake()
+	if err == nil {
+		h.openConns.add(limited)
+		h.metrics.succeeded.Inc()
+		if h.deliver(accepted{conn: h.wrap(conn)}) {
+			return
+		}
+		h.openConns.remove(limited)
+	} else {
+		h.recordFailure(ctx, raw, err)
+	}
+	_ = raw.Close()
+}
+
+// wrap returns the connection that the server uses: HTTP/1 connections limit their header sections.
+func (h *Listener) wrap(c *tls.Conn) net.Conn {
+	if h.headers == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+		return c
+	}
+	return newHeaderConn(c, h.headers)
+}
+
+// recordFailure counts a failed handshake. It logs at debug level, because port scanners would fill
+// the log.
+func (h *Listener) recordFailure(ctx context.Context, raw net.Conn, err error) {
+	count := h.metrics.failed
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		count = h.metrics.timedOut
+	}
+	count.Inc()
+	if h.metrics.Errors != nil {
+		h.metrics.Errors.Inc()
+	}
+	var no tls.RecordHeaderError
+	if errors.As(err, &no) && no.Conn != nil {
+		switch string(no.RecordHeader[:]) {
+		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(raw, notTLS) // the client may be gone
+		}
+	}
+	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
+}
+
+// Delivered returns the number of bytes that clients have acknowledged, and of those that they have
+// not acknowledged yet, over all connections.
+func (h *Listener) Delivered() (acknowledged, outstanding int64) { return h.openConns.delivered() }
+
+// openConns holds the connections from the end of their handshake until they are closed. The zero
+// value is empty.
+type openConns struct {
+	mu    sync.Mutex // a leaf
+	conns map[*Conn]struct{}
+}
+
+func (o *openConns) add(c *Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.conns == nil {
+		o.conns = map[*Conn]struct{}{}
+	}
+	o.conns[c] = struct{}{}
+}
+
+func (o *openConns) remove(c *Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.conns, c)
+}
+
+// delivered returns the number of bytes that clients have acknowledged, and of those that they have
+// not acknowledged yet, over all connections.
+func (o *openConns) delivered() (acknowledged, outstanding int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for c := range o.conns {
+		a, n := c.Delivered()
+		acknowledged, outstanding = acknowledged+a, outstanding+n
+	}
+	return acknowledged, outstanding
+}

@@ -1,0 +1,333 @@
+package conns
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"binnacle/libs/limit"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// pipeListener is a listener of unbuffered connections.
+type pipeListener struct {
+	conns chan net.Conn
+	once  sync.Once
+}
+
+func (p *pipeListener) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p *pipeListener) Close() error   { p.once.Do(func() { close(p.conns) }); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (p *pipeListener) dial() net.Conn {
+	client, server := net.Pipe()
+	p.conns <- server
+	return client
+}
+
+// testHandshakes runs test in a synctest bubble with Listener on a pipeListener.
+func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Listener)) {
+	certFile, keyFile, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, err := NewMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "errors"})
+		l := &pipeListener{conns: make(chan net.Conn)}
+		h := NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, SessionTicketsDisabled: true}, slog.New(slog.DiscardHandler), m, limit.New[string](limit.Options{Size: 1}), nil)
+		test(t, l, h)
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(rejectLinger) // in synctest time; rejected clients are read for this long
+		if n := h.limiter.InUse(); n != 0 {
+			t.Errorf("%d of %d permits are in use at the end", n, handshakePermits())
+		}
+	})
+}
+
+// handshakePermits returns the number of handshake permits.
+func handshakePermits() int { return max(1, runtime.GOMAXPROCS(0)/handshakeShare) }
+
+// mutedConn is a client connection on which nothing arrives until end is closed.
+type mutedConn struct {
+	net.Conn
+	end chan struct{}
+}
+
+func (m mutedConn) Read([]byte) (int, error) {
+	<-m.end
+	return 0, io.EOF
+}
+
+// TestUnreadHandshakeDoesNotBlockOthers checks that clients that do not read the server's part of a
+// handshake do not block other Listener.
+func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		end := make(chan struct{})
+		for range runtime.GOMAXPROCS(0) {
+			c := mutedConn{l.dial(), end}
+			go func() {
+				if err := tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake(); !errors.Is(err, io.EOF) {
+					t.Error(err)
+				}
+				_ = c.Close()
+			}()
+		}
+		synctest.Wait()
+		done := make(chan error, 1)
+		c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { done <- c.HandshakeContext(t.Context()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // long before the other Listener time out
+		defer cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-ctx.Done():
+			t.Error("handshake is blocked by clients that do not read")
+		}
+		_ = c.NetConn().Close()
+		close(end)
+		synctest.Wait()
+	})
+}
+
+// TestHandshakeMetrics checks the counters for each outcome of a handshake.
+func TestHandshakeMetrics(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		count := func(what string, shaken, failed, late float64) {
+			t.Helper()
+			synctest.Wait()
+			for name, c := range map[string]struct {
+				counter prometheus.Collector
+				want    float64
+			}{"ok": {h.metrics.succeeded, shaken}, "failed": {h.metrics.failed, failed}, "late": {h.metrics.timedOut, late}, "errors": {h.metrics.Errors, failed + late}, "waiting": {h.metrics.waiting, 0}} {
+				if got := testutil.ToFloat64(c.counter); got != c.want {
+					t.Errorf("%s: %s = %v, want %v", what, name, got, c.want)
+				}
+			}
+		}
+		good := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { _ = good.HandshakeContext(t.Context()) }()
+		conn, err := h.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		count("good handshake", 1, 0, 0)
+		go func() { _, _ = good.Write([]byte("x")) }()
+		if _, err := conn.Read(make([]byte, 1)); err != nil || h.limiter.InUse() != 0 {
+			t.Errorf("%d permits are in use after the handshake, error: %v", h.limiter.InUse(), err)
+		}
+		_ = good.NetConn().Close()
+		_ = conn.Close()
+
+		gone := l.dial()
+		_ = gone.Close()
+		count("closed connection", 1, 1, 0)
+
+		silent := l.dial()
+		if _, err := io.ReadAll(silent); err != nil { // until the server closes it
+			t.Error(err)
+		}
+		count("silent client", 1, 1, 1)
+	})
+}
+
+// TestFramesAreCharged checks that resets and control frames are taken from the buckets.
+func TestFramesAreCharged(t *testing.T) {
+	all := newAddressBuckets(addressFactor * resetRate)
+	client, server := net.Pipe()
+	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
+	c.FramesReceived(1, 2)
+	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.shared.tokens; resets != 1 || control != 2 || all != 1 {
+		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
+	}
+	c.FramesSent(2, 0, 2*bytesPerControlFrame)
+	if resets, control, all := resetStart-c.resets.tokens, controlStart-c.control.tokens, addressFactor*resetRate-c.shared.tokens; resets != 3 || control != 0 || all != 3 {
+		t.Errorf("charged %v resets, %v control frames, %v resets of the address", resets, control, all)
+	}
+	_, _ = client.Close(), c.Close()
+}
+
+// TestSendErrorIsReturned checks that errors of TLS and of the connection below it are returned.
+func TestSendErrorIsReturned(t *testing.T) {
+	for name, end := range map[string]func(server, client *tls.Conn) error{
+		"TLS":        func(server, _ *tls.Conn) error { return server.CloseWrite() },
+		"connection": func(_, client *tls.Conn) error { return client.NetConn().Close() },
+	} {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+			conn, err := h.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newPacedConn(conn.(*tls.Conn), h.metrics, newAddressBuckets(addressFactor*resetRate))
+			frame := make([]byte, 32<<10)
+			send := func() (int, error) {
+				c.Cork()
+				n, err := c.Write(frame)
+				return n, errors.Join(err, c.Uncork())
+			}
+			if n, err := send(); n != len(frame) || err != nil {
+				t.Errorf("%s: %d bytes, %v", name, n, err)
+			}
+			if err := end(c.Conn, client); err != nil {
+				t.Error(err)
+			}
+			if _, err := send(); err == nil {
+				t.Errorf("%s: sending after the end succeeded", name)
+			}
+			_, _ = c.Close(), client.NetConn().Close()
+			synctest.Wait()
+		})
+	}
+}
+
+// TestPlaintextHTTPGets400 checks that plaintext HTTP gets a response, and that a client that does
+// not read it is not waited for.
+func TestPlaintextHTTPGets400(t *testing.T) {
+	for request, answered := range map[string]bool{
+		"GET / HTTP/1.1\r\n\r\n": true, "HEAD / HTTP/1.1\r\n\r\n": true, "POST / HTTP/1.1\r\n\r\n": true, "PUT / HTTP/1.1\r\n\r\n": true,
+		"OPTIONS / HTTP/1.1\r\n\r\n": true, "EHLO mail.example.com\r\n": false,
+	} {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+			c := l.dial()
+			if _, err := io.WriteString(c, request[:5]); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := io.ReadAll(c); (string(got) == notTLS) != answered {
+				t.Errorf("%q got %q", request, got)
+			}
+			silent := l.dial()
+			if _, err := io.WriteString(silent, request[:5]); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(handshakeTimeout / 2) // in synctest time
+			synctest.Wait()
+			if n := testutil.ToFloat64(h.metrics.failed); n != 2 {
+				t.Errorf("%q: %v Listener failed, want 2", request, n)
+			}
+			_ = silent.Close()
+		})
+	}
+}
+
+// plaintextConn is a client that sends plaintext after its TLS ClientHello.
+type plaintextConn struct {
+	net.Conn
+	sentHello bool
+}
+
+func (f *plaintextConn) Write(p []byte) (int, error) {
+	if !f.sentHello {
+		f.sentHello = true
+		return f.Conn.Write(p)
+	}
+	_, err := f.Conn.Write([]byte("GET /"))
+	return len(p), err
+}
+
+// TestPlaintextAfterClientHelloGetsTLSAlert checks that plaintext during a handshake gets no HTTP
+// response.
+func TestPlaintextAfterClientHelloGetsTLSAlert(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		c := l.dial()
+		if err := tls.Client(&plaintextConn{Conn: c}, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c)
+		if err != nil || len(got) == 0 || bytes.Contains(got, []byte(notTLS)) {
+			t.Errorf("got %q, %v, want a TLS alert", got, err)
+		}
+	})
+}
+
+// TestHandshakesWaitForPermit checks that a handshake waits for a permit, and times out if it gets
+// none.
+func TestHandshakesWaitForPermit(t *testing.T) {
+	for name, tc := range map[string]struct {
+		busy       time.Duration
+		done, late float64
+	}{"soon": {handshakeTimeout / 2, 1, 0}, "too late": {handshakeTimeout + 1, 0, 1}} {
+		testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+			for range handshakePermits() {
+				if err := h.limiter.Acquire(t.Context(), limit.Claim[string]{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+			go func() { _ = c.HandshakeContext(t.Context()) }()
+			time.Sleep(tc.busy / 2)
+			synctest.Wait()
+			if n := testutil.ToFloat64(h.metrics.waiting); n != 1 {
+				t.Errorf("%s: %v Listener wait, want 1", name, n)
+			}
+			time.Sleep(tc.busy - tc.busy/2) // in synctest time
+			synctest.Wait()
+			for range handshakePermits() {
+				h.limiter.Release(limit.Claim[string]{})
+			}
+			synctest.Wait()
+			for what, want := range map[prometheus.Collector]float64{h.metrics.succeeded: tc.done, h.metrics.timedOut: tc.late, h.metrics.waiting: 0} {
+				if got := testutil.ToFloat64(what); got != want {
+					t.Errorf("%s: metric = %v, want %v", name, got, want)
+				}
+			}
+			_ = c.NetConn().Close()
+		})
+	}
+}
+
+// TestCloseEndsHandshakes checks that Listener in progress, and connections that were not
+// accepted, end with the listener.
+func TestCloseEndsHandshakes(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		silent, shaken := l.dial(), tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { _ = shaken.HandshakeContext(t.Context()) }()
+		synctest.Wait()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if n := testutil.ToFloat64(h.metrics.failed); n != 1 {
+			t.Errorf("%v Listener failed, want 1", n)
+		}
+		for _, c := range []net.Conn{silent, shaken.NetConn()} {
+			if _, err := io.ReadAll(c); err != nil {
+				t.Error(err)
+			}
+		}
+		if _, err := h.Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept() after Close = %v, want net.ErrClosed", err)
+		}
+	})
+}

@@ -1,0 +1,265 @@
+package conns
+
+import (
+	"context"
+	"crypto/tls"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/limit"
+	"binnacle/libs/serving/h2"
+)
+
+// Limits on HTTP/2 frames. Clients that cancel hundreds of watches, or download hundreds of
+// megabytes, stay far below them.
+const (
+	resetRate, resetBurst, resetStart       = 100, 1000, 100
+	controlRate, controlBurst, controlStart = 2000, 20_000, 2000
+	// resetBurstSeconds is the burst of resets in seconds of the rate.
+	resetBurstSeconds = resetBurst / resetRate
+	// bytesPerControlFrame is the number of response bytes that pay for one control frame. A client
+	// that reads much sends many WINDOW_UPDATEs.
+	bytesPerControlFrame = 256
+	// controlPerDataFrame is the number of control frames that each DATA frame also pays for.
+	controlPerDataFrame = 2
+	// headerPermitTimeout is how long a large header section waits for a permit. After that it is
+	// parsed without one, because another one takes too long.
+	headerPermitTimeout = 10 * time.Second
+	// maxDelay limits one delay. The remaining debt stays.
+	maxDelay = time.Second
+)
+
+// ServeHTTP2 configures server to serve HTTP/2 with package h2 and limited frame rates. resets is
+// the number of streams that the connections of an address may reset together in a second.
+func ServeHTTP2(server *http.Server, config h2.Config, resets int, m *Metrics, headers *HeaderLimits) error {
+	if err := http2.ConfigureServer(server, nil); err != nil { // configures ALPN
+		return err
+	}
+	frames := h2.NewServer(config)
+	server.RegisterOnShutdown(frames.Shutdown)
+	addresses := newAddressBuckets(resets)
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
+			ctx := context.Background()
+			if b, ok := h.(interface{ BaseContext() context.Context }); ok { // the context of the connection
+				ctx = b.BaseContext()
+			}
+			paced := newPacedConn(c, m, addresses)
+			paced.headers = headers
+			defer addresses.leave(paced.shared)
+			frames.ServeConn(ctx, paced, h)
+			paced.ReserveHeader(0)
+		},
+	}
+	return nil
+}
+
+// pacedConn reads more slowly from a client that resets streams, or sends control frames, faster
+// than a good client does. Only that client waits. A new connection starts with a smaller burst, so
+// that reconnecting gains nothing.
+type pacedConn struct {
+	*tls.Conn
+	conn      *Conn // may be nil
+	metrics   *Metrics
+	headers   *HeaderLimits   // nil for no limits
+	hasPermit bool            // holds a permit for large headers; used by the reader only
+	reserved  int             // bytes reserved in headers
+	ctx       context.Context // ends when the connection is closed
+	close     context.CancelFunc
+
+	addresses *addressBuckets
+	shared    *addressBucket
+
+	mu              sync.Mutex // addresses.mu is taken under it
+	resets, control tokenBucket
+	wasReset        bool // since the last delay
+}
+
+func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn {
+	now := time.Now()
+	below, _ := c.NetConn().(*Conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	return &pacedConn{
+		Conn: c, conn: below, metrics: m, ctx: ctx, close: cancel,
+		addresses: addresses, shared: addresses.join(clientNetwork(c), now),
+		resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
+		control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
+	}
+}
+
+// FramesReceived implements h2.Wire.
+func (c *pacedConn) FramesReceived(resets, control int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spend(resets)
+	c.control.tokens -= float64(control)
+}
+
+// FramesSent implements h2.Wire. Streams that the server resets count too, because the client causes
+// nearly all of them. A DATA frame pays for the WINDOW_UPDATEs of its stream and of the connection,
+// so clients with small windows are not delayed.
+func (c *pacedConn) FramesSent(resets, frames, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spend(resets)
+	c.control.tokens = min(c.control.burst, c.control.tokens+controlPerDataFrame*float64(frames)+float64(bytes)/bytesPerControlFrame)
+}
+
+// Delivered implements h2.Wire.
+func (c *pacedConn) Delivered() (acknowledged, outstanding int64) {
+	if c.conn == nil {
+		return 0, 0
+	}
+	return c.conn.Delivered()
+}
+
+// Cork implements h2.Wire. Written TLS records are held until Uncork and leave together.
+func (c *pacedConn) Cork() {
+	if c.conn != nil {
+		c.conn.Cork()
+	}
+}
+
+// Uncork implements h2.Wire.
+func (c *pacedConn) Uncork() error {
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn.Uncork()
+}
+
+// AcquireHeaderPermit implements h2.Wire. The request's user is not known yet, so permits are shared fairly
+// by address.
+func (c *pacedConn) AcquireHeaderPermit() {
+	c.hasPermit = c.headers != nil && c.headers.acquire(c.ctx, c.shared.address)
+}
+
+// ReserveHeader implements h2.Wire.
+func (c *pacedConn) ReserveHeader(n int) bool {
+	if c.headers == nil || n == c.reserved {
+		return true
+	}
+	if !c.headers.reserve(c.shared.address, n-c.reserved) {
+		return false
+	}
+	c.reserved = n
+	return true
+}
+
+// ReleaseHeaderPermit implements h2.Wire.
+func (c *pacedConn) ReleaseHeaderPermit() {
+	if c.hasPermit {
+		c.hasPermit = false
+		c.headers.limiter.Release(limit.Claim[string]{})
+	}
+}
+
+// spend takes resets from the buckets of the connection and of the address. The caller holds mu.
+func (c *pacedConn) spend(resets int) {
+	if resets == 0 {
+		return
+	}
+	c.wasReset = true
+	c.resets.tokens -= float64(resets)
+	c.addresses.mu.Lock()
+	c.shared.tokens -= float64(resets)
+	c.addresses.mu.Unlock()
+}
+
+// Close implements net.Conn.
+func (c *pacedConn) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// debt returns how long nothing may be read, and the counter of the reason. A connection without
+// resets does not wait for resets of other connections of its address.
+func (c *pacedConn) debt() (time.Duration, prometheus.Counter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.wasReset && c.resets.tokens >= 0 && c.control.tokens >= 0 {
+		return 0, nil
+	}
+	now := time.Now()
+	debt, control := c.resets.debt(now), c.control.debt(now)
+	if c.wasReset {
+		c.wasReset = false
+		c.addresses.mu.Lock()
+		debt = max(debt, c.shared.debt(now))
+		c.addresses.mu.Unlock()
+	}
+	if control > debt {
+		return control, c.metrics.control
+	}
+	return debt, c.metrics.resets
+}
+
+// Throttle implements h2.Wire. It waits until the debt is paid, at most maxDelay.
+func (c *pacedConn) Throttle() {
+	debt, counter := c.debt()
+	if debt <= 0 {
+		return
+	}
+	debt = min(debt, maxDelay)
+	counter.Add(debt.Seconds())
+	timer := time.NewTimer(debt)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ctx.Done():
+	}
+}
+
+// addressBuckets holds the token buckets that the connections of an address share.
+type addressBuckets struct {
+	rate    float64    // resets per second
+	mu      sync.Mutex // a leaf
+	buckets map[string]*addressBucket
+}
+
+func newAddressBuckets(resets int) *addressBuckets {
+	return &addressBuckets{rate: float64(resets), buckets: map[string]*addressBucket{}}
+}
+
+type addressBucket struct {
+	tokenBucket
+	address     string
+	connections int
+}
+
+func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.buckets[from]
+	if s == nil {
+		s = &addressBucket{tokenBucket: tokenBucket{tokens: a.rate, rate: a.rate, burst: resetBurstSeconds * a.rate, updated: now}, address: from}
+		a.buckets[from] = s
+	}
+	s.connections++
+	return s
+}
+
+func (a *addressBuckets) leave(s *addressBucket) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.connections--; s.connections == 0 {
+		delete(a.buckets, s.address)
+	}
+}
+
+// tokenBucket limits a rate. It may go into debt, and is refilled when debt is called.
+type tokenBucket struct {
+	tokens, rate, burst float64
+	updated             time.Time
+}
+
+// debt refills the bucket and returns the time until it is no longer negative.
+func (p *tokenBucket) debt(now time.Time) time.Duration {
+	p.tokens = min(p.burst, p.tokens+p.rate*now.Sub(p.updated).Seconds())
+	p.updated = now
+	return time.Duration(-p.tokens / p.rate * float64(time.Second))
+}

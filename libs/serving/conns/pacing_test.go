@@ -1,0 +1,123 @@
+package conns
+
+import (
+	"testing"
+	"time"
+)
+
+// addressFactor is the ratio of the reset rate of an address to that of a connection in these tests.
+const addressFactor = 5
+
+// TestAddressBucketIsShared checks that connections of an address share a bucket, which is removed
+// with the last of them.
+func TestAddressBucketIsShared(t *testing.T) {
+	all, now := newAddressBuckets(addressFactor*resetRate), time.Unix(0, 0)
+	here, there := "192.0.2.1", "192.0.2.2"
+	first, second, other := all.join(here, now), all.join(here, now), all.join(there, now)
+	if first != second || first == other {
+		t.Fatal("want one bucket for each address")
+	}
+	all.leave(first)
+	if all.join(here, now) != second {
+		t.Error("the bucket was removed while a connection uses it")
+	}
+	all.leave(second)
+	all.leave(second)
+	all.leave(other)
+	if len(all.buckets) != 0 {
+		t.Errorf("%d buckets remain, want 0", len(all.buckets))
+	}
+}
+
+// TestDebtRemainsAfterDelay checks that a debt longer than one delay causes further delays.
+func TestDebtRemainsAfterDelay(t *testing.T) {
+	m, err := NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		spend func(c *pacedConn)
+		again bool
+	}{
+		"nothing": {func(*pacedConn) {}, false},
+		"resets":  {func(c *pacedConn) { c.spend(resetStart + 3*resetRate) }, true},
+		"control": {func(c *pacedConn) { c.control.tokens -= controlStart + 3*controlRate }, true},
+		"no more": {func(c *pacedConn) { c.spend(resetStart) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := newAddressBuckets(addressFactor * resetRate)
+			now := time.Now()
+			c := &pacedConn{
+				metrics: m, addresses: all, shared: all.join("", now),
+				resets:  tokenBucket{tokens: resetStart, rate: resetRate, burst: resetBurst, updated: now},
+				control: tokenBucket{tokens: controlStart, rate: controlRate, burst: controlBurst, updated: now},
+			}
+			tc.spend(c)
+			for i := range 2 {
+				if owed, _ := c.debt(); (owed > 0) != tc.again {
+					t.Errorf("call %d: debt is %v", i+1, owed)
+				}
+			}
+		})
+	}
+}
+
+// TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams wait
+// for the debt of their address.
+func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
+	m, err := NewMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, here, there := newAddressBuckets(addressFactor*resetRate), "192.0.2.1", "192.0.2.2"
+	conn := func(from string) *pacedConn {
+		now := time.Now()
+		full := tokenBucket{tokens: resetBurst, rate: resetRate, burst: resetBurst, updated: now}
+		return &pacedConn{metrics: m, addresses: all, shared: all.join(from, now), resets: full, control: full}
+	}
+	for range addressFactor + 1 {
+		conn(here).spend(resetBurst) // each resets its whole burst
+	}
+	for name, tc := range map[string]struct {
+		from   string
+		resets int
+		owes   bool
+	}{
+		"resetting connection":                    {here, 1, true},
+		"connection without resets":               {here, 0, false},
+		"resetting connection of another address": {there, 1, false},
+	} {
+		c := conn(tc.from)
+		c.spend(tc.resets)
+		if owed, _ := c.debt(); (owed > 0) != tc.owes {
+			t.Errorf("%s: debt is %v", name, owed)
+		}
+	}
+}
+
+// TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for the
+// connections of one address.
+func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
+	all, h, here := newAddressBuckets(addressFactor*resetRate), NewHeaderLimits(1), "192.0.2.1"
+	conn := func() *pacedConn { return &pacedConn{headers: h, shared: all.join(here, time.Now())} }
+	one, other := conn(), conn()
+	for i, c := range []struct {
+		of   *pacedConn
+		n    int
+		want bool
+		kept int
+	}{
+		{one, maxReservedHeaders / 4, true, maxReservedHeaders / 4},
+		{one, maxReservedHeaders / 4, true, maxReservedHeaders / 4},
+		{other, maxReservedHeaders / 4, true, maxReservedHeaders / 2},
+		{one, maxReservedHeaders/4 + 1, false, maxReservedHeaders / 2},
+		{other, maxReservedHeaders/4 + 1, false, maxReservedHeaders / 2},
+		{one, 0, true, maxReservedHeaders / 4},
+		{other, maxReservedHeaders / 2, true, maxReservedHeaders / 2},
+		{other, 0, true, 0},
+	} {
+		if got := c.of.ReserveHeader(c.n); got != c.want || h.reserved != c.kept {
+			t.Errorf("step %d: ReserveHeader() = %v, %d bytes are reserved; want %v, %d", i, got, h.reserved, c.want, c.kept)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package exchange
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"sync"
+
+	"binnacle/libs/serving/h2"
+)
+
+// DetachableWriter returns a writer of the same response that may be used after the handler has returned. The
+// engine reuses its own writer for another request then. The caller must not use other writers of
+// the response any more.
+func DetachableWriter(w http.ResponseWriter) http.ResponseWriter {
+	x := exchangeOf(w)
+	if x == nil {
+		return w
+	}
+	if x.detached == nil {
+		x.detached = &detachedWriter{x: x}
+	}
+	return x.detached
+}
+
+// Detach lets a response outlive its handler, so that it needs no goroutine and no stack while nothing
+// happens. The response must have begun on a writer returned by DetachableWriter. more is called once the
+// handler has returned, and need not block. The response ends when end is called. failure is nil, or
+// what more panicked with, see Failed. Filters leave the work at the end of the response to AtEnd.
+// Detach returns false if the connection does not support it, as with HTTP/1.1. It must be called
+// once, as the last action of the handler.
+func Detach(w http.ResponseWriter, more func(end func(failure any))) bool {
+	x := exchangeOf(w)
+	if x == nil || x.detached == nil {
+		return false
+	}
+	below, ok := x.ResponseWriter.(detacher)
+	if !ok {
+		return false
+	}
+	x.outlives = true
+	below.Detach(func(end func(any)) {
+		var once sync.Once
+		over := func(failure any) { once.Do(func() { end(x.runOnEnd(failure)) }) }
+		defer func() {
+			if failure := recover(); failure != nil {
+				over(Failed(failure))
+			}
+		}()
+		more(over)
+	})
+	return true
+}
+
+// CancelDetach cancels Detach after a panic of a filter. It returns the writer of DetachableWriter
+// and whether the response has begun on it, or nil if that was not called.
+func CancelDetach(w http.ResponseWriter, failure any) (detached http.ResponseWriter, begun bool) {
+	x := exchangeOf(w)
+	if x == nil || x.detached == nil {
+		return nil, false
+	}
+	x.cancelDetach(failure)
+	return x.detached, x.detached.begun
+}
+
+func (x *Exchange) cancelDetach(failure any) {
+	if !x.outlives {
+		return
+	}
+	x.outlives = false
+	x.ResponseWriter.(detacher).Detach(nil)
+	x.runOnEnd(failure)
+}
+
+// detacher is implemented by writers of responses that can outlive their handler.
+type detacher interface {
+	// Detach schedules more for the return of the handler. Nil cancels it. The response ends when end
+	// is called.
+	Detach(more func(end func(failure any)))
+}
+
+// AtEnd calls f when the response has ended: at once, or, if Detach was called, when the detached
+// response ends. failure is the panic value of the response, or nil. Filters call it when their
+// handler returns.
+func AtEnd(w http.ResponseWriter, f func(failure any)) {
+	if x := exchangeOf(w); x != nil && x.outlives {
+		x.onEnd = append(x.onEnd, f)
+		return
+	}
+	f(nil)
+}
+
+// runOnEnd calls the functions registered with AtEnd in order. A panic of one does not stop the
+// others. It returns the first failure.
+func (x *Exchange) runOnEnd(failure any) any {
+	for len(x.onEnd) > 0 {
+		f := x.onEnd[0]
+		x.onEnd = x.onEnd[1:]
+		func() {
+			defer func() {
+				if v := recover(); failure == nil {
+					failure = Failed(v)
+				}
+			}()
+			if failed, ok := failure.(*h2.Failure); ok {
+				f(failed.Value)
+				return
+			}
+			f(failure)
+		}()
+	}
+	return failure
+}
+
+// Failed wraps the recovered panic value v with its stack, for the parameter of end.
+func Failed(v any) any { return h2.Failed(v) }
+
+// Sender is implemented by response writers that support Send.
+type Sender interface {
+	Send(p []byte) error
+}
+
+// Send writes p and flushes it, if possible without a copy to the response buffer. Writers that wrap
+// others should implement Sender.
+func Send(w http.ResponseWriter, p []byte) error {
+	if s, ok := w.(Sender); ok {
+		return s.Send(p)
+	}
+	if _, err := w.Write(p); err != nil {
+		return err
+	}
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
+	}
+	return nil
+}
+
+// detachedWriter is the writer that DetachableWriter returns.
+type detachedWriter struct {
+	x     *Exchange
+	begun bool
+}
+
+// Header implements http.ResponseWriter.
+func (a *detachedWriter) Header() http.Header { return a.x.Header() }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *detachedWriter) WriteHeader(code int) {
+	a.begun = a.begun || code >= http.StatusOK
+	a.x.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (a *detachedWriter) Write(p []byte) (int, error) {
+	a.begun = true
+	return a.x.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (a *detachedWriter) Flush() {
+	a.begun = true
+	a.x.Flush()
+}
+
+// Send implements Sender.
+func (a *detachedWriter) Send(p []byte) error {
+	a.begun = true
+	return a.x.Send(p)
+}
+
+// Hijack implements http.Hijacker.
+func (a *detachedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a.begun = true
+	return a.x.Hijack()
+}
+
+// Unwrap is used by http.ResponseController.
+func (a *detachedWriter) Unwrap() http.ResponseWriter { return a.x }

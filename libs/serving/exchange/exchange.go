@@ -1,0 +1,383 @@
+package exchange
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving/h2"
+)
+
+const (
+	// watchStallFactor times the stall timeout is how long the client of a watch may stall.
+	watchStallFactor = 2
+	// longRunningStall is how long the client of any other long-running request may stall. Users
+	// pause the output of a command to read it.
+	longRunningStall = time.Hour
+	// responseBuffer is the number of bytes of a response that a connection accepts without waiting
+	// for the client. It is less than the buffers of net/http.
+	responseBuffer = 2 << 10
+	// largeSend is the size in bytes from which a part of an HTTP/1 response is held and written at
+	// once.
+	largeSend = 8 << 10
+	// maxWrite is the largest number of bytes that are written under one deadline.
+	maxWrite = 256 << 10
+)
+
+// LimitStall requires that the client of a long-running request keeps reading, as the client of a watch
+// does. The response is aborted when the client takes nothing for twice --stalled-client-timeout.
+func LimitStall(w http.ResponseWriter) {
+	if x := exchangeOf(w); x != nil { // otherwise no client is connected
+		x.setStall(watchStallFactor * x.limits.stall)
+		x.mustRead = true
+	}
+}
+
+// Exchange bounds one request and its response, whose client may stall. The body must not pause for
+// longer than the stall timeout. The response is aborted when its client takes nothing for that
+// long: the window of its HTTP/2 stream stays closed, or its connection acknowledges nothing.
+// Waiting for other streams of the connection does not count.
+type Exchange struct {
+	http.ResponseWriter
+	limits       *Limits
+	deadlines    deadlines // nil if the writer has none
+	proto        int
+	long         bool // a long-running request
+	stall        time.Duration
+	h2Stream     h2Stream     // set for streams of package h2
+	progress     progress     // used if h2Stream is nil
+	body         *boundedBody // nil if there is no body
+	writing      guard
+	slowWrite    *slowWriteHooks // nil unless OnSlowWrite was called
+	http1Conn    Conn            // the connection of an HTTP/1 response; may be nil
+	unflushed    int             // bytes of the response since the last flush
+	mustRead     bool
+	hijacked     bool
+	stallCounted bool // the stall was counted
+
+	detached *detachedWriter // the writer that outlives the handler; nil if DetachableWriter was not called
+	outlives bool            // the response outlives the handler
+	onEnd    []func(failure any)
+}
+
+// Conn is a connection below TLS.
+type Conn interface {
+	net.Conn
+	// Cork holds written bytes until Uncork, so that they leave together.
+	Cork()
+	Uncork() error
+	// Delivered returns the number of bytes that the client has acknowledged, and of those that it
+	// has not acknowledged yet.
+	Delivered() (acknowledged, outstanding int64)
+}
+
+type connKey struct{}
+
+// WithConn returns the context for the requests of a connection.
+func WithConn(ctx context.Context, c Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+func connFrom(ctx context.Context) Conn {
+	c, _ := ctx.Value(connKey{}).(Conn)
+	return c
+}
+
+// h2Stream is implemented by the streams of package h2, which detect stalled clients themselves.
+type h2Stream interface {
+	SetStallTimeout(time.Duration)
+	OnClose(func())
+}
+
+// deadlines is implemented by net/http's writers. A deadline in the past aborts at once.
+type deadlines interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// stallMetrics counts aborted bodies and responses.
+type stallMetrics struct{ bodies, responses prometheus.Counter }
+
+// newStallMetrics registers the metrics unless r is nil.
+func newStallMetrics(r prometheus.Registerer) (*stallMetrics, error) {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_stalled_clients_total",
+		Help: "Requests that were aborted because the client did not send the body or did not read the response.",
+	}, []string{"part"})
+	m := &stallMetrics{bodies: v.WithLabelValues("body"), responses: v.WithLabelValues("answer")}
+	if r == nil {
+		return m, nil
+	}
+	return m, r.Register(v)
+}
+
+// pastDeadline is a deadline that has passed.
+var pastDeadline = time.Unix(1, 0)
+
+// Limits holds the time limits for clients.
+type Limits struct {
+	stall, body, response time.Duration // see NewLimits
+	metrics               *stallMetrics
+}
+
+// NewLimits returns limits; zero durations mean no limit. It registers the metrics unless r is nil.
+// stall is how long a client may take nothing or send nothing while the server waits for it. body
+// limits the time for a whole body. response is the time after which a response is aborted if its
+// client reads slower than MinRate.
+func NewLimits(stall, body, response time.Duration, r prometheus.Registerer) (*Limits, error) {
+	m, err := newStallMetrics(r)
+	return &Limits{stall: stall, body: body, response: response, metrics: m}, err
+}
+
+// Begin returns a writer and a request that enforce the limits. The caller must call Finish at
+// the end.
+func (l *Limits) Begin(w http.ResponseWriter, r *http.Request, long bool) (*Exchange, *http.Request) {
+	x := &Exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, long: long}
+	x.h2Stream, _ = w.(h2Stream)
+	if x.deadlines, _ = w.(deadlines); x.deadlines == nil {
+		return x, r
+	}
+	x.writing.overdue = x.overdue
+	x.progress.conn = connFrom(r.Context())
+	if x.proto == 1 {
+		x.http1Conn = x.progress.conn
+	}
+	switch {
+	case long:
+		x.setStall(longRunningStall)
+		_ = x.deadlines.SetWriteDeadline(time.Time{}) // the server's deadline is meant for short requests
+	case x.h2Stream == nil:
+		x.stall = ConnPatience * l.stall
+		if l.response > 0 {
+			x.progress.after = time.Now().Add(l.response)
+		}
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return x, r
+	}
+	x.body = &boundedBody{ReadCloser: r.Body, stall: l.stall}
+	x.body.reading.overdue = func(bool) time.Duration {
+		l.metrics.bodies.Inc()
+		_ = x.deadlines.SetReadDeadline(pastDeadline)
+		return 0
+	}
+	if long {
+		return x, r // the body lasts as long as the request
+	}
+	if l.body > 0 {
+		x.body.until = time.Now().Add(l.body)
+	}
+	// The server inspects the body of its own request when it writes a response.
+	inner := new(http.Request)
+	*inner = *r
+	inner.Body = x.body
+	return x, inner
+}
+
+// setStall sets how long the client of a long-running request may take nothing.
+func (x *Exchange) setStall(d time.Duration) {
+	x.stall = d
+	if x.h2Stream != nil {
+		x.h2Stream.SetStallTimeout(d)
+	}
+}
+
+// beginWrite starts the timer of a write. Streams of package h2 measure their clients themselves.
+func (x *Exchange) beginWrite() {
+	if x.h2Stream != nil {
+		x.writing.begin(0)
+		return
+	}
+	x.writing.begin(x.progress.firstCheck(x.stall))
+}
+
+// overdue aborts a response whose client takes nothing. It returns the time until the next check, or
+// 0 after the abort.
+func (x *Exchange) overdue(first bool) time.Duration {
+	next := x.progress.nextCheck(first, x.stall)
+	if next == 0 {
+		x.abort()
+	}
+	return next
+}
+
+// abort ends a response that is stuck because the client does not read, or because net/http reads
+// the rest of the body before it writes.
+func (x *Exchange) abort() {
+	x.limits.metrics.responses.Inc()
+	_ = x.deadlines.SetWriteDeadline(pastDeadline)
+	_ = x.deadlines.SetReadDeadline(pastDeadline)
+	if x.progress.dead { // net/http's HTTP/2 would wait for its write
+		_ = x.progress.conn.SetDeadline(pastDeadline)
+	}
+}
+
+// Finish bounds what net/http does after the handler: it sends the last part of the response and
+// reads the rest of the body.
+func (x *Exchange) Finish() {
+	if x.deadlines == nil {
+		return
+	}
+	x.writing.close()
+	if x.body != nil {
+		x.body.reading.close()
+	}
+	if x.hijacked {
+		return
+	}
+	switch {
+	case x.h2Stream != nil:
+		if x.long {
+			x.h2Stream.SetStallTimeout(x.limits.stall)
+		}
+	case x.proto == 1:
+		// net/http reads the rest of the body first.
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(ConnPatience * x.limits.stall))
+		if x.body != nil && !x.body.ended.Load() {
+			_ = x.deadlines.SetReadDeadline(time.Now().Add(x.limits.stall))
+		}
+	default: // the rest of the response waits for other streams
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(max(ConnPatience*x.limits.stall, x.limits.response)))
+	}
+}
+
+// WhenSent calls f once the response is sent, or at once if the writer does not report that.
+func (x *Exchange) WhenSent(f func()) {
+	if x.h2Stream == nil {
+		f()
+		return
+	}
+	x.h2Stream.OnClose(f)
+}
+
+// WriteHeader implements http.ResponseWriter. Gin calls it on its own writer at the end of a handler
+// that wrote nothing there. It is ignored once the response has a detached writer.
+func (x *Exchange) WriteHeader(code int) {
+	if x.detached == nil {
+		x.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (x *Exchange) Write(p []byte) (n int, err error) {
+	if x.unflushed += len(p); x.unflushed < responseBuffer || x.deadlines == nil {
+		return x.ResponseWriter.Write(p)
+	}
+	for {
+		part := p[n:min(len(p), n+maxWrite)]
+		x.beginWrite()
+		done, err := x.writePart(part)
+		err = x.endWrite(err)
+		if n += done; err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+// writePart writes a part of the response. Over HTTP/1 all TLS records of the part leave in one
+// write. Over HTTP/2 the frames do, see pacedConn.
+func (x *Exchange) writePart(part []byte) (int, error) {
+	if x.http1Conn == nil || len(part) < largeSend {
+		return x.ResponseWriter.Write(part)
+	}
+	x.http1Conn.Cork()
+	n, err := x.ResponseWriter.Write(part)
+	if failed := x.http1Conn.Uncork(); err == nil {
+		err = failed
+	}
+	return n, err
+}
+
+// Flush implements http.Flusher.
+func (x *Exchange) Flush() { _ = x.FlushError() }
+
+// FlushError is used by http.ResponseController.
+func (x *Exchange) FlushError() error {
+	x.unflushed = 0
+	if x.deadlines == nil {
+		return http.NewResponseController(x.ResponseWriter).Flush()
+	}
+	x.beginWrite()
+	if f, ok := x.ResponseWriter.(interface{ FlushError() error }); ok {
+		return x.endWrite(f.FlushError())
+	}
+	return x.endWrite(http.NewResponseController(x.ResponseWriter).Flush())
+}
+
+// Send implements Sender.
+func (x *Exchange) Send(p []byte) error {
+	below, ok := x.ResponseWriter.(Sender)
+	if !ok || x.deadlines == nil || x.unflushed > 0 || len(p) > maxWrite {
+		if _, err := x.Write(p); err != nil {
+			return err
+		}
+		return x.FlushError()
+	}
+	x.beginWrite()
+	return x.endWrite(below.Send(p))
+}
+
+// endWrite stops the timer of a write. If the write was suspended, it waits until the handler may
+// resume.
+func (x *Exchange) endWrite(err error) error {
+	if errors.Is(err, h2.ErrStalled) && !x.stallCounted {
+		x.stallCounted = true
+		x.limits.metrics.responses.Inc()
+	}
+	if paused := x.writing.end(); paused && err == nil {
+		return x.slowWrite.resume()
+	}
+	return err
+}
+
+// Hijack implements http.Hijacker. If LimitStall was called, writes to the connection stay bounded.
+// Otherwise the new owner of the connection is responsible.
+func (x *Exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.hijacked = true
+	if x.mustRead {
+		steady := &hijackedConn{Conn: conn, stall: x.stall, slowWrite: x.slowWrite, progress: progress{conn: x.progress.conn}}
+		steady.writing.overdue = steady.overdue
+		steady.writing.suspend = x.slowWrite.suspendOr(steady.abort)
+		conn = steady
+		rw.Writer.Reset(conn)
+	}
+	return conn, rw, nil
+}
+
+// Unwrap is used by http.ResponseController.
+func (x *Exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// boundedBody is a request body that has to keep arriving.
+type boundedBody struct {
+	io.ReadCloser
+	stall   time.Duration
+	until   time.Time // when the whole body must have arrived; zero for no limit
+	reading guard
+	ended   atomic.Bool
+}
+
+// Read fails with os.ErrDeadlineExceeded if nothing arrives in time.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	limit := b.stall
+	if !b.until.IsZero() {
+		limit = min(limit, time.Until(b.until))
+	}
+	b.reading.begin(max(limit, 1))
+	n, err := b.ReadCloser.Read(p)
+	b.reading.end()
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
+}

@@ -1,0 +1,475 @@
+package exchange
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// fakeWriter is a response writer of net/http that records its deadlines. A write blocks for delay.
+type fakeWriter struct {
+	*httptest.ResponseRecorder
+	delay      time.Duration // of a write
+	hijackConn net.Conn      // returned by Hijack; may be nil
+	sizes      []int
+	write      func(p []byte) (int, error) // if set, replaces the delay
+
+	mu                            sync.Mutex
+	readDeadlines, writeDeadlines []time.Time
+	aborted                       chan struct{} // closed when a past deadline is set
+}
+
+func newFakeWriter() *fakeWriter {
+	return &fakeWriter{ResponseRecorder: httptest.NewRecorder(), aborted: make(chan struct{})}
+}
+
+func (b *fakeWriter) Write(p []byte) (int, error) {
+	b.sizes = append(b.sizes, len(p))
+	if b.write != nil {
+		return b.write(p)
+	}
+	select {
+	case <-time.After(b.delay):
+		return len(p), nil
+	case <-b.aborted:
+		return 0, os.ErrDeadlineExceeded
+	}
+}
+
+func (b *fakeWriter) SetReadDeadline(d time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.readDeadlines = append(b.readDeadlines, d)
+	return nil
+}
+
+func (b *fakeWriter) SetWriteDeadline(d time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.writeDeadlines = append(b.writeDeadlines, d); d.Equal(pastDeadline) {
+		close(b.aborted)
+	}
+	return nil
+}
+
+func (b *fakeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if b.hijackConn == nil {
+		return nil, nil, http.ErrNotSupported
+	}
+	return b.hijackConn, bufio.NewReadWriter(bufio.NewReader(b.hijackConn), bufio.NewWriter(b.hijackConn)), nil
+}
+
+// formatDeadlines returns the times until the deadlines.
+func formatDeadlines(of []time.Time) string {
+	var out []string
+	for _, d := range of {
+		switch {
+		case d.IsZero():
+			out = append(out, "none")
+		case d.Equal(pastDeadline):
+			out = append(out, "past")
+		default:
+			out = append(out, time.Until(d).String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+const stallTimeout, bodyTimeout = time.Minute, 3 * time.Minute
+
+// testExchange runs test in a synctest bubble.
+func testExchange(t *testing.T, test func(t *testing.T, l *Limits)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m, err := newStallMetrics(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, &Limits{stall: stallTimeout, body: bodyTimeout, metrics: m})
+	})
+}
+
+func request(proto int, body io.Reader) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", body)
+	r.ProtoMajor = proto
+	return r
+}
+
+// TestFinishSetsDeadlines checks the deadlines for what net/http does after the handler.
+func TestFinishSetsDeadlines(t *testing.T) {
+	type body int
+	const (
+		none body = iota
+		unread
+		part
+		whole
+		broken
+	)
+	for name, tc := range map[string]struct {
+		proto       int
+		long        bool
+		body        body
+		read, wrote string
+	}{
+		"HTTP/1":                   {1, false, none, "", "2m0s"},
+		"HTTP/1, unread body":      {1, false, unread, "1m0s", "2m0s"},
+		"HTTP/1, partly read body": {1, false, part, "1m0s", "2m0s"},
+		"HTTP/1, read body":        {1, false, whole, "", "2m0s"},
+		"HTTP/1, failing body":     {1, false, broken, "1m0s", "2m0s"},
+		"HTTP/1 long-running":      {1, true, none, "", "none 2m0s"},
+		"HTTP/2":                   {2, false, none, "", "2m0s"},
+		"HTTP/2, unread body":      {2, false, unread, "", "2m0s"},
+		"HTTP/2 long-running":      {2, true, none, "", "none 2m0s"},
+	} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			var in io.Reader
+			switch tc.body {
+			case none:
+			case broken:
+				in = io.MultiReader(strings.NewReader("body"), failingReader{})
+			default:
+				in = strings.NewReader("body")
+			}
+			w := newFakeWriter()
+			x, r := l.Begin(w, request(tc.proto, in), tc.long)
+			switch tc.body {
+			case part:
+				_, _ = r.Body.Read(make([]byte, 1))
+			case whole, broken:
+				_, _ = io.ReadAll(r.Body)
+			}
+			x.Finish()
+			if got := formatDeadlines(w.readDeadlines); got != tc.read {
+				t.Errorf("%s: read deadlines = %s, want %s", name, got, tc.read)
+			}
+			if got := formatDeadlines(w.writeDeadlines); got != tc.wrote {
+				t.Errorf("%s: write deadlines = %s, want %s", name, got, tc.wrote)
+			}
+		})
+	}
+}
+
+// failingReader fails every read.
+type failingReader struct{}
+
+func (failingReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// TestRequestWithoutBodyIsNotWrapped checks that a request without a body gets no read deadline.
+func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
+	for _, body := range []io.ReadCloser{nil, http.NoBody} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			r := request(1, nil)
+			r.Body = body
+			w := newFakeWriter()
+			x, got := l.Begin(w, r, false)
+			if x.Finish(); got != r || len(w.readDeadlines) > 0 {
+				t.Errorf("read deadlines = %s, want none", formatDeadlines(w.readDeadlines))
+			}
+		})
+	}
+}
+
+// TestLongRunningBodyHasNoLimit checks that the body of a long-running request is not limited.
+func TestLongRunningBodyHasNoLimit(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		r := request(1, strings.NewReader("body"))
+		if _, got := l.Begin(newFakeWriter(), r, true); got != r {
+			t.Error("the body is limited")
+		}
+	})
+}
+
+// TestBodyTimeouts checks the limits for each part of a body and for the whole. The handler may
+// pause between reads.
+func TestBodyTimeouts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		whole, comes, pause time.Duration
+		aborted             bool
+	}{
+		"part in time":                      {bodyTimeout, stallTimeout - 1, 0, false},
+		"late part":                         {bodyTimeout, stallTimeout + 1, 0, true},
+		"slow handler":                      {0, stallTimeout - 1, 5 * stallTimeout, false},
+		"late parts, no limit of the whole": {0, stallTimeout + 1, 0, true},
+		"late body":                         {bodyTimeout, stallTimeout - 1, bodyTimeout - stallTimeout + 2, true},
+	} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			l.body = tc.whole
+			in, out := io.Pipe()
+			w := newFakeWriter()
+			x, r := l.Begin(w, request(1, in), false)
+			for range 2 {
+				go func() {
+					time.Sleep(tc.comes)
+					_, _ = out.Write([]byte("x"))
+				}()
+				if _, err := r.Body.Read(make([]byte, 1)); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(tc.pause)
+			}
+			synctest.Wait()
+			if got := testutil.ToFloat64(l.metrics.bodies) > 0; got != tc.aborted || got != (len(w.readDeadlines) > 0) {
+				t.Errorf("%s: aborted = %t, want %t; read deadlines %s", name, got, tc.aborted, formatDeadlines(w.readDeadlines))
+			}
+			_ = out.Close()
+			x.Finish()
+		})
+	}
+}
+
+// TestWriteTimeouts checks that a response is aborted when a part of it is not taken in time.
+func TestWriteTimeouts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		long    bool
+		steady  bool
+		takes   time.Duration
+		aborted bool
+	}{
+		"in time":               {false, false, ConnPatience*stallTimeout - 1, false},
+		"late":                  {false, false, ConnPatience*stallTimeout + 1, true},
+		"watch, in time":        {true, true, watchStallFactor*stallTimeout - 1, false},
+		"watch, late":           {true, true, watchStallFactor*stallTimeout + 1, true},
+		"long-running, in time": {true, false, longRunningStall - 1, false},
+		"long-running, late":    {true, false, longRunningStall + 1, true},
+	} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			w := newFakeWriter()
+			w.delay = tc.takes
+			x, _ := l.Begin(w, request(1, nil), tc.long)
+			if tc.steady {
+				LimitStall(x)
+			}
+			_, err := x.Write(make([]byte, 2*maxWrite+1))
+			if got := err != nil; got != tc.aborted || (testutil.ToFloat64(l.metrics.responses) == 1) != tc.aborted || len(w.sizes) != map[bool]int{true: 1, false: 3}[tc.aborted] {
+				t.Errorf("%s: error %v after writes of %v, want aborted = %t", name, err, w.sizes, tc.aborted)
+			}
+			if tc.aborted != strings.Contains(formatDeadlines(w.writeDeadlines), "past") || tc.aborted != strings.Contains(formatDeadlines(w.readDeadlines), "past") {
+				t.Errorf("%s: write deadlines %s, read deadlines %s", name, formatDeadlines(w.writeDeadlines), formatDeadlines(w.readDeadlines))
+			}
+			x.Finish()
+		})
+	}
+}
+
+// TestWriterWithoutDeadlinesIsPassedThrough checks that such a writer is written to and flushed
+// directly.
+func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		w := httptest.NewRecorder()
+		x, _ := l.Begin(w, request(1, strings.NewReader("body")), true)
+		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
+			t.Errorf("%d bytes, %v, flushed %t", n, err, w.Flushed)
+		}
+		if x.Flush(); !w.Flushed || w.Body.Len() != largeSend {
+			t.Errorf("flushed %t, %d bytes", w.Flushed, w.Body.Len())
+		}
+		if x.Finish(); http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
+			t.Error("SetReadDeadline succeeded, want an error")
+		}
+	})
+}
+
+// slowWriter is a slow writer without deadlines.
+type slowWriter struct{ http.ResponseWriter }
+
+func (s slowWriter) Write(p []byte) (int, error) {
+	time.Sleep(2 * stallTimeout)
+	return s.ResponseWriter.Write(p)
+}
+func (s slowWriter) Flush() { time.Sleep(2 * stallTimeout) }
+
+// TestWriterWithoutDeadlinesIsNotAborted checks that slow writes succeed if the writer has no
+// deadlines.
+func TestWriterWithoutDeadlinesIsNotAborted(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		x, _ := l.Begin(slowWriter{httptest.NewRecorder()}, request(1, nil), false)
+		_, err := x.Write(make([]byte, largeSend))
+		if err = errors.Join(err, x.FlushError()); err != nil {
+			t.Error(err)
+		}
+		x.Finish()
+	})
+}
+
+// TestBodyReadAfterHandlerIsNotAborted checks that a read that continues after the handler does not
+// abort the connection, which may serve another request by then.
+func TestBodyReadAfterHandlerIsNotAborted(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		in, out := io.Pipe()
+		x, r := l.Begin(newFakeWriter(), request(1, in), false)
+		go func() { _, _ = r.Body.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		x.Finish()
+		time.Sleep(2 * stallTimeout) // in synctest time
+		synctest.Wait()
+		if n := testutil.ToFloat64(l.metrics.bodies); n > 0 {
+			t.Errorf("%v bodies were aborted, want 0", n)
+		}
+		_ = out.Close()
+	})
+}
+
+// TestResponseControllerReachesWriter checks that handlers can use the wrapped writer's methods.
+func TestResponseControllerReachesWriter(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		w := newFakeWriter()
+		x, _ := l.Begin(w, request(1, nil), false)
+		at := time.Now().Add(time.Second)
+		if err := http.NewResponseController(x).SetReadDeadline(at); err != nil || formatDeadlines(w.readDeadlines) != "1s" {
+			t.Errorf("%v, %s", err, formatDeadlines(w.readDeadlines))
+		}
+		if err := x.FlushError(); err != nil || !w.Flushed {
+			t.Errorf("%v, flushed %t", err, w.Flushed)
+		}
+	})
+}
+
+// TestLargeWriteIsCorked checks that over HTTP/1 the records of a large write leave together, and
+// that the handler gets a send error.
+func TestLargeWriteIsCorked(t *testing.T) {
+	gone := errors.New("gone")
+	for name, tc := range map[string]struct {
+		proto, size  int
+		held         bool
+		fails, under error // of net/http, and of the connection
+	}{
+		"small":                  {1, largeSend - 1, false, nil, nil},
+		"large":                  {1, largeSend, true, nil, nil},
+		"large, HTTP/2":          {2, largeSend, false, nil, nil},
+		"the connection fails":   {1, largeSend, true, nil, gone},
+		"net/http fails":         {1, largeSend, true, gone, nil},
+		"small, net/http fails":  {1, largeSend - 1, false, gone, nil},
+		"HTTP/2, net/http fails": {2, largeSend, false, gone, nil},
+	} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			c := &corkedConn{err: tc.under}
+			w := newFakeWriter()
+			w.write = func(p []byte) (int, error) {
+				if c.corked != tc.held {
+					t.Errorf("%s: corked = %t", name, !tc.held)
+				}
+				_, _ = c.Write(p)
+				return len(p), tc.fails
+			}
+			r := request(tc.proto, nil)
+			x, _ := l.Begin(w, r.WithContext(WithConn(r.Context(), c)), false)
+			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) && (err == nil) != (tc.fails == nil && tc.under == nil) {
+				t.Errorf("%s: Write() = %v", name, err)
+			}
+			if c.corked || c.writes != 1 {
+				t.Errorf("%s: corked = %t after %d writes", name, c.corked, c.writes)
+			}
+		})
+	}
+}
+
+// corkedConn counts the writes that leave it.
+type corkedConn struct {
+	net.Conn
+	corked bool
+	writes int
+	err    error // of Uncork
+}
+
+func (c *corkedConn) Write(p []byte) (int, error) {
+	if !c.corked {
+		c.writes++
+	}
+	return len(p), nil
+}
+
+func (c *corkedConn) Cork() { c.corked = true }
+
+func (c *corkedConn) Uncork() error {
+	c.corked = false
+	c.writes++
+	return c.err
+}
+
+func (c *corkedConn) Delivered() (acknowledged, outstanding int64) { return 0, 0 }
+
+// TestHijackedConnectionTimeouts checks that only hijacked connections of watches are limited, and
+// that a slow write suspends the handler there too.
+func TestHijackedConnectionTimeouts(t *testing.T) {
+	over := errors.New("over")
+	for name, tc := range map[string]struct {
+		steady          bool
+		reads           time.Duration // delay of the client
+		goesOn          bool          // result of suspend
+		resume          error
+		resumed         int
+		failed, aborted bool
+	}{
+		"not steady":             {false, 5 * stallTimeout, false, nil, 0, false, false},
+		"watch, fast client":     {true, slowWriteAfter / 2, true, nil, 0, false, false},
+		"watch, slow client":     {true, watchStallFactor*stallTimeout - 1, true, nil, 1, false, false},
+		"watch, resume fails":    {true, stallTimeout, true, over, 1, true, false},
+		"watch, stalled client":  {true, watchStallFactor*stallTimeout + 1, true, nil, 0, true, true},
+		"watch, suspend refused": {true, stallTimeout, false, nil, 0, true, true},
+	} {
+		testExchange(t, func(t *testing.T, l *Limits) {
+			client, server := net.Pipe()
+			w := newFakeWriter()
+			w.hijackConn = server
+			x, _ := l.Begin(w, request(1, strings.NewReader("body")), false)
+			resumed := 0
+			OnSlowWrite(x, func() bool { return tc.goesOn }, func() error { resumed++; return tc.resume })
+			if tc.steady {
+				LimitStall(x)
+			}
+			conn, _, err := x.Hijack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				time.Sleep(tc.reads)
+				_, _ = client.Read(make([]byte, 1))
+			}()
+			_, err = conn.Write([]byte("x"))
+			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted || tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
+				t.Errorf("%s: Write() = %v, resumed %d times", name, err, resumed)
+			}
+			if x.Finish(); len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
+				t.Errorf("%s: deadlines after finish: read %s, write %s; want none", name, formatDeadlines(w.readDeadlines), formatDeadlines(w.writeDeadlines))
+			}
+			_, _ = client.Close(), server.Close()
+			time.Sleep(tc.reads) // in synctest time, until the client goroutine has ended
+		})
+	}
+	testExchange(t, func(t *testing.T, l *Limits) {
+		w := newFakeWriter()
+		x, _ := l.Begin(w, request(1, nil), false)
+		LimitStall(x)
+		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
+			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
+		}
+		if x.Finish(); formatDeadlines(w.writeDeadlines) != "2m0s" {
+			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(w.writeDeadlines))
+		}
+	})
+}
+
+// TestAbortedWriteDoesNotResume checks that resume is not called after suspend refused.
+func TestAbortedWriteDoesNotResume(t *testing.T) {
+	testExchange(t, func(t *testing.T, l *Limits) {
+		w := newFakeWriter()
+		w.delay = stallTimeout
+		x, _ := l.Begin(w, request(1, nil), false)
+		OnSlowWrite(x, func() bool { return false }, func() error { t.Error("resume was called"); return nil })
+		if _, err := x.Write(make([]byte, responseBuffer)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Write() = %v, want a deadline error", err)
+		}
+		x.Finish()
+	})
+}

@@ -1,0 +1,38 @@
+package exchange
+
+import (
+	"net"
+	"time"
+)
+
+// hijackedConn is a hijacked connection whose client has to take each write in time.
+type hijackedConn struct {
+	net.Conn
+	stall     time.Duration
+	writing   guard
+	slowWrite *slowWriteHooks
+
+	progress progress
+}
+
+func (c *hijackedConn) abort() { _ = c.Conn.SetWriteDeadline(pastDeadline) }
+
+func (c *hijackedConn) overdue(first bool) time.Duration {
+	next := c.progress.nextCheck(first, c.stall)
+	if next == 0 {
+		c.abort()
+	}
+	return next
+}
+
+func (c *hijackedConn) Write(p []byte) (int, error) {
+	c.writing.begin(c.progress.firstCheck(c.stall))
+	n, err := c.Conn.Write(p)
+	if paused := c.writing.end(); paused && err == nil {
+		err = c.slowWrite.resume()
+	}
+	return n, err
+}
+
+// SetWriteDeadline does nothing, because the limit of each write is shorter.
+func (c *hijackedConn) SetWriteDeadline(time.Time) error { return nil }

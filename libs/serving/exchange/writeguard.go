@@ -1,0 +1,138 @@
+package exchange
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// slowWriteAfter is the duration of a write after which the handler counts as waiting for its
+// client.
+const slowWriteAfter = 20 * time.Millisecond
+
+// OnSlowWrite lets a handler release resources while its client takes nothing of the response. pause is
+// called during a write that takes longer than 20 ms. If it returns false, the response is aborted.
+// resume is called before such a write returns, and its error becomes the error of the write. If the
+// handler ends during the pause, resume may not be called.
+func OnSlowWrite(w http.ResponseWriter, pause func() bool, resume func() error) {
+	if x := exchangeOf(w); x != nil && x.deadlines != nil { // otherwise no client is connected
+		x.slowWrite = &slowWriteHooks{pause, resume}
+		x.writing.suspend = x.slowWrite.suspendOr(x.abort)
+	}
+}
+
+// slowWriteHooks holds the functions passed to OnSlowWrite.
+type slowWriteHooks struct {
+	suspend func() bool
+	resume  func() error
+}
+
+// suspendOr returns a function that calls suspend, and abort if suspend returns false. It returns
+// nil for nil hooks.
+func (p *slowWriteHooks) suspendOr(abort func()) func() {
+	if p == nil {
+		return nil
+	}
+	return func() {
+		if !p.suspend() {
+			abort()
+		}
+	}
+}
+
+// exchangeOf returns the exchange that w wraps, or nil.
+func exchangeOf(w http.ResponseWriter) *Exchange {
+	for {
+		if x, ok := w.(*Exchange); ok {
+			return x
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return nil
+		}
+		w = u.Unwrap()
+	}
+}
+
+// guard limits the duration of operations that run one after the other. Its timer runs during an
+// operation only, so an idle connection costs nothing.
+type guard struct {
+	// overdue is called when the operation has reached its limit. first is true for the first call
+	// of an operation. It returns how much longer the operation may take, or 0 if it was aborted.
+	overdue func(first bool) time.Duration
+	// suspend, if set, is called once if an operation takes longer than slowWriteAfter.
+	suspend func()
+
+	mu        sync.Mutex // held while overdue and suspend run, so that nothing is aborted after close
+	timer     *time.Timer
+	active    bool
+	suspended bool
+	expired   bool // overdue was called for this operation
+	closed    bool
+	deadline  time.Time
+}
+
+// begin starts an operation with a time limit; 0 means no limit.
+func (g *guard) begin(limit time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed || limit <= 0 && g.suspend == nil {
+		return
+	}
+	g.active, g.suspended, g.expired, g.deadline = true, false, false, time.Time{}
+	if limit > 0 {
+		g.deadline = time.Now().Add(limit)
+	}
+	if g.suspend != nil && (limit <= 0 || limit > slowWriteAfter) {
+		limit = slowWriteAfter
+	}
+	if g.timer == nil {
+		g.timer = time.AfterFunc(limit, g.fire)
+	} else {
+		g.timer.Reset(limit)
+	}
+}
+
+// end stops the operation and reports whether suspend was called during it.
+func (g *guard) end() (suspended bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.active = false
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	return g.suspended
+}
+
+// close stops the guard. Later operations have no limit.
+func (g *guard) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.active = true, false
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+func (g *guard) fire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// The timer may have fired for an operation that has just ended.
+	bounded, left := !g.deadline.IsZero(), time.Until(g.deadline)
+	switch {
+	case !g.active:
+	case bounded && left <= 0:
+		first := !g.expired
+		g.expired = true
+		if more := g.overdue(first); more > 0 {
+			g.deadline = time.Now().Add(more)
+			g.timer.Reset(more)
+		}
+	case g.suspend != nil && !g.suspended:
+		g.suspended = true
+		if bounded {
+			g.timer.Reset(left)
+		}
+		g.suspend()
+	}
+}

@@ -1,0 +1,67 @@
+package exchange
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestGuardAbortsSlowOperation checks that a slow operation is suspended and then aborted once.
+// Ended operations, and operations of a closed guard, are not aborted.
+func TestGuardAbortsSlowOperation(t *testing.T) {
+	const limit = 10 * slowWriteAfter
+	for name, tc := range map[string]struct {
+		pauses     bool
+		do         func(g *guard)
+		cut, pause int
+	}{
+		"short": {true, func(g *guard) { g.begin(limit); time.Sleep(slowWriteAfter / 2); g.end() }, 0, 0},
+		"slow": {true, func(g *guard) {
+			g.begin(limit)
+			time.Sleep(limit - 1)
+			if !g.end() {
+				t.Error("end() = false, want true")
+			}
+		}, 0, 1},
+		"too long":                          {true, func(g *guard) { g.begin(limit) }, 1, 1},
+		"too long, no suspend function":     {false, func(g *guard) { g.begin(limit) }, 1, 0},
+		"limit shorter than slowWriteAfter": {true, func(g *guard) { g.begin(slowWriteAfter / 2) }, 1, 0},
+		"no operation":                      {true, func(g *guard) { g.end(); g.close() }, 0, 0},
+		"begin after close":                 {true, func(g *guard) { g.close(); g.begin(limit) }, 0, 0},
+		"close during operation":            {true, func(g *guard) { g.begin(limit); g.close() }, 0, 0},
+		"second operation":                  {true, func(g *guard) { g.begin(limit); time.Sleep(2 * slowWriteAfter); g.end(); g.begin(limit) }, 1, 2},
+		"timer fires after the operation": {true, func(g *guard) {
+			g.begin(slowWriteAfter)
+			time.Sleep(slowWriteAfter / 2)
+			g.end()
+			time.Sleep(slowWriteAfter)
+			g.fire()
+		}, 0, 0},
+		"timer fires in the next operation": {false, func(g *guard) {
+			g.begin(limit)
+			g.fire()
+			g.end()
+		}, 0, 0},
+		"timer fires after suspend": {true, func(g *guard) {
+			g.begin(limit)
+			time.Sleep(2 * slowWriteAfter)
+			g.fire()
+			g.end()
+		}, 0, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cuts, pauses := 0, 0
+			g := &guard{overdue: func(bool) time.Duration { cuts++; return 0 }}
+			if tc.pauses {
+				g.suspend = func() { pauses++ }
+			}
+			tc.do(g)
+			time.Sleep(2 * limit)
+			synctest.Wait()
+			if cuts != tc.cut || pauses != tc.pause {
+				t.Errorf("%s: aborted %d times, suspended %d times, want %d and %d", name, cuts, pauses, tc.cut, tc.pause)
+			}
+			g.close()
+		})
+	}
+}

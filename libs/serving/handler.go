@@ -1,0 +1,118 @@
+package serving
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"binnacle/libs/serving/conns"
+	"binnacle/libs/serving/drain"
+	"binnacle/libs/serving/exchange"
+)
+
+// gate applies the limits of clients to requests and counts those in flight. It refuses new requests
+// once its counter is closed. Health and metrics pass uncounted: a draining server still answers
+// them.
+type gate struct {
+	next        http.Handler
+	longRunning func(*http.Request) bool
+	// sendRetryAfter: the listener stays open during the drain, and clients get 429 with
+	// Retry-After.
+	sendRetryAfter bool
+	limits         *exchange.Limits
+	headers        *conns.HeaderLimits
+	requests       *drain.Counter
+}
+
+func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, l *exchange.Limits, h *conns.HeaderLimits) *gate {
+	return &gate{next: next, longRunning: longRunning, sendRetryAfter: sendRetryAfter, limits: l, headers: h, requests: drain.NewCounter()}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	class := drain.Short
+	if r.Method == http.MethodOptions && r.RequestURI == "*" {
+		g.serve(w, r, class, http.HandlerFunc(serveServerOptions), nil)
+		return
+	}
+	if passesGate(r.URL.Path) {
+		g.serve(w, r, class, g.next, nil)
+		return
+	}
+	if g.longRunning != nil && g.longRunning(r) {
+		class = drain.Long
+	}
+	if !g.requests.Enter(class) {
+		g.serve(w, r, drain.Short, http.HandlerFunc(g.refuse), nil)
+		return
+	}
+	g.serve(w, r, class, g.next, func() { g.requests.Leave(class) })
+}
+
+// serve applies the limits of clients and calls next. leave, if not nil, is called once the response
+// is sent.
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
+	if class == drain.Short {
+		growStack(int(class))
+	}
+	release, err := g.headers.Begin(r)
+	x, r := g.limits.Begin(w, r, class == drain.Long)
+	defer exchange.AtEnd(x, func(any) {
+		x.Finish()
+		release()
+		if leave != nil {
+			x.WhenSent(leave)
+		}
+	})
+	if err != nil {
+		next = http.HandlerFunc(rejectLargeHeader)
+	}
+	next.ServeHTTP(x, r)
+}
+
+// rejectLargeHeader refuses a request with a large header section while too many others are in
+// flight.
+func rejectLargeHeader(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // otherwise net/http reads the rest of the body first
+	}
+	w.Header().Set("Retry-After", "1")
+	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", conns.ErrTooManyLargeHeaders.Error())
+}
+
+// serveServerOptions answers "OPTIONS *" as net/http does.
+func serveServerOptions(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "0")
+}
+
+func passesGate(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "healthz", "livez", "readyz", "metrics":
+		return true
+	}
+	return false
+}
+
+func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
+	code, reason, after := http.StatusServiceUnavailable, "ServiceUnavailable", 1
+	if g.sendRetryAfter {
+		code, reason, after = http.StatusTooManyRequests, "TooManyRequests", 5
+	}
+	h := w.Header()
+	h.Set("Connection", "close")
+	h.Set("Retry-After", strconv.Itoa(after))
+	writeStatus(w, code, reason, "the server is shutting down, please try again later")
+}
+
+// handlerStack is the approximate stack size that a handler needs, in bytes.
+const handlerStack = 10 << 10
+
+// growStack grows the goroutine's stack to the size that handlers need while it is almost empty. A
+// stack that grows later, below sixty frames, has to be copied and adjusted, which can cost more
+// than a small read. Long-running requests are excluded, because they would keep the memory.
+//
+//go:noinline
+func growStack(i int) byte {
+	var frame [handlerStack]byte
+	return frame[uint(i)%handlerStack]
+}

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package serving
-
-import "syscall"
-
-func limitUnsent(syscall.RawConn) {}
-
-func unacknowledged(syscall.RawConn) (bytes int64, ok bool) { return 0, false }
