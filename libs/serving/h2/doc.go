@@ -11,7 +11,7 @@
 //	                                  windows ─► streams that wait for them
 //	handler ─► response ─► stream.send ─► conn.queue ─► holder of the token ─► Wire
 //
-// Writing (schedule.go). The queue (schedule.go) holds frames in TLS records. Up to 64 KiB are queued
+// Writing (schedule.go). The queue holds frames in TLS records. Up to 64 KiB are queued
 // before streams wait. Short parts, such as watch events, may take up to 1 MiB more while the
 // connections of the server have not used up their shared allowance. The token is in one of these
 // states:

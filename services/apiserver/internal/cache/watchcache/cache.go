@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -244,4 +246,125 @@ func release(fired []*wake) {
 	for _, wk := range fired {
 		wk.release()
 	}
+}
+
+// routes maps keys to stores. It is replaced, never changed. A replacement shares what does not
+// differ, because thousands of resources may be added one by one.
+type routes struct{ byName, byPrefix *btree.Map[string, *Store] }
+
+func newRoutes() *routes { return &routes{&btree.Map[string, *Store]{}, &btree.Map[string, *Store]{}} }
+
+// copy returns routes that can be changed until they are published. The caller holds Cache.mu.
+func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }
+
+func (r *routes) with(s *Store) *routes {
+	n := r.copy()
+	n.byName.Set(s.resource.Name, s)
+	n.byPrefix.Set(s.resource.Prefix, s)
+	return n
+}
+
+func (r *routes) without(s *Store) *routes {
+	n := r.copy()
+	n.byName.Delete(s.resource.Name)
+	n.byPrefix.Delete(s.resource.Prefix)
+	return n
+}
+
+// named returns the store of a resource, or nil.
+func (r *routes) named(name string) *Store {
+	s, _ := r.byName.Get(name)
+	return s
+}
+
+// at returns the store with a prefix, or nil.
+func (r *routes) at(prefix string) *Store {
+	s, _ := r.byPrefix.Get(prefix)
+	return s
+}
+
+// all iterates over the stores in the order of their names.
+func (r *routes) all() iter.Seq[*Store] {
+	return func(yield func(*Store) bool) {
+		r.byName.Scan(func(_ string, s *Store) bool { return yield(s) })
+	}
+}
+
+// overlaps reports whether a resource would share its name or keys with another.
+func (r *routes) overlaps(res *Resource) bool {
+	if r.named(res.Name) != nil {
+		return true
+	}
+	for i := range res.Prefix {
+		if res.Prefix[i] == '/' && r.at(res.Prefix[:i+1]) != nil {
+			return true
+		}
+	}
+	below := false
+	r.byPrefix.Ascend(res.Prefix, func(prefix string, _ *Store) bool {
+		below = strings.HasPrefix(prefix, res.Prefix)
+		return false
+	})
+	return below
+}
+
+// find returns the store of a key below root, or nil.
+func (r *routes) find(root, key string) *Store {
+	for at := len(root); at < len(key); {
+		i := strings.IndexByte(key[at:], '/')
+		if i < 0 {
+			return nil
+		}
+		at += i + 1
+		if s := r.at(key[:at]); s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// Source provides one ordered, gapless stream of everything below the root. The cache keeps the
+// keys and values, so they must not be parts of larger buffers.
+type Source interface {
+	// Load reads everything at one revision and passes it to page in the order of the keys. It
+	// returns the revision and the identity of the store.
+	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error)
+	// Follow delivers the changes after a position in order, until ctx ends, apply fails or the
+	// stream is lost. It returns *storage.CompactedError if the revision is no longer kept, and
+	// *storage.ReplacedError if the history is another one. Batches may overlap with earlier ones.
+	Follow(ctx context.Context, from storage.Position, apply func(storage.Batch) error) error
+	// Progress requests a batch that carries the current revision even if nothing changes. It does
+	// not wait for the batch.
+	Progress(ctx context.Context) error
+}
+
+// Errors without details.
+var (
+	// ErrNotReady: the cache is not loaded, or is reloading.
+	ErrNotReady = errors.New("watch cache is not loaded")
+	// ErrClosed: the watcher was closed by its owner.
+	ErrClosed = errors.New("watcher is closed")
+	// ErrStopped: the cache ended, or the resource was removed from it.
+	ErrStopped = errors.New("watch cache of the resource is stopped")
+
+	errReplaced = errors.New("the store went back")
+)
+
+// ExpiredError reports that a revision is older than the kept history.
+type ExpiredError struct {
+	// Revision is the lost position.
+	Revision int64
+	// Oldest is the oldest revision from which history is complete.
+	Oldest int64
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("too old resource version: %d (%d)", e.Revision, e.Oldest)
+}
+
+// DuplicateError reports that two resources claim the same name or prefix.
+type DuplicateError struct{ Name, Prefix string }
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("resource %q or prefix %q is in the watch cache already", e.Name, e.Prefix)
 }

@@ -18,7 +18,7 @@
 //
 // A store that was restored from a backup assigns the same revisions again. The cache detects this
 // by what the store reports about the position of the cache: when the stream reopens, with each
-// read of the newest revision, and periodically (replaced.go). Then an era ends. All watchers end,
+// read of the newest revision, and periodically (wait.go). Then an era ends. All watchers end,
 // requests get ErrNotReady until everything is reloaded, and no cached data is used in the next
 // era.
 //
@@ -30,7 +30,7 @@
 //     copy-on-write trees (snapshot.go). Older revisions are derived from newer ones by undoing
 //     the changes in the log.
 //   - eventLog: a ring of changes per resource. It is bounded by age and, fairly over all
-//     resources, by bytes (log.go, retention.go, bounds.go).
+//     resources, by bytes (log.go, store.go).
 //   - Watcher: a cursor into the log. It costs no memory per event.
 //
 // # States of a watcher
@@ -40,7 +40,7 @@
 //	                             ├── nothing left to read ──► active ─────┘
 //	                             └── its place fell off the log ──► expired
 //	                                 (reported to its owner, or cut while a
-//	                                 client stalls the owner, lost.go)
+//	                                 client stalls the owner, cursor.go)
 //
 // An active watcher is armed on a group of watchers with the same interest: one name, one value of
 // an indexed field, one namespace, or all. A change wakes the groups that it concerns and touches
@@ -49,7 +49,7 @@
 // called.
 //
 // The handlers of the endpoints call Stores, Snapshots and Watchers. The server runs the Cache and
-// calls Ready. Entries of a resource may define other resources (define.go).
+// calls Ready. Entries of a resource may define other resources (load.go).
 //
 // # Locks
 //

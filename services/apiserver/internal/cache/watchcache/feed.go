@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -213,4 +216,133 @@ func (c *Cache) tidy(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// lostEntry is an entry whose value cannot be read with the current configuration, and the one
+// that takes its place.
+type lostEntry struct {
+	store      *Store
+	was, entry *Entry
+}
+
+// reopen reads all values again. Some may have become unreadable. Reads of their objects
+// fail from then on. Watchers already received these objects and continue. When a value has
+// become readable instead, watchers have missed it: reopen returns *storage.CompactedError, so
+// that the cache reloads everything. Nothing else applies changes meanwhile.
+func (c *Cache) reopen(ctx context.Context) error {
+	era := c.Era()
+	var lost []lostEntry
+	readable := false
+	_, err := c.cfg.Source.Load(ctx, func(items []storage.KeyValue) error {
+		r := c.routes.Load()
+		for _, kv := range items {
+			s := r.find(c.cfg.Root, kv.Key)
+			if s == nil {
+				continue
+			}
+			e, ok := s.Get(kv.Key)
+			switch {
+			case !ok || e.Revision != kv.ModRevision: // the change is still to come
+			case kv.Unreadable() != nil: // maybe for a different reason than before
+				entry := c.entry(s, kv)
+				entry.damage.readable, entry.damage.neverReadable = e.LastReadable(), e.neverReadable()
+				lost = append(lost, lostEntry{s, e, entry})
+			case e.damage != nil && !e.damage.why.Undecodable && kv.Unreadable() == nil:
+				readable = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if readable {
+		return &storage.CompactedError{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Era() != era {
+		return errReplaced
+	}
+	c.loads++
+	for _, l := range lost {
+		l.store.lose(l, c.loads)
+	}
+	for s := range c.routes.Load().all() {
+		s.metrics.initializations.Add(1)
+	}
+	return nil
+}
+
+// lose replaces an entry whose value cannot be read any more, and forgets older states that have
+// it. The caller holds Cache.mu.
+func (s *Store) lose(l lostEntry, loads int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, _ := s.live.get(l.was.Key()); now != l.was {
+		return
+	}
+	s.live.replace(l.was, l.entry)
+	s.live.loads = loads
+	s.published.Store(nil)
+	s.dropImages(func(*keptImage) bool { return true })
+	s.values.Store(s.live.stored)
+	s.cache.ring.retire(l.was)
+	s.cache.pinned.leave(l.was)
+}
+
+// crowd is how many values one worker goroutine decodes at a time.
+const crowd = 64
+
+// made is an entry that was decoded in advance, with the store that its key belonged to at that
+// time.
+type made struct {
+	of    *Store
+	entry *Entry
+}
+
+// ahead decodes the entries of n values in parallel. Decoding is most of the work of applying them.
+// For few values it returns nil, and the caller decodes them in order. Values that value does not
+// want are left out. ahead changes nothing in the cache.
+func (c *Cache) ahead(n int, value func(int) (kv storage.KeyValue, wanted bool)) []made {
+	workers := min(runtime.GOMAXPROCS(0), n/crowd)
+	if workers < 2 {
+		return nil
+	}
+	out := make([]made, n)
+	r := c.routes.Load()
+	var begun atomic.Int64
+	work := func() {
+		for {
+			end := int(begun.Add(crowd))
+			if end-crowd >= n {
+				return
+			}
+			for i := end - crowd; i < min(end, n); i++ {
+				kv, wanted := value(i)
+				if !wanted {
+					continue
+				}
+				if s := r.find(c.cfg.Root, kv.Key); s != nil {
+					out[i] = made{s, c.unnamed(s, kv)}
+				}
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for range workers - 1 {
+		others.Go(work)
+	}
+	work()
+	others.Wait()
+	return out
+}
+
+// entryAhead returns the i-th entry of ahead if it was decoded for store s, and decodes kv
+// otherwise.
+func (c *Cache) entryAhead(ahead []made, i int, s *Store, kv storage.KeyValue) *Entry {
+	if i < len(ahead) && ahead[i].of == s && ahead[i].entry != nil {
+		return c.named(s, ahead[i].entry)
+	}
+	return c.entry(s, kv)
 }

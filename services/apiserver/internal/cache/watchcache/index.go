@@ -2,6 +2,13 @@ package watchcache
 
 import (
 	"encoding/binary"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 	"unique"
 
 	"github.com/tidwall/btree"
@@ -86,5 +93,232 @@ func (x *valueIndex) replace(old, entry *Entry) {
 	}
 	if has {
 		x.tree.Set(entry)
+	}
+}
+
+const (
+	// worthIndexing is how many objects must be inspected without a match, per object of the
+	// resource, before a label gets an index. Building the index costs about as much.
+	worthIndexing = 10
+	// mostLabels is how many labels of a resource have an index, mostWanted how many are counted.
+	mostLabels, mostWanted = 4, 64
+	// labelKeptFor is how long an index is kept after its last use.
+	labelKeptFor = 5 * time.Minute
+)
+
+// labelIndex holds the objects that have a label. The labels that clients select on are not known
+// in advance, so indexes are built and removed by use. A list by a label scans all objects, and
+// the cache counts the objects that did not match. Once the count reaches ten times the number of
+// objects, the cache builds an index of the label from an immutable state and then adds the
+// changes made meanwhile. A resource has at most four label indexes, those that save most. An
+// index without use for five minutes is removed. Readers and writers use it like an index of a
+// field.
+type labelIndex struct {
+	valueIndex
+	*labelUse
+}
+
+// label returns the label of the index.
+func (l *labelIndex) label() unique.Handle[string] { return l.name.list[0] }
+
+// labelUse holds the usage of an index, shared by all its copies.
+type labelUse struct {
+	used  atomic.Int64 // time of the last use, in nanoseconds of the cache's clock
+	saved atomic.Int64 // inspections that the index avoided; older ones count less
+}
+
+// wantedLabels counts objects that lists by a label inspected without a match.
+type wantedLabels struct {
+	mu   sync.Mutex // a leaf lock
+	vain map[unique.Handle[string]]int
+}
+
+// want adds to the count and reports whether building an index is worthwhile.
+func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.vain[label]; !ok && len(w.vain) >= mostWanted {
+		w.leave()
+	}
+	if w.vain == nil {
+		w.vain = map[unique.Handle[string]]int{}
+	}
+	if w.vain[label] += vain; w.vain[label] < worthIndexing*objects {
+		return false
+	}
+	delete(w.vain, label)
+	return true
+}
+
+// leave removes the label with the lowest count.
+func (w *wantedLabels) leave() {
+	var least unique.Handle[string]
+	n := -1
+	for label, vain := range w.vain {
+		if n < 0 || vain < n {
+			least, n = label, vain
+		}
+	}
+	delete(w.vain, least)
+}
+
+// fade halves the counts, so that old ones weigh less.
+func (w *wantedLabels) fade() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for label := range w.vain {
+		w.vain[label] /= 2
+	}
+	maps.DeleteFunc(w.vain, func(_ unique.Handle[string], n int) bool { return n == 0 })
+}
+
+// byLabel returns the label index with the fewest objects for the selection, the value to look up,
+// and how many objects with keys below prefix have it.
+func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string, objects int) {
+	if len(im.labels) == 0 || im.selectsDamaged(m) {
+		return nil, "", 0
+	}
+	var best *labelIndex
+	for i := range m.labels.list {
+		t := &m.labels.list[i]
+		v, ok := t.fixed()
+		if !ok {
+			continue
+		}
+		at := im.labelIndex(t.key)
+		if at < 0 {
+			continue
+		}
+		if n := im.labels[at].count(v, prefix); best == nil || n < objects {
+			best, value, objects = &im.labels[at], v, n
+		}
+	}
+	return best, value, objects
+}
+
+// count returns how many objects with keys below prefix have the value.
+func (l *labelIndex) count(value, prefix string) int {
+	rank := func(key string) int {
+		return sort.Search(l.tree.Len(), func(i int) bool {
+			e, _ := l.tree.GetAt(i)
+			v, _ := l.of(e)
+			return v > value || v == value && e.Key() >= key
+		})
+	}
+	return rank(prefixEnd(prefix)) - rank(prefix)
+}
+
+// below is ascend for keys that begin with prefix.
+func (l *labelIndex) below(value, prefix, from string, fn func(*Entry) bool) {
+	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
+}
+
+// wantLabel counts the objects that a selection by labels inspected without a match, and builds an
+// index when that is worthwhile.
+func (s Snapshot) wantLabel(m *matcher, vain int) {
+	if vain < s.store.cache.cfg.LabelsFrom {
+		return
+	}
+	for i := range m.labels.list {
+		t := &m.labels.list[i]
+		if _, ok := t.fixed(); ok && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, vain, s.Len()) {
+			s.store.indexLabel(t.key, worthIndexing*s.Len())
+			return
+		}
+	}
+}
+
+// knowsLabel reports whether a label has an index. An older snapshot may not show it yet.
+func (s *Store) knowsLabel(label unique.Handle[string]) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.live.labelIndex(label) >= 0
+}
+
+// labelIndex returns the position of a label's index, or -1.
+func (im *image) labelIndex(label unique.Handle[string]) int {
+	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
+}
+
+// roomForLabel returns where to put an index that would have avoided the given number of
+// inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
+// avoided more. The caller holds mu.
+func (s *Store) roomForLabel(worth int) int {
+	least := len(s.live.labels)
+	if least < mostLabels {
+		return least
+	}
+	least = 0
+	for i, l := range s.live.labels {
+		if l.saved.Load() < s.live.labels[least].saved.Load() {
+			least = i
+		}
+	}
+	if s.live.labels[least].saved.Load() >= int64(worth) {
+		return -1
+	}
+	return least
+}
+
+// indexLabel builds an index of the objects that have a label from an immutable state, then adds
+// the changes made meanwhile. worth is how many objects were inspected without a match.
+func (s *Store) indexLabel(label unique.Handle[string], worth int) {
+	s = s.latest()
+	s.mu.RLock()
+	room := s.roomForLabel(worth)
+	s.mu.RUnlock()
+	if room < 0 {
+		return
+	}
+	im := s.Snapshot().image
+	l := labelIndex{newLabelIndex(label), &labelUse{}}
+	l.used.Store(s.cache.now())
+	byValue := map[string][]*Entry{} // in the order of keys
+	im.entries.Scan(func(e *Entry) bool {
+		if v, ok := l.of(e); ok {
+			byValue[v] = append(byValue[v], e)
+		}
+		return true
+	})
+	for _, v := range slices.Sorted(maps.Keys(byValue)) {
+		for _, e := range byValue[v] {
+			l.tree.Load(e)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := s.live
+	room = s.roomForLabel(worth)
+	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebound != live.rebound || im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
+		return
+	}
+	brought := map[string]bool{}
+	for seq := s.log.after(im.last); seq < s.log.next; seq++ {
+		r := s.log.at(seq)
+		e := r.entry
+		if e == nil {
+			e = r.prev
+		}
+		if !brought[e.Key()] {
+			brought[e.Key()] = true
+			was, _ := im.get(e.Key())
+			is, _ := live.get(e.Key()) // records may have reduced versions
+			l.replace(was, is)
+		}
+	}
+	live.labels = append(slices.Clone(live.labels[:room]), append([]labelIndex{l}, live.labels[min(room+1, len(live.labels)):]...)...)
+	s.published.Store(nil)
+}
+
+// forgetLabels removes unused indexes. The caller holds mu.
+func (s *Store) forgetLabels(now int64) {
+	s.wanted.fade()
+	for _, l := range s.live.labels {
+		l.saved.Store(l.saved.Load() / 2)
+	}
+	unused := func(l labelIndex) bool { return now-l.used.Load() > int64(labelKeptFor) }
+	if slices.ContainsFunc(s.live.labels, unused) {
+		s.live.labels = slices.DeleteFunc(slices.Clone(s.live.labels), unused)
+		s.published.Store(nil)
 	}
 }

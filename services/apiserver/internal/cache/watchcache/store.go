@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -227,4 +228,160 @@ func (s *Store) end(err error, fired []*wake) []*wake {
 	}
 	s.ended = err
 	return s.groups.fireAll(s.log.next, fired)
+}
+
+// atOnce is how many entries are replaced under one lock.
+const atOnce = 256
+
+// worthKeeping is how many times its own memory a dictionary must save. A dictionary of values that
+// have nothing in common any more saves as much as it takes.
+const worthKeeping = 2
+
+// settle releases unused memory of the dictionaries. It also empties the dictionary that saves
+// least, if it blocks a new one and is not worth keeping.
+func (s *Store) settle() {
+	crowd := s.dictionaries.Compact(s.values.Load())
+	if len(crowd) == 0 {
+		return
+	}
+	saved := map[*valuedict.Dictionary]int64{} // only dictionaries in use
+	im := s.Snapshot().image
+	im.entries.Scan(func(e *Entry) bool {
+		if b := e.dict(); b != nil && slices.Contains(crowd, b) {
+			saved[b] += int64(e.Size() - len(e.stored))
+		}
+		return true
+	})
+	var least *valuedict.Dictionary
+	for b, n := range saved {
+		if least == nil || n < saved[least] {
+			least = b
+		}
+	}
+	if least == nil || saved[least] >= worthKeeping*least.Bytes() {
+		return
+	}
+	var bound []*Entry
+	im.entries.Scan(func(e *Entry) bool {
+		if e.dict() == least {
+			bound = append(bound, e)
+		}
+		return true
+	})
+	for len(bound) > 0 {
+		n := min(atOnce, len(bound))
+		s.rebind(bound[:n])
+		bound = bound[n:]
+	}
+}
+
+// rebind replaces entries by equal ones with another dictionary. Entries that the log refers to
+// stay until the log drops them.
+func (s *Store) rebind(entries []*Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.abandoned || s.ended != nil {
+		return
+	}
+	s.live.rebound++
+	for _, e := range entries {
+		if now, _ := s.live.get(e.Key()); now != e || s.log.reaches(e.Revision) {
+			continue
+		}
+		other := e.at(e.Revision)
+		other.id, other.stored, other.kept = e.id, asText(e.Stored()), s.cache.plain
+		other.places.Store(e.places.Load())
+		s.bind(other, s.live.stored)
+		s.live.replace(e, other)
+		s.cache.ring.drop(e) // a running load may put it back
+		s.cache.pinned.leave(e)
+	}
+	s.published.Store(nil)
+}
+
+const (
+	// warmEvents is how many changes ago an object must have been replaced for its encodings to be
+	// dropped. Watchers that lag more encode again.
+	warmEvents = 256
+	// minLogEvents is how many records stay in a log regardless of their age.
+	minLogEvents = 100
+)
+
+// makeRoom drops records that are too old, and one more if the log is full. The caller holds mu.
+func (s *Store) makeRoom(now int64) {
+	n := 0
+	if most := s.cache.cfg.LogEvents; most > 0 {
+		n = max(0, s.log.len()+1-most)
+	}
+	for s.log.len()-n > minLogEvents && now-s.log.at(s.log.first+uint64(n)).at > int64(s.cache.cfg.LogAge) {
+		n++
+	}
+	s.forget(n)
+}
+
+// forget drops the n oldest records. The versions that they kept alive lose their encodings. The
+// caller holds mu.
+func (s *Store) forget(n int) {
+	if n == 0 {
+		return
+	}
+	bytes := s.log.bytes
+	for range n {
+		r := s.log.evict()
+		s.cache.ring.retire(r.prev)
+		s.retire(r)
+		s.cache.pinned.leave(r.prev)
+		s.charge(r)
+	}
+	s.cache.history.Add(s.log.bytes - bytes)
+	s.lookForLost()
+}
+
+// lookForLost schedules a check for watchers whose place was dropped. The caller holds mu.
+func (s *Store) lookForLost() {
+	if len(s.watchers) > 0 && !s.forgot.Swap(true) {
+		s.cache.historyForgotten()
+	}
+}
+
+// leave retires the entries of an image that its replacement does not contain. The caller holds mu.
+func (s *Store) leave(was, is *image) {
+	was.entries.Scan(func(e *Entry) bool {
+		if now, _ := is.get(e.Key()); now != e {
+			s.cache.ring.retire(e)
+			s.cache.pinned.leave(e)
+		}
+		return true
+	})
+}
+
+// tidy does the periodic work that needs no change: it drops old records and releases memory.
+func (s *Store) tidy(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.makeRoom(now)
+	s.log.shrink()
+	s.dropImages(func(k *keptImage) bool { return s.stale(k, now) })
+	s.forgetLabels(now)
+}
+
+// cool drops the encodings of versions that were replaced a while ago. The caller holds mu and has
+// appended a record.
+func (s *Store) cool() {
+	if s.log.len() <= warmEvents {
+		return
+	}
+	r := s.log.at(s.log.next - 1 - warmEvents)
+	s.cache.ring.drop(r.prev)
+	s.cache.ring.drop(r.tomb.Load())
+	s.cache.ring.drop(r.early.Load())
+}
+
+// discard drops the log of a store that is no longer used.
+func (s *Store) discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(s.log.len())
+	s.log.shrink()
+	s.dropImages(func(*keptImage) bool { return true })
 }
