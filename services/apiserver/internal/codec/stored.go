@@ -2,16 +2,22 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	sigsjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
+	"binnacle/libs/api"
 	"binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -94,4 +100,185 @@ func (k *Coder) InternalType() string {
 		group = "apiserverinternal"
 	}
 	return "*" + group + "." + k.Decl.StoredGVK().Kind
+}
+
+// DecodeInto decodes a body into a value, whatever type the body states. It returns the stated type
+// as far as it is known.
+func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (schema.GroupVersionKind, error) {
+	var err error
+	switch media {
+	case api.MediaProtobuf:
+		raw, version, kind, err := openEnvelope(body)
+		gvk := schema.FromAPIVersionAndKind(version, kind)
+		if err != nil {
+			return gvk, err
+		}
+		m, ok := into.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return gvk, fmt.Errorf("%T has no protobuf form", into)
+		}
+		if err := c.checkMessage(raw, into); err != nil {
+			return gvk, err
+		}
+		return gvk, m.Unmarshal(raw)
+	case api.MediaCBOR:
+		body, err = CBORToJSON(body)
+	case api.MediaYAML:
+		if err = CheckYAML(body); err == nil {
+			body, err = yaml.YAMLToJSON(body)
+		}
+	default:
+		err = CheckJSON(body)
+	}
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	gvk, err := kjson.DefaultMetaFactory.Interpret(body)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	if err := c.checkInto(body, into); err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
+}
+
+// checkInto rejects JSON with a value that the type of into cannot have.
+func (c *Codec) checkInto(body []byte, into runtime.Object) error {
+	if !suspect(body) {
+		return nil
+	}
+	c.messages.mu.Lock()
+	s := c.messages.shapeOf(reflect.TypeOf(into))
+	c.messages.mu.Unlock()
+	return measureJSON(body, s)
+}
+
+// UndecodableError reports that a stored value is not an object of its kind. Its text is that of
+// Err.
+type UndecodableError struct{ Err error }
+
+func (e *UndecodableError) Error() string { return e.Err.Error() }
+func (e *UndecodableError) Unwrap() error { return e.Err }
+
+var errOtherKind = errors.New("the value is of another kind")
+
+// whyUndecodable explains in the words of Kubernetes why a value does not decode. It returns found
+// if the decoders of Kubernetes find no error.
+func (k *Coder) whyUndecodable(stored []byte, found error) error {
+	if errors.As(found, new(*ValueError)) {
+		return found // decoding such a value in the other decoders is too expensive
+	}
+	var err error
+	var gvk *schema.GroupVersionKind
+	switch {
+	case k.Decl.Document != nil:
+		_, gvk, err = unstructured.UnstructuredJSONScheme.Decode(stored, nil, nil)
+	case isEnvelope(stored):
+		var unknown runtime.Unknown
+		if err = unknown.Unmarshal(stored[4:]); err == nil {
+			gv, _ := schema.ParseGroupVersion(unknown.APIVersion)
+			of := gv.WithKind(unknown.Kind)
+			gvk = &of
+			if m, ok := k.newStored().(interface{ Unmarshal([]byte) error }); ok && of.Kind == k.Decl.StoredGVK().Kind {
+				err = m.Unmarshal(unknown.Raw)
+			}
+		}
+	case utilyaml.IsJSONBuffer(stored):
+		_, gvk, err = k.codec.json.Decode(stored, nil, nil)
+	default:
+		_, gvk, err = k.codec.yaml.Decode(stored, nil, nil)
+	}
+	want := k.Decl.StoredGVK()
+	switch {
+	case err != nil:
+		return err
+	case gvk != nil && (gvk.Kind != want.Kind || gvk.Group != want.Group):
+		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, internalPackage(want.Group), want.Kind)
+	}
+	return found
+}
+
+// internalPackage returns the name that Kubernetes gives to the package of a group's internal
+// types.
+func internalPackage(group string) string {
+	if group == "" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
+}
+
+// EncodeStored encodes a served object to its stored form. The object is unchanged when it returns.
+func (k *Coder) EncodeStored(obj registry.Object) ([]byte, error) {
+	return k.EncodeFor(context.Background(), obj)
+}
+
+// EncodeFor is EncodeStored with the context of a request.
+func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
+	if k.Decl.Document != nil {
+		return k.encodeDocument(ctx, obj)
+	}
+	if !k.sameForm {
+		var err error
+		if obj, err = k.Decl.Stored.To(obj); err != nil {
+			return nil, err
+		}
+	}
+	return k.encodeStored(obj)
+}
+
+func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
+	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
+	obj.SetResourceVersion("")
+	obj.SetSelfLink("")
+	defer func() { obj.SetResourceVersion(rv); obj.SetSelfLink(link) }()
+	gvk := k.Decl.StoredGVK()
+	if k.Decl.Stored.JSON {
+		defer obj.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		return json.Marshal(obj)
+	}
+	return k.encodeProtobuf(obj)
+}
+
+// encodeProtobuf encodes an object of the stored Go type as protobuf.
+func (k *Coder) encodeProtobuf(obj runtime.Object) ([]byte, error) {
+	gvk := k.Decl.StoredGVK()
+	return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
+}
+
+type sizedMarshaler interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+}
+
+type marshaler interface{ Marshal() ([]byte, error) }
+
+// appendObject appends the protobuf envelope of an object.
+func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte, error) {
+	if m, ok := obj.(sizedMarshaler); ok {
+		size := m.Size()
+		if b == nil {
+			b = make([]byte, 0, len(apiVersion)+len(kind)+24+size)
+		}
+		b = appendEnvelope(b, apiVersion, kind, size)
+		at := len(b)
+		b = append(b, make([]byte, size)...)
+		if n, err := m.MarshalToSizedBuffer(b[at:]); err != nil || n != size {
+			return nil, fmt.Errorf("encode %T: %d of %d bytes: %w", obj, n, size, err)
+		}
+		return append(b, envelopeTail...), nil
+	}
+	m, ok := obj.(marshaler)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	raw, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	b = appendEnvelope(b, apiVersion, kind, len(raw))
+	b = append(b, raw...)
+	return append(b, envelopeTail...), nil
 }

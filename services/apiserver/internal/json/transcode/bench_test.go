@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
@@ -55,7 +55,7 @@ func podOf(t testing.TB) *corev1.Pod {
 	if err := json.Unmarshal([]byte(doc), pod); err != nil {
 		t.Fatal(err)
 	}
-	podspec.Pod(pod)
+	poddefaults.Pod(pod)
 	full, err := json.Marshal(pod)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -71,7 +72,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		declare.FillPtr(&rolling.MaxSurge, intstr.FromInt32(0))
 	}
 	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
-	podspec.Template(&s.Template)
+	poddefaults.Template(&s.Template)
 	setTemplateGeneration(d, templateGeneration(d))
 }
 

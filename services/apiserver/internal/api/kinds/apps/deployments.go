@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -80,7 +81,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 	}
 	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
 	declare.FillPtr(&s.ProgressDeadlineSeconds, progressDeadline)
-	podspec.Template(&s.Template)
+	poddefaults.Template(&s.Template)
 }
 
 // prepareDeploymentUpdate also increments the generation if annotations change, because the

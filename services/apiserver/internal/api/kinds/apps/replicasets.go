@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -60,7 +61,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
 	declare.FillPtr(&r.Spec.Replicas, 1)
-	podspec.Template(&r.Spec.Template)
+	poddefaults.Template(&r.Spec.Template)
 }
 
 func replicaSetRules(at validate.At, rules *podspec.Rules, s *appsv1.ReplicaSetSpec, old *corev1.PodTemplateSpec) {

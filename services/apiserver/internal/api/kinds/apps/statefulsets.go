@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -105,12 +106,12 @@ func defaultStatefulSet(set *appsv1.StatefulSet, maxUnavailable bool) {
 	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	declare.Fill(&s.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
 	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
-	podspec.Template(&s.Template)
+	poddefaults.Template(&s.Template)
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
 		declare.Fill(&c.APIVersion, "v1")
 		declare.Fill(&c.Kind, "PersistentVolumeClaim")
-		podspec.Claim(c)
+		poddefaults.Claim(c)
 	}
 }
 

@@ -3,7 +3,7 @@ package batch
 import (
 	batchv1 "k8s.io/api/batch/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
@@ -12,7 +12,7 @@ const labelsNumber = 11
 
 // filledJob returns the rules that determine whether a stored job has the defaults of defaultJob.
 func filledJob() []transcode.Rule {
-	return append(podspec.FilledTemplate(),
+	return append(poddefaults.FilledTemplate(),
 		transcode.Checked[batchv1.Job](func(f [4][]byte) bool {
 			labelled := false
 			ok := transcode.Each(f[0], labelsNumber, func([]byte) bool { labelled = true; return true })

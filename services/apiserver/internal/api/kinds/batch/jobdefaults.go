@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
@@ -56,7 +56,7 @@ func defaultJobParts(s *batchv1.JobSpec) {
 			}
 		}
 	}
-	podspec.Template(&s.Template)
+	poddefaults.Template(&s.Template)
 }
 
 // prepareJobCreate labels the pods with the uid of the job, which distinguishes it from earlier

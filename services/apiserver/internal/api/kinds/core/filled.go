@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/json/transcode"
 )
 
@@ -48,7 +48,7 @@ func rangesArePaired(f [4][]byte) bool {
 
 // filledVolume returns the rules for the defaults of defaultVolume.
 func filledVolume() []transcode.Rule {
-	return append(podspec.FilledClaim(),
+	return append(poddefaults.FilledClaim(),
 		transcode.Filled[corev1.PersistentVolumeStatus]("phase"),
 		transcode.Filled[corev1.PersistentVolumeSpec]("persistentVolumeReclaimPolicy", "volumeMode"),
 		transcode.Filled[corev1.ISCSIPersistentVolumeSource]("iscsiInterface"),
@@ -60,7 +60,7 @@ func filledVolume() []transcode.Rule {
 // filledPersistentVolumeClaim returns the rules of podspec.Claim and pairDataSources.
 // A claim with a data source in another namespace is decoded.
 func filledPersistentVolumeClaim() []transcode.Rule {
-	return append(podspec.FilledClaim(),
+	return append(poddefaults.FilledClaim(),
 		transcode.Checked[corev1.PersistentVolumeClaimSpec](func(f [4][]byte) bool {
 			return (f[0] == nil) == (f[1] == nil)
 		}, "dataSource", "dataSourceRef"),

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -76,8 +76,8 @@ func nodes() *registry.Kind {
 // first of podCIDRs. If they differ, podCIDR takes precedence, because its writer does not know the
 // list.
 func defaultNode(n *corev1.Node) {
-	podspec.Round(n.Status.Capacity)
-	podspec.Round(n.Status.Allocatable)
+	poddefaults.Round(n.Status.Capacity)
+	poddefaults.Round(n.Status.Allocatable)
 	if n.Status.Allocatable == nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -27,7 +28,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			return &p.Spec, &p.Status
 		}),
 		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
-		Default: declare.Do(podspec.Claim),
+		Default: declare.Do(poddefaults.Claim),
 		Read:    declare.Do(func(c *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
 		Filled:  filledPersistentVolumeClaim,
 		Create: registry.Create{

@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/api/kinds/volume"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -70,17 +71,17 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	declare.Fill(&v.Status.Phase, corev1.VolumePending)
 	declare.Fill(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 	declare.FillPtr(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
-	podspec.Round(v.Spec.Capacity)
-	podspec.HostPath(v.Spec.HostPath)
-	podspec.AzureDisk(v.Spec.AzureDisk)
+	poddefaults.Round(v.Spec.Capacity)
+	poddefaults.HostPath(v.Spec.HostPath)
+	poddefaults.AzureDisk(v.Spec.AzureDisk)
 	if s := v.Spec.ISCSI; s != nil {
-		podspec.ISCSI(&s.ISCSIInterface)
+		poddefaults.ISCSI(&s.ISCSIInterface)
 	}
 	if s := v.Spec.RBD; s != nil {
-		podspec.RBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
+		poddefaults.RBD(&s.RBDPool, &s.RadosUser, &s.Keyring)
 	}
 	if s := v.Spec.ScaleIO; s != nil {
-		podspec.ScaleIO(&s.StorageMode, &s.FSType)
+		poddefaults.ScaleIO(&s.StorageMode, &s.FSType)
 	}
 }
 

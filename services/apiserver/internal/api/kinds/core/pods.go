@@ -10,6 +10,7 @@ import (
 	"binnacle/libs/podqos"
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 )
@@ -27,8 +28,8 @@ func pods(rules *podspec.Rules) *registry.Kind {
 		NewList: declare.New[corev1.PodList],
 		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
 		Stored:  registry.Stored{Prefix: "pods"},
-		Default: declare.Do(podspec.Pod),
-		Filled:  podspec.FilledPod,
+		Default: declare.Do(poddefaults.Pod),
+		Filled:  poddefaults.FilledPod,
 		Create: registry.Create{
 			Prepare: declare.Do(func(p *corev1.Pod) {
 				rules.Drop(&p.Spec, nil)

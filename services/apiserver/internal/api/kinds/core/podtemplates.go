@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -30,8 +31,8 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 		NewList: declare.New[corev1.PodTemplateList],
 		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
 		Stored:  registry.Stored{Prefix: "podtemplates"},
-		Default: declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
-		Filled:  podspec.FilledTemplate,
+		Default: declare.Do(func(t *corev1.PodTemplate) { poddefaults.Template(&t.Template) }),
+		Filled:  poddefaults.FilledTemplate,
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, t *corev1.PodTemplate) { rules.Template(at.Child("template"), &t.Template, nil) }),
 		},

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -77,7 +78,7 @@ func defaultController(rc *corev1.ReplicationController) {
 	if rc.Spec.Template == nil {
 		return
 	}
-	podspec.Template(rc.Spec.Template)
+	poddefaults.Template(rc.Spec.Template)
 	if len(rc.Spec.Selector) == 0 {
 		rc.Spec.Selector = maps.Clone(rc.Spec.Template.Labels)
 	}

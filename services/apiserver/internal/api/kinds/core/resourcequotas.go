@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/json/transcode"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -52,9 +52,9 @@ func resourceQuotas() *registry.Kind {
 }
 
 func defaultQuota(q *corev1.ResourceQuota) {
-	podspec.Round(q.Spec.Hard)
-	podspec.Round(q.Status.Hard)
-	podspec.Round(q.Status.Used)
+	poddefaults.Round(q.Spec.Hard)
+	poddefaults.Round(q.Status.Hard)
+	poddefaults.Round(q.Status.Used)
 }
 
 // quotaText returns used and hard amounts: of limits if limits is set, otherwise of all other

@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-
 	nodev1 "k8s.io/api/node/v1"
 
 	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -25,7 +25,7 @@ func runtimeClasses() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "runtimeclasses"},
 		Default: declare.Do(func(c *nodev1.RuntimeClass) {
 			if c.Overhead != nil {
-				podspec.Round(c.Overhead.PodFixed)
+				poddefaults.Round(c.Overhead.PodFixed)
 			}
 		}),
 		Create: registry.Create{Validate: declare.Rules(runtimeClassRules), Warnings: declare.Get(runtimeClassWarnings)},

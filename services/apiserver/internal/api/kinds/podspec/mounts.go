@@ -127,3 +127,178 @@ func filePath(at validate.At, name, path string) {
 		at.Invalid(name, path, "must not start with '..'")
 	}
 }
+
+const (
+	// minTokenLifetime and maxTokenLifetime are in seconds.
+	minTokenLifetime = 10 * 60
+	maxTokenLifetime = 1 << 32
+)
+
+// projectedRules validates volumes with several sources, whose files must be distinct.
+func (c *check) projectedRules(at validate.At, p *corev1.ProjectedVolumeSource) {
+	at.FileMode("defaultMode", p.DefaultMode)
+	paths := validate.Set[string]{}
+	unique := func(path, shown string) {
+		if path != "" && !paths.Add(path) {
+			at.Invalid("", shown, "conflicting duplicate paths")
+		}
+	}
+	validate.Each(at, "sources", p.Sources, func(place validate.At, s *corev1.VolumeProjection) {
+		u := place.Choice("")
+		items := func(at validate.At, name string, items []corev1.KeyToPath) {
+			at.Present("name", name != "")
+			validate.Each(at, "items", items, func(at validate.At, k *corev1.KeyToPath) {
+				keyToPathRules(at, k)
+				unique(k.Path, name)
+			})
+		}
+		validate.Member(u, "secret", s.Secret, func(at validate.At, s *corev1.SecretProjection) { items(at, s.Name, s.Items) })
+		validate.Member(u, "configMap", s.ConfigMap, func(at validate.At, s *corev1.ConfigMapProjection) { items(at, s.Name, s.Items) })
+		validate.Member(u, "downwardAPI", s.DownwardAPI, func(at validate.At, d *corev1.DownwardAPIProjection) {
+			for i := range d.Items {
+				downwardFileRules(at, &d.Items[i])
+				unique(d.Items[i].Path, d.Items[i].Path)
+			}
+		})
+		validate.Member(u, "serviceAccountToken", s.ServiceAccountToken, func(place validate.At, t *corev1.ServiceAccountTokenProjection) {
+			tokenLifetimeRules(place, t.ExpirationSeconds)
+			// The error path is that of the volume.
+			if t.Path == "" {
+				at.Required("path", "")
+			} else if !c.kept.tokenPath {
+				filePath(at, "path", t.Path)
+			}
+		})
+		// Errors have an older name of the field.
+		validate.Member(u, "clusterTrustBundlePEM", s.ClusterTrustBundle, func(at validate.At, b *corev1.ClusterTrustBundleProjection) {
+			trustBundleRules(at, b)
+			unique(b.Path, b.Path)
+		})
+		place.Absent("", u.Count() > 1, "may not specify more than 1 volume type per source")
+	})
+}
+
+func tokenLifetimeRules(at validate.At, seconds *int64) {
+	if seconds == nil {
+		return
+	}
+	if *seconds < minTokenLifetime {
+		at.Invalid("expirationSeconds", *seconds, "may not specify a duration less than 10 minutes")
+	}
+	if *seconds > maxTokenLifetime {
+		at.Invalid("expirationSeconds", *seconds, "may not specify a duration larger than 2^32 seconds")
+	}
+}
+
+// trustBundleRules requires a bundle by name, or bundles by signer.
+func trustBundleRules(at validate.At, b *corev1.ClusterTrustBundleProjection) {
+	switch {
+	case b.Name != nil && b.SignerName != nil:
+		at.Invalid("", *b, "only one of name and signerName may be used")
+	case b.Name != nil:
+		if *b.Name == "" {
+			at.Required("name", "must be a valid object name")
+		}
+		signer := ""
+		if i := strings.LastIndexByte(*b.Name, ':'); i >= 0 {
+			signer = strings.ReplaceAll((*b.Name)[:i], ":", "/")
+		}
+		for _, msg := range validate.TrustBundleName(signer)(*b.Name) {
+			at.Invalid("name", *b.Name, "not a valid clustertrustbundlename: "+msg)
+		}
+		if b.LabelSelector != nil {
+			at.Invalid("labelSelector", *b.LabelSelector, "labelSelector must be unset if name is specified")
+		}
+	case b.SignerName != nil:
+		if *b.SignerName == "" {
+			at.Required("signerName", "must be a valid signer name")
+		}
+		at.SignerName("signerName", *b.SignerName)
+		at.Selector("labelSelector", b.LabelSelector, false)
+	default:
+		at.Required("", "either name or signerName must be specified")
+	}
+	at.Present("path", b.Path != "")
+	filePath(at, "path", b.Path)
+}
+
+func hasForeignTokenPath(volumes []corev1.Volume) bool {
+	return slices.ContainsFunc(volumes, func(v corev1.Volume) bool {
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil && len(validate.Check(func(at validate.At) {
+				filePath(at, "path", s.ServiceAccountToken.Path)
+			})) > 0
+		})
+	})
+}
+
+// claimTemplateRules validates the template of a claim that is created for a pod. Its metadata has
+// labels and annotations only.
+func claimTemplateRules(at validate.At, t *corev1.PersistentVolumeClaimTemplate) {
+	meta := at.Child("metadata")
+	meta.Annotations("annotations", t.Annotations)
+	meta.Labels("labels", t.Labels)
+	meta.OnlyFields(t.ObjectMeta, "cannot be set", "Annotations", "Labels")
+	ClaimRules(at.Child("spec"), &t.Spec, nil)
+}
+
+// AccessModeRules requires known modes. ReadWriteOncePod excludes other modes.
+func AccessModeRules(at validate.At, modes []corev1.PersistentVolumeAccessMode) {
+	others := false
+	for _, mode := range modes {
+		validate.OneOf(at, "accessModes", mode,
+			corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)
+		others = others || mode == corev1.ReadOnlyMany || mode == corev1.ReadWriteMany || mode == corev1.ReadWriteOnce
+	}
+	at.Absent("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod), "may not use ReadWriteOncePod with other access modes")
+}
+
+// ClaimRules validates the spec of a claim. old is nil at creation.
+func ClaimRules(at validate.At, s, old *corev1.PersistentVolumeClaimSpec) {
+	if len(s.AccessModes) == 0 {
+		at.Required("accessModes", "at least 1 access mode is required")
+	}
+	at.Selector("selector", s.Selector, old != nil && validate.HasInvalidValue(old.Selector))
+	AccessModeRules(at, s.AccessModes)
+	size := at.Key("resources", string(corev1.ResourceStorage))
+	if q, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
+		size.Required("", "")
+	} else {
+		size.PositiveQuantity("", q)
+	}
+	if s.StorageClassName != nil {
+		at.OptionalText("storageClassName", *s.StorageClassName, validate.DNSSubdomain)
+	}
+	validate.OptionalOneOf(at, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	validate.Optional(at, "dataSource", s.DataSource, func(at validate.At, r *corev1.TypedLocalObjectReference) {
+		dataSourceRules(at, r.APIGroup, r.Kind, r.Name)
+	})
+	validate.Optional(at, "dataSourceRef", s.DataSourceRef, func(at validate.At, r *corev1.TypedObjectReference) {
+		dataSourceRules(at, r.APIGroup, r.Kind, r.Name)
+		if r.Namespace != nil {
+			at.OptionalText("namespace", *r.Namespace, validate.DNSLabel)
+		}
+	})
+	source, ref := s.DataSource, s.DataSourceRef
+	if source == nil || ref == nil {
+		return
+	}
+	switch {
+	case ref.Namespace != nil && *ref.Namespace != "":
+		at.Invalid("", at.Child("dataSource").Path(), "may not be specified when dataSourceRef.namespace is specified")
+	case !validate.Same(source.APIGroup, ref.APIGroup) || source.Kind != ref.Kind || source.Name != ref.Name:
+		at.Invalid("", at.Child("dataSource").Path(), "must match dataSourceRef")
+	}
+}
+
+func dataSourceRules(at validate.At, group *string, kind, name string) {
+	at.Present("name", name != "")
+	at.Present("kind", kind != "")
+	if group == nil || *group == "" {
+		if kind != "PersistentVolumeClaim" {
+			at.Invalid("", kind, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+		}
+		return
+	}
+	at.Text("apiGroup", *group, validate.DNSSubdomain)
+}

@@ -1,15 +1,265 @@
 package podspec
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/quantity"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// Round rounds quantities up to thousandths, the smallest supported unit.
-func Round(l corev1.ResourceList) {
-	for name, q := range l {
-		if !q.RoundUp(resource.Milli) {
-			l[name] = q
+// ResourceName requires a standard resource name, or one with a domain.
+func ResourceName(at validate.At, name corev1.ResourceName) bool {
+	if msgs := validate.QualifiedName(string(name)); len(msgs) > 0 {
+		at.Messages("", name, msgs)
+		return false
+	}
+	if strings.Contains(string(name), "/") || StandardResource(name) {
+		return true
+	}
+	at.Invalid("", name, "must be a standard resource type or fully qualified")
+	return false
+}
+
+// ContainerResourceName requires the name of a resource that containers can have.
+func ContainerResourceName(at validate.At, name corev1.ResourceName) {
+	ResourceName(at, name)
+	switch {
+	case !strings.Contains(string(name), "/"):
+		if !containerResource(name) {
+			at.Invalid("", name, "must be a standard resource for containers")
+		}
+	case !Native(name) && !Extended(name):
+		at.Invalid("", name, "doesn't follow extended resource name standard")
+	}
+}
+
+// podResourceName requires the name of a resource that pods as a whole can have.
+func podResourceName(at validate.At, name corev1.ResourceName) {
+	if !ResourceName(at, name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+		return
+	}
+	validate.OneOf(at, "", name, corev1.ResourceCPU, corev1.ResourceMemory)
+}
+
+// ResourceQuantity requires a valid quantity of a resource. Countable resources have no fractions.
+func ResourceQuantity(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+	at.NonNegativeQuantity("", q)
+	if counted(name) || Extended(name) {
+		at.WholeQuantity("", q)
+	}
+}
+
+// StandardResource reports whether a name without a domain is a standard resource.
+func StandardResource(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceRequestsStorage,
+		corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage:
+		return true
+	}
+	return counted(name) || hugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
+}
+
+func counted(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+		corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+		corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
+		return true
+	}
+	return false
+}
+
+func containerResource(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
+}
+
+func hugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// Native reports whether a resource is native to Kubernetes.
+func Native(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// Extended reports whether a resource belongs to another domain.
+func Extended(name corev1.ResourceName) bool {
+	return !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
+		len(validate.QualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// Overcommits reports whether the limit of a resource may exceed its request.
+func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
+
+// resourceRules validates requests and limits. nameRule validates their names.
+func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, nameRule func(validate.At, corev1.ResourceName)) {
+	compute, huge := false, false
+	each := func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+		nameRule(at, name)
+		ResourceQuantity(at, name, q)
+	}
+	pages := func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+		compute = compute || name == corev1.ResourceCPU || name == corev1.ResourceMemory
+		if !hugePages(name) {
+			return
+		}
+		huge = true
+		if !c.kept.hugePages && !wholePages(name, q) {
+			at.Invalid("", q.String(), fmt.Sprintf("%s is not positive integer multiple of %s", q.String(), name))
 		}
 	}
+	validate.EachKey(at, "limits", r.Limits, func(place validate.At, name corev1.ResourceName, q resource.Quantity) {
+		each(place, name, q)
+		pages(place, name, q)
+	})
+	validate.EachKey(at, "requests", r.Requests, func(place validate.At, name corev1.ResourceName, q resource.Quantity) {
+		each(place, name, q)
+		switch limit, limited := r.Limits[name]; {
+		case !limited && !Overcommits(name):
+			at.Required("limits", "Limit must be set for non overcommitable resources")
+		case !limited:
+		case q.Cmp(limit) != 0 && !Overcommits(name):
+			at.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+		case q.Cmp(limit) > 0:
+			at.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+		}
+		pages(place, name, q)
+	})
+	at.Absent("", huge && !compute, "HugePages require cpu or memory")
+	c.claimNameRules(at, r.Claims)
+}
+
+// LimitRules validates the limits of an object without requests.
+func LimitRules(at validate.At, limits corev1.ResourceList) {
+	c := &check{Rules: &Rules{}}
+	c.resourceRules(at, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
+}
+
+// wholePages reports whether a quantity is a multiple of the page size in the resource's name.
+func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
+	size, err := quantity.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
+}
+
+func hasOddHugePages(r *corev1.ResourceRequirements) bool {
+	for _, list := range []corev1.ResourceList{r.Limits, r.Requests} {
+		for name, q := range list {
+			if hugePages(name) && !wholePages(name, q) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claimNameRules requires each claim of a container to be a claim of the pod, and rejects duplicate
+// requests of a claim. A claim without a request includes all its requests.
+func (c *check) claimNameRules(at validate.At, claims []corev1.ResourceClaim) {
+	seen, requested := validate.Set[string]{}, validate.Set[string]{}
+	validate.Each(at, "claims", claims, func(at validate.At, claim *corev1.ResourceClaim) {
+		if claim.Name == "" {
+			at.Required("", "")
+			return
+		}
+		key := claim.Name
+		switch {
+		case seen.Has(claim.Name):
+			at.Duplicate("", claim.Name)
+		case claim.Request != "":
+			at.Text("request", claim.Request, validate.DNSLabel)
+			key += "/" + claim.Request
+			validate.Unique(at, "", key, seen)
+			requested.Add(claim.Name)
+		case requested.Has(claim.Name):
+			at.Duplicate("", claim.Name)
+			seen.Add(key)
+		default:
+			seen.Add(key)
+		}
+		if !c.claims.Has(claim.Name) {
+			at.Add(unknownClaim(at, claim.Name, c.claims))
+		}
+	})
+}
+
+func sortedNames(s validate.Set[string]) []string { return slices.Sorted(maps.Keys(s)) }
+
+// podResourceRules validates the requests and limits of a pod as a whole.
+func (c *check) podResourceRules(at validate.At) {
+	r := c.whole.Resources
+	if r == nil {
+		return
+	}
+	place := at.Child("resources")
+	place.Absent("claims", r.Claims != nil, "claims cannot be set for Resources at pod-level")
+	c.resourceRules(place, r, podResourceName)
+	sum := aggregateRequests(c.whole)
+	validate.EachKey(place, "requests", sum, func(at validate.At, name corev1.ResourceName, q resource.Quantity) {
+		if whole := r.Requests[name]; q.Cmp(whole) > 0 {
+			at.Invalid("", whole.String(), "must be greater than or equal to aggregate container requests of "+q.String())
+		}
+	})
+	validate.Each(place, "containers", c.whole.Containers, func(at validate.At, ctr *corev1.Container) {
+		for _, name := range slices.Sorted(maps.Keys(ctr.Resources.Limits)) {
+			limit := ctr.Resources.Limits[name]
+			if whole, limited := r.Limits[name]; limited && limit.Cmp(whole) > 0 {
+				at.Key("", string(name)).Invalid("limits", limit.String(), "must be less than or equal to pod limits of "+whole.String())
+			}
+		}
+	})
+}
+
+// aggregateRequests returns the total requests of a pod's containers: init containers run one at a
+// time, each beside the sidecars before it.
+func aggregateRequests(s *corev1.PodSpec) corev1.ResourceList {
+	sum, sidecars, most := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
+	for i := range s.Containers {
+		addTo(sum, s.Containers[i].Resources.Requests)
+	}
+	for i := range s.InitContainers {
+		ctr := &s.InitContainers[i]
+		now := sidecars.DeepCopy()
+		addTo(now, ctr.Resources.Requests)
+		if isSidecar(ctr) {
+			addTo(sum, ctr.Resources.Requests)
+			sidecars = now
+		}
+		raise(most, now)
+	}
+	raise(sum, most)
+	return sum
+}
+
+func addTo(sum, list corev1.ResourceList) {
+	for name, q := range list {
+		total := sum[name]
+		total.Add(q)
+		sum[name] = total
+	}
+}
+
+func raise(to, list corev1.ResourceList) {
+	for name, q := range list {
+		if now, ok := to[name]; !ok || q.Cmp(now) > 0 {
+			to[name] = q.DeepCopy()
+		}
+	}
+}
+
+// unknownClaim returns an error that lists the existing claims.
+func unknownClaim(at validate.At, name string, claims validate.Set[string]) *field.Error {
+	err := field.NotFound(at.Path(), name)
+	err.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
+	if len(claims) > 0 {
+		err.Detail = "must be one of the names in pod.spec.resourceClaims: " + strings.Join(sortedNames(claims), ", ")
+	}
+	return err
 }

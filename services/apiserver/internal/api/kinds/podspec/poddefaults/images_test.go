@@ -1,4 +1,4 @@
-package podspec_test
+package poddefaults_test
 
 import (
 	"strings"

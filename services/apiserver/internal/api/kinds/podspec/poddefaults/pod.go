@@ -1,0 +1,238 @@
+package poddefaults
+
+import (
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// gracePeriod is the default in seconds.
+const gracePeriod = 30
+
+// Pod sets the defaults of a pod. In addition to those of a template, these are service links,
+// requests that equal limits, and host ports.
+func Pod(p *corev1.Pod) {
+	declare.FillPtr(&p.Spec.EnableServiceLinks, true)
+	requestLimits(p.Spec.InitContainers)
+	requestLimits(p.Spec.Containers)
+	if p.Spec.HostNetwork {
+		hostPorts(p.Spec.InitContainers)
+		hostPorts(p.Spec.Containers)
+	}
+	Spec(&p.Spec)
+	// A negative period becomes 1 second. Templates keep a negative period.
+	if *p.Spec.TerminationGracePeriodSeconds < 0 {
+		p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	}
+	pairAddresses(&p.Status)
+}
+
+// Template sets the defaults of a workload's pod template.
+func Template(t *corev1.PodTemplateSpec) { Spec(&t.Spec) }
+
+// Spec sets the defaults that pods and templates share.
+func Spec(s *corev1.PodSpec) {
+	declare.Fill(&s.DNSPolicy, corev1.DNSClusterFirst)
+	declare.Fill(&s.RestartPolicy, corev1.RestartPolicyAlways)
+	declare.FillPtr(&s.SecurityContext, corev1.PodSecurityContext{})
+	declare.FillPtr(&s.TerminationGracePeriodSeconds, gracePeriod)
+	declare.Fill(&s.SchedulerName, corev1.DefaultSchedulerName)
+	// ServiceAccountName takes precedence. The other field is its old name and always equal.
+	declare.Fill(&s.ServiceAccountName, s.DeprecatedServiceAccount)
+	s.DeprecatedServiceAccount = s.ServiceAccountName
+
+	for i := range s.Volumes {
+		fillVolume(&s.Volumes[i])
+	}
+	for i := range s.InitContainers {
+		fillContainer(&s.InitContainers[i])
+	}
+	for i := range s.Containers {
+		fillContainer(&s.Containers[i])
+	}
+	for i := range s.EphemeralContainers {
+		fillContainer((*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	Round(s.Overhead)
+	if s.Resources != nil {
+		Round(s.Resources.Limits)
+		Round(s.Resources.Requests)
+	}
+}
+
+// requestLimits sets missing requests to the limits.
+func requestLimits(containers []corev1.Container) {
+	for i := range containers {
+		r := &containers[i].Resources
+		for name, limit := range r.Limits {
+			if _, ok := r.Requests[name]; ok {
+				continue
+			}
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = limit.DeepCopy()
+		}
+	}
+}
+
+// hostPorts sets missing host ports of a pod in the host's network to the container ports.
+func hostPorts(containers []corev1.Container) {
+	for i := range containers {
+		for j := range containers[i].Ports {
+			p := &containers[i].Ports[j]
+			declare.Fill(&p.HostPort, p.ContainerPort)
+		}
+	}
+}
+
+// pairAddresses makes podIP equal to the first of podIPs. If they differ, podIP takes precedence,
+// because its writer does not know the list.
+func pairAddresses(s *corev1.PodStatus) {
+	switch {
+	case s.PodIP == "" && len(s.PodIPs) > 0:
+		s.PodIP = s.PodIPs[0].IP
+	case s.PodIP != "" && (len(s.PodIPs) == 0 || s.PodIPs[0].IP != s.PodIP):
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	}
+}
+
+// Defaults of probes; times are in seconds.
+const (
+	probeTimeout   = 1
+	probePeriod    = 10
+	probeSuccesses = 1
+	probeFailures  = 3
+)
+
+func fillContainer(c *corev1.Container) {
+	fillPullPolicy(&c.ImagePullPolicy, c.Image)
+	declare.Fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	declare.Fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		declare.Fill(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+	}
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil {
+			fillFieldRef(from.FieldRef)
+		}
+	}
+	Round(c.Resources.Limits)
+	Round(c.Resources.Requests)
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		fillProbe(p)
+	}
+	if c.Lifecycle != nil {
+		fillHook(c.Lifecycle.PostStart)
+		fillHook(c.Lifecycle.PreStop)
+	}
+}
+
+func fillFieldRef(r *corev1.ObjectFieldSelector) {
+	if r != nil {
+		declare.Fill(&r.APIVersion, "v1")
+	}
+}
+
+func fillProbe(p *corev1.Probe) {
+	if p == nil {
+		return
+	}
+	declare.Fill(&p.TimeoutSeconds, probeTimeout)
+	declare.Fill(&p.PeriodSeconds, probePeriod)
+	declare.Fill(&p.SuccessThreshold, probeSuccesses)
+	declare.Fill(&p.FailureThreshold, probeFailures)
+	fillHTTP(p.HTTPGet)
+	if p.GRPC != nil {
+		declare.FillPtr(&p.GRPC.Service, "")
+	}
+}
+
+func fillHook(h *corev1.LifecycleHandler) {
+	if h != nil {
+		fillHTTP(h.HTTPGet)
+	}
+}
+
+func fillHTTP(a *corev1.HTTPGetAction) {
+	if a != nil {
+		declare.Fill(&a.Path, "/")
+		declare.Fill(&a.Scheme, corev1.URISchemeHTTP)
+	}
+}
+
+// maxImagePath is the maximum length of a name without registry, tag and digest.
+const maxImagePath = 255
+
+// latestTag is the tag of images that may change.
+const latestTag = "latest"
+
+// imagePattern matches registry, path, tag and digest of an image.
+var imagePattern = regexp.MustCompile(`^((?:` + registryPattern + `/)?` + componentPattern + `(?:/` + componentPattern + `)*)` +
+	`(?::(\w[\w.-]{0,127}))?` +
+	`(@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?$`)
+
+const (
+	labelPattern     = `(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])`
+	registryPattern  = `(?:` + labelPattern + `(?:\.` + labelPattern + `)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?`
+	componentPattern = `[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*`
+)
+
+var hostPattern = regexp.MustCompile("^" + registryPattern + "$")
+
+// hashPattern matches the hash of an image, which is not a name.
+var hashPattern = regexp.MustCompile(`^[a-f0-9]{64}$`)
+
+// fillPullPolicy sets a missing pull policy. It parses the image name only in that case.
+func fillPullPolicy(p *corev1.PullPolicy, image string) {
+	if *p == "" {
+		*p = pullPolicy(image)
+	}
+}
+
+// pullPolicy returns Always for an image that may change under its name. Other validation rejects
+// invalid names.
+func pullPolicy(image string) corev1.PullPolicy {
+	m := imagePattern.FindStringSubmatch(image)
+	if m == nil || len(imagePath(m[1])) > maxImagePath || hashPattern.MatchString(image) {
+		return corev1.PullIfNotPresent
+	}
+	tag, digest := m[2], m[3]
+	if digest != "" && !digestPattern.MatchString(digest) {
+		return corev1.PullIfNotPresent
+	}
+	if tag == latestTag || tag == "" && digest == "" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
+
+// digestPattern matches the known digests.
+var digestPattern = regexp.MustCompile(`^@(?:sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128})$`)
+
+// imagePath returns a name without its registry. As in Docker, a name without a path is completed
+// by "library/".
+func imagePath(name string) string {
+	path, docker := name, true
+	if host, rest, ok := strings.Cut(name, "/"); ok && hostPattern.MatchString(host) && (strings.ContainsAny(host, ".:") || host == "localhost" || strings.ToLower(host) != host) {
+		path, docker = rest, host == "docker.io" || host == "index.docker.io"
+	}
+	if docker && !strings.Contains(path, "/") {
+		return "library/" + path
+	}
+	return path
+}
+
+// Round rounds quantities up to thousandths, the smallest supported unit.
+func Round(l corev1.ResourceList) {
+	for name, q := range l {
+		if !q.RoundUp(resource.Milli) {
+			l[name] = q
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package poddefaults
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+const (
+	// fileMode is the default mode of files from the API.
+	fileMode = 0o644
+	// tokenLifetime is the default in seconds.
+	tokenLifetime = 60 * 60
+)
+
+// Claim sets the defaults of a claim, including one in a template.
+func Claim(c *corev1.PersistentVolumeClaim) {
+	declare.Fill(&c.Status.Phase, corev1.ClaimPending)
+	Round(c.Status.Capacity)
+	Round(c.Status.AllocatedResources)
+	ClaimSpec(&c.Spec)
+}
+
+// ClaimSpec sets the defaults of a claim's spec.
+func ClaimSpec(s *corev1.PersistentVolumeClaimSpec) {
+	declare.FillPtr(&s.VolumeMode, corev1.PersistentVolumeFilesystem)
+	Round(s.Resources.Limits)
+	Round(s.Resources.Requests)
+}
+
+// HostPath sets the defaults of a host path volume.
+func HostPath(v *corev1.HostPathVolumeSource) {
+	if v != nil {
+		declare.FillPtr(&v.Type, corev1.HostPathUnset)
+	}
+}
+
+// AzureDisk sets the defaults of an Azure disk.
+func AzureDisk(v *corev1.AzureDiskVolumeSource) {
+	if v == nil {
+		return
+	}
+	declare.FillPtr(&v.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+	declare.FillPtr(&v.Kind, corev1.AzureSharedBlobDisk)
+	declare.FillPtr(&v.FSType, "ext4")
+	declare.FillPtr(&v.ReadOnly, false)
+}
+
+// ISCSI sets the default interface of an iSCSI volume.
+func ISCSI(iface *string) { declare.Fill(iface, "default") }
+
+// RBD sets the defaults of pool, user and keyring of an RBD volume.
+func RBD(pool, user, keyring *string) {
+	declare.Fill(pool, "rbd")
+	declare.Fill(user, "admin")
+	declare.Fill(keyring, "/etc/ceph/keyring")
+}
+
+// ScaleIO sets the defaults of storage mode and file system of a ScaleIO volume.
+func ScaleIO(mode, fsType *string) {
+	declare.Fill(mode, "ThinProvisioned")
+	declare.Fill(fsType, "xfs")
+}
+
+// fillVolume sets the defaults of a volume. A volume without a source becomes an empty directory.
+func fillVolume(v *corev1.Volume) {
+	if v.VolumeSource == (corev1.VolumeSource{}) {
+		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	switch {
+	case v.Secret != nil:
+		declare.FillPtr(&v.Secret.DefaultMode, fileMode)
+	case v.ConfigMap != nil:
+		declare.FillPtr(&v.ConfigMap.DefaultMode, fileMode)
+	case v.DownwardAPI != nil:
+		declare.FillPtr(&v.DownwardAPI.DefaultMode, fileMode)
+		fillFiles(v.DownwardAPI.Items)
+	case v.Projected != nil:
+		fillProjected(v.Projected)
+	case v.Image != nil:
+		fillPullPolicy(&v.Image.PullPolicy, v.Image.Reference)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
+	case v.ISCSI != nil:
+		ISCSI(&v.ISCSI.ISCSIInterface)
+	case v.RBD != nil:
+		RBD(&v.RBD.RBDPool, &v.RBD.RadosUser, &v.RBD.Keyring)
+	case v.ScaleIO != nil:
+		ScaleIO(&v.ScaleIO.StorageMode, &v.ScaleIO.FSType)
+	}
+	HostPath(v.HostPath)
+	AzureDisk(v.AzureDisk)
+}
+
+func fillProjected(p *corev1.ProjectedVolumeSource) {
+	declare.FillPtr(&p.DefaultMode, fileMode)
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		if s.DownwardAPI != nil {
+			fillFiles(s.DownwardAPI.Items)
+		}
+		if s.ServiceAccountToken != nil {
+			declare.FillPtr(&s.ServiceAccountToken.ExpirationSeconds, tokenLifetime)
+		}
+	}
+}
+
+func fillFiles(files []corev1.DownwardAPIVolumeFile) {
+	for i := range files {
+		fillFieldRef(files[i].FieldRef)
+	}
+}
