@@ -20,8 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 	"binnacle/services/apiserver/internal/security/authn"
 	"binnacle/services/apiserver/internal/security/authn/issuerdocs"
-	"binnacle/services/apiserver/internal/security/authn/reviews"
-	"binnacle/services/apiserver/internal/security/authn/webhook"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
+	"binnacle/services/apiserver/internal/security/authn/tokenwebhook"
 	"binnacle/services/apiserver/internal/security/externaljwt"
 )
 
@@ -36,7 +36,7 @@ type authentication struct {
 	caches     *caches
 
 	tokens  authn.Tokens
-	reviews *reviews.Cache // nil without token authenticators
+	reviews *tokenreviews.Cache // nil without token authenticators
 	issuer  *tokens.Issuer
 	jwt     *authnconfig.Source // tokens of other issuers; nil if not configured
 	// documents serves the discovery documents of the token issuer; nil if it has none.
@@ -62,9 +62,9 @@ func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOpt
 		return a, nil
 	}
 	var err error
-	a.reviews, err = reviews.New(reviews.Config{
-		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: k.objects(false), Legacy: reviews.SecretTokens{Objects: k.objects(false), Client: client, Logger: b.log}, Logger: b.log, Registerer: b.metrics,
+	a.reviews, err = tokenreviews.New(tokenreviews.Config{
+		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: tokenwebhook.Timeout,
+		Objects: k.objects(false), Legacy: tokenreviews.SecretTokens{Objects: k.objects(false), Client: client, Logger: b.log}, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOpt
 // followObjects invalidates cached reviews when an object changes that the token depends on.
 func (a *authentication) followObjects(ctx context.Context) error {
 	o := a.caches.objects(false)
-	return a.reviews.Run(ctx, []reviews.Followed{
+	return a.reviews.Run(ctx, []tokenreviews.Followed{
 		{Kind: satoken.KindServiceAccount, Store: o.ServiceAccounts.Store}, {Kind: satoken.KindPod, Store: o.Pods.Store},
 		{Kind: satoken.KindSecret, Store: o.Secrets.Store}, {Kind: satoken.KindNode, Store: o.Nodes.Store},
 	})
@@ -288,7 +288,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 	if o.Webhook.Kubeconfig == "" {
 		return nil, nil
 	}
-	c, err := webhook.New(webhook.Config{
+	c, err := tokenwebhook.New(tokenwebhook.Config{
 		Logger:     a.log,
 		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: a.metrics, Calls: a.calls, Dial: a.egress.To(egress.ControlPlane),
 	})
@@ -296,7 +296,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	a.life.onClose(c.Close)
-	return reviews.Shared(c), nil
+	return tokenreviews.Shared(c), nil
 }
 
 // externalTokens connects to the external signer, which issues tokens, and returns an

@@ -39,7 +39,7 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/rest/subresources/pods"
-	"binnacle/services/apiserver/internal/rest/subresources/reviews"
+	"binnacle/services/apiserver/internal/rest/subresources/reviewhandlers"
 	"binnacle/services/apiserver/internal/rest/subresources/tokens"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
@@ -115,7 +115,7 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 			BindingLabels: on(features.PodTopologyLabelsAdmission),
 		}),
 		tokens.Operations(tokens.Config{Responder: respond, Writes: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
-		reviews.Operations(reviews.Config{Responder: respond, Writes: w, Tokens: sec.authn.tokens, Authorizer: sec.authz.chain, Now: time.Now}),
+		reviewhandlers.Operations(reviewhandlers.Config{Responder: respond, Writes: w, Tokens: sec.authn.tokens, Authorizer: sec.authz.chain, Now: time.Now}),
 	)
 }
 

@@ -36,7 +36,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
-	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/server/peers"
 )
@@ -59,7 +59,7 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 	}
 	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
 	l.server, err = serving.NewServer(serving.Config{
-		Options: o.Serving, Logger: log, Health: l.health, Connection: reviews.WithConnection,
+		Options: o.Serving, Logger: log, Health: l.health, Connection: tokenreviews.WithConnection,
 		Clients: clients, Metrics: metrics, HandshakeErrors: server.NewHandshakeErrors(metrics),
 	})
 	if err != nil {

@@ -28,8 +28,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 	"binnacle/services/apiserver/internal/security/authz/modes"
-	"binnacle/services/apiserver/internal/security/authz/webhook"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -198,10 +198,10 @@ func (a *authorization) settled(ctx context.Context, revision int64) {
 const policySettleTime = 2 * time.Second
 
 func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*authorization, error) {
-	var conditions *webhook.Compiler
+	var conditions *authzwebhook.Compiler
 	var err error
 	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
-		if conditions, err = webhook.NewCompiler(); err != nil {
+		if conditions, err = authzwebhook.NewCompiler(); err != nil {
 			return nil, err
 		}
 	}
@@ -226,7 +226,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
+		WebhookMetrics: authzwebhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
 	}, c)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"binnacle/libs/satoken"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/security/authn"
-	"binnacle/services/apiserver/internal/security/authn/webhook"
+	"binnacle/services/apiserver/internal/security/authn/tokenwebhook"
 )
 
 // AuthenticationOptions configure the authentication of requests.
@@ -64,7 +64,7 @@ type ProxyOptions struct {
 func newAuthenticationOptions() AuthenticationOptions {
 	return AuthenticationOptions{
 		Anonymous: true, ServiceAccountLookup: true, ServiceAccountExtend: true,
-		Webhook: TokenWebhookOptions{Version: webhook.V1beta1, CacheTTL: 2 * time.Minute},
+		Webhook: TokenWebhookOptions{Version: tokenwebhook.V1beta1, CacheTTL: 2 * time.Minute},
 		JWT:     authnconfig.NewOptions(),
 	}
 }
@@ -172,7 +172,7 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	if d := o.ServiceAccountMaxExpiration; d != 0 && (d < time.Hour || d > maxTokenExpiration) {
 		bad("--service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
 	}
-	if v := o.Webhook.Version; v != webhook.V1 && v != webhook.V1beta1 {
+	if v := o.Webhook.Version; v != tokenwebhook.V1 && v != tokenwebhook.V1beta1 {
 		bad("--authentication-token-webhook-version %q is neither v1 nor v1beta1", v)
 	}
 	if o.Webhook.CacheTTL < 0 {

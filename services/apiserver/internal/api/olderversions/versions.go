@@ -45,7 +45,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/kinds/autoscaling"
-	"binnacle/services/apiserver/internal/api/kinds/policy"
+	"binnacle/services/apiserver/internal/api/kinds/policygroup"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
@@ -122,7 +122,7 @@ var versions = map[schema.GroupKind][]version{
 		changed(nodev1alpha1.SchemeGroupVersion, runtimeClass),
 		sameFields[nodev1.RuntimeClass](nodev1beta1.SchemeGroupVersion, nil),
 	},
-	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {sameFields(policyv1beta1.SchemeGroupVersion, policy.FromV1beta1)},
+	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {sameFields(policyv1beta1.SchemeGroupVersion, policygroup.FromV1beta1)},
 	{Group: rbacv1.GroupName, Kind: "ClusterRole"}: {
 		changed(rbacv1alpha1.SchemeGroupVersion, clusterRole),
 		sameFields[rbacv1.ClusterRole](rbacv1beta1.SchemeGroupVersion, nil),

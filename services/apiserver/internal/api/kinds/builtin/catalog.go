@@ -21,11 +21,11 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/core"
 	"binnacle/services/apiserver/internal/api/kinds/discoverygroup"
 	"binnacle/services/apiserver/internal/api/kinds/events"
-	"binnacle/services/apiserver/internal/api/kinds/flowcontrol"
+	"binnacle/services/apiserver/internal/api/kinds/flowcontrolgroup"
 	"binnacle/services/apiserver/internal/api/kinds/networking"
 	"binnacle/services/apiserver/internal/api/kinds/nodegroup"
-	"binnacle/services/apiserver/internal/api/kinds/policy"
-	"binnacle/services/apiserver/internal/api/kinds/rbac"
+	"binnacle/services/apiserver/internal/api/kinds/policygroup"
+	"binnacle/services/apiserver/internal/api/kinds/rbacgroup"
 	"binnacle/services/apiserver/internal/api/kinds/resource"
 	"binnacle/services/apiserver/internal/api/kinds/scheduling"
 	"binnacle/services/apiserver/internal/api/kinds/storagegroup"
@@ -61,8 +61,8 @@ func members(s registry.Settings) []member {
 		of("batch", 17400, with(s, batch.Kinds), "v1"),
 		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
-		of("policy", 17100, policy.Kinds, "v1"),
-		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
+		of("policy", 17100, policygroup.Kinds, "v1"),
+		of("rbac.authorization.k8s.io", 17000, rbacgroup.Kinds, "v1"),
 		of("storage.k8s.io", 16800, with(s, storagegroup.Kinds), "v1", "v1beta1", "v1alpha1"),
 		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("apiextensions.k8s.io", 16700, with(s, apiextensions.Kinds), "v1"),
@@ -71,7 +71,7 @@ func members(s registry.Settings) []member {
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
 		of("resource.k8s.io", 16200, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
-		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1", "v1beta3"),
+		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrolgroup.Kinds, "v1", "v1beta3"),
 		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
 		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
 	}

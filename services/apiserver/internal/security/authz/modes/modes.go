@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
-	"binnacle/services/apiserver/internal/security/authz/webhook"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 )
 
 // Builder creates authorizers.
@@ -23,9 +23,9 @@ type Builder struct {
 	Nodes bool
 	// FeatureEnabled reports whether a feature gate is on.
 	FeatureEnabled func(features.Gate) bool
-	Conditions     *webhook.Compiler
+	Conditions     *authzwebhook.Compiler
 	Metrics        *authz.Metrics
-	WebhookMetrics *webhook.Metrics
+	WebhookMetrics *authzwebhook.Metrics
 	Calls          *webhookclient.Metrics // of webhooks; may be nil
 	Dial           webhookclient.Dial     // connects to webhooks; nil connects directly
 	Logger         *slog.Logger
@@ -34,7 +34,7 @@ type Builder struct {
 // chain holds the authorizers of one configuration.
 type chain struct {
 	authorizer.Chain
-	webhooks []*webhook.Authorizer
+	webhooks []*authzwebhook.Authorizer
 }
 
 func (c *chain) close() {
@@ -64,7 +64,7 @@ func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 			out.close()
 			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
 		}
-		if w, ok := z.(*webhook.Authorizer); ok {
+		if w, ok := z.(*authzwebhook.Authorizer); ok {
 			out.webhooks = append(out.webhooks, w)
 		}
 		out.Chain = append(out.Chain, b.Metrics.Decisions(a.Type, a.Name, z))
@@ -100,9 +100,9 @@ func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) 
 	return nil, fmt.Errorf("type %q is not known", a.Type)
 }
 
-func (b *Builder) webhook(a *authzconfig.Authorizer) (*webhook.Authorizer, error) {
+func (b *Builder) webhook(a *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	w := a.Webhook
-	c := webhook.Config{
+	c := authzwebhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
 		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Suspend: request.Suspend,
@@ -120,5 +120,5 @@ func (b *Builder) webhook(a *authzconfig.Authorizer) (*webhook.Authorizer, error
 			return nil, err
 		}
 	}
-	return webhook.New(c)
+	return authzwebhook.New(c)
 }

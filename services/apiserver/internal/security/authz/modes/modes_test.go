@@ -24,21 +24,21 @@ import (
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/security/authz/authzconfig"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 	"binnacle/services/apiserver/internal/security/authz/modes"
-	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func builder(t *testing.T, nodes bool) *modes.Builder {
 	t.Helper()
-	conditions, err := webhook.NewCompiler()
+	conditions, err := authzwebhook.NewCompiler()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &modes.Builder{
 		Policy: authz.NewPolicy(authz.PolicyConfig{}), Nodes: nodes, FeatureEnabled: features.New().Enabled, Conditions: conditions, Metrics: authz.NewMetrics(prometheus.NewRegistry()),
-		WebhookMetrics: webhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
+		WebhookMetrics: authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

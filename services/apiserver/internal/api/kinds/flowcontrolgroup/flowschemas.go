@@ -1,0 +1,75 @@
+package flowcontrolgroup
+
+import (
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/json/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func flowSchemas() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "flowschemas", Singular: "flowschema", Kind: "FlowSchema",
+		},
+		New:     declare.New[flowcontrolv1.FlowSchema],
+		NewList: declare.New[flowcontrolv1.FlowSchemaList],
+		Parts: declare.Parts(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+			return &f.Spec, &f.Status
+		}),
+		Stored: registry.Stored{Prefix: "flowschemas"},
+		Default: declare.Do(func(s *flowcontrolv1.FlowSchema) {
+			declare.Fill(&s.Spec.MatchingPrecedence, defaultPrecedence)
+		}),
+		Filled: transcode.Rules(transcode.Filled[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
+		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
+		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
+		Shown: registry.Shown{
+			Columns:  flowSchemaColumns(),
+			RowOrder: declare.Get(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),
+		},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
+				s.Spec = old.Spec
+				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
+			}, func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(at, s) }), "spec", "metadata"),
+		},
+	}
+}
+
+// defaultPrecedence is the default matching precedence of a schema.
+const defaultPrecedence = 1000
+
+func flowSchemaColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(flowcontrolv1.FlowSchemaSpec{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("PriorityLevel", columns.Doc(flowcontrolv1.PriorityLevelConfigurationReference{}, "name"), func(s *flowcontrolv1.FlowSchema) string {
+			return s.Spec.PriorityLevelConfiguration.Name
+		}),
+		columns.Of("MatchingPrecedence", columns.String, "", spec("matchingPrecedence"), 0, func(s *flowcontrolv1.FlowSchema) any {
+			return int64(s.Spec.MatchingPrecedence)
+		}),
+		columns.Text("DistinguisherMethod", spec("distinguisherMethod"), func(s *flowcontrolv1.FlowSchema) string {
+			if s.Spec.DistinguisherMethod == nil {
+				return columns.None
+			}
+			return string(s.Spec.DistinguisherMethod.Type)
+		}),
+		columns.Age(),
+		columns.Text("MissingPL", "references a broken or non-existent PriorityLevelConfiguration", danglingText),
+	}
+}
+
+// danglingText reports whether the priority level is missing, or "?" without the condition.
+func danglingText(s *flowcontrolv1.FlowSchema) string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == flowcontrolv1.FlowSchemaConditionDangling {
+			return string(c.Status)
+		}
+	}
+	return "?"
+}

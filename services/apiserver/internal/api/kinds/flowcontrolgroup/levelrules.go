@@ -1,0 +1,121 @@
+package flowcontrolgroup
+
+import (
+	"fmt"
+	"math"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	// maxQueues is the maximum number of queues of a level.
+	maxQueues = 10_000_000
+	// hashBits is the entropy in bits of a flow's hash, which is used to deal its hand of queues.
+	hashBits = 60
+)
+
+func priorityLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
+	spec := at.Child("spec")
+	const exempt, limited = flowcontrolv1.PriorityLevelEnablementExempt, flowcontrolv1.PriorityLevelEnablementLimited
+	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (l.Spec.Type == exempt) {
+		spec.Invalid("type", l.Spec.Type, "type must be 'Exempt' if and only if name is 'exempt'")
+	}
+	switch l.Spec.Type {
+	case exempt:
+		spec.Absent("limited", l.Spec.Limited != nil, "must be nil if the type is not Limited")
+		validate.Optional(spec, "exempt", l.Spec.Exempt, func(at validate.At, e *flowcontrolv1.ExemptPriorityLevelConfiguration) {
+			shareRules(at, e.NominalConcurrencyShares)
+			lendableRules(at, e.LendablePercent)
+		})
+	case limited:
+		spec.Absent("exempt", l.Spec.Exempt != nil, "must be nil if the type is Limited")
+		spec.Needs("limited", l.Spec.Limited != nil, "must not be empty when type is Limited")
+		validate.Optional(spec, "limited", l.Spec.Limited, limitedRules)
+	default:
+		validate.OneOf(spec, "type", l.Spec.Type, exempt, limited)
+	}
+	mandatoryLevelRules(at, l)
+	priorityLevelStatusRules(at, l)
+}
+
+// mandatoryLevelRules rejects changes of mandatory levels. The administrator may change the shares
+// of the exempt one.
+func mandatoryLevelRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
+	fixed := mandatoryLevel(l.Name)
+	if fixed == nil {
+		return
+	}
+	but := ""
+	if l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
+		fixed.Exempt, but = l.Spec.Exempt, " except the 'spec.exempt' field"
+	}
+	if !validate.Same(&l.Spec, fixed) {
+		at.Invalid("spec", l.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", l.Name, but))
+	}
+}
+
+func priorityLevelStatusRules(at validate.At, l *flowcontrolv1.PriorityLevelConfiguration) {
+	conditionRules(at.Child("status"), l.Status.Conditions, func(c *flowcontrolv1.PriorityLevelConfigurationCondition) string { return string(c.Type) })
+}
+
+func limitedRules(at validate.At, l *flowcontrolv1.LimitedPriorityLevelConfiguration) {
+	shareRules(at, l.NominalConcurrencyShares)
+	limitResponseRules(at.Child("limitResponse"), &l.LimitResponse)
+	lendableRules(at, l.LendablePercent)
+	if p := l.BorrowingLimitPercent; p != nil && *p < 0 {
+		at.Invalid("borrowingLimitPercent", *p, "if specified, must be a non-negative integer")
+	}
+}
+
+func shareRules(at validate.At, shares *int32) {
+	if n := declare.OrZero(shares); n < 0 {
+		at.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
+	}
+}
+
+func lendableRules(at validate.At, percent *int32) {
+	if p := declare.OrZero(percent); p < 0 || p > 100 {
+		at.Invalid("lendablePercent", p, "must be between 0 and 100, inclusive")
+	}
+}
+
+func limitResponseRules(at validate.At, r *flowcontrolv1.LimitResponse) {
+	switch r.Type {
+	case flowcontrolv1.LimitResponseTypeReject:
+		at.Absent("queuing", r.Queuing != nil, "must be nil if limited.limitResponse.type is not Limited")
+	case flowcontrolv1.LimitResponseTypeQueue:
+		at.Needs("queuing", r.Queuing != nil, "must not be empty if limited.limitResponse.type is Limited")
+		validate.Optional(at, "queuing", r.Queuing, queuingRules)
+	default:
+		validate.OneOf(at, "type", r.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+	}
+}
+
+func queuingRules(at validate.At, q *flowcontrolv1.QueuingConfiguration) {
+	const positive = "must be positive"
+	if q.QueueLengthLimit <= 0 {
+		at.Invalid("queueLengthLimit", q.QueueLengthLimit, positive)
+	}
+	switch {
+	case q.Queues <= 0:
+		at.Invalid("queues", q.Queues, positive)
+	case q.Queues > maxQueues:
+		at.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+	}
+	switch {
+	case q.HandSize <= 0:
+		at.Invalid("handSize", q.HandSize, positive)
+	case q.HandSize > q.Queues:
+		at.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
+	case handBits(q) > hashBits:
+		at.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, hashBits))
+	}
+}
+
+// handBits returns the bits of a hash that dealing a hand uses.
+func handBits(q *flowcontrolv1.QueuingConfiguration) int {
+	return int(math.Ceil(math.Log2(float64(q.Queues)) * float64(q.HandSize)))
+}

@@ -1,0 +1,96 @@
+package flowcontrolgroup
+
+import (
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func priorityLevelConfigurations() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", Kind: "PriorityLevelConfiguration",
+		},
+		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
+		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
+		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
+			return &p.Spec, &p.Status
+		}),
+		Stored:  registry.Stored{Prefix: "prioritylevelconfigurations"},
+		Default: declare.Do(defaultPriorityLevel),
+		Create:  registry.Create{Validate: declare.Rules(priorityLevelRules)},
+		Update:  registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
+		Shown:   registry.Shown{Columns: priorityLevelColumns()},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
+				l.Spec = old.Spec
+				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
+			}, func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelStatusRules(at, l) }), "spec", "metadata"),
+		},
+	}
+}
+
+// Defaults of the queues of a level.
+const (
+	defaultQueues      = 64
+	defaultHandSize    = 8
+	defaultQueueLength = 50
+)
+
+func defaultPriorityLevel(l *flowcontrolv1.PriorityLevelConfiguration) {
+	if e := l.Spec.Exempt; e != nil {
+		declare.FillPtr(&e.NominalConcurrencyShares, 0)
+		declare.FillPtr(&e.LendablePercent, 0)
+	}
+	if limited := l.Spec.Limited; limited != nil {
+		declare.FillPtr(&limited.NominalConcurrencyShares, defaultShares)
+		declare.FillPtr(&limited.LendablePercent, 0)
+		if q := limited.LimitResponse.Queuing; q != nil {
+			declare.Fill(&q.Queues, defaultQueues)
+			declare.Fill(&q.HandSize, defaultHandSize)
+			declare.Fill(&q.QueueLengthLimit, defaultQueueLength)
+		}
+	}
+}
+
+func priorityLevelColumns() []registry.Column {
+	// Numbers or "<none>" in columns of type string.
+	queuing := func(name, field string, n func(*flowcontrolv1.QueuingConfiguration) int32) registry.Column {
+		return columns.Of(name, columns.String, "", columns.Doc(flowcontrolv1.QueuingConfiguration{}, field), 0,
+			func(l *flowcontrolv1.PriorityLevelConfiguration) any {
+				if l.Spec.Limited == nil || l.Spec.Limited.LimitResponse.Queuing == nil {
+					return columns.None
+				}
+				return int64(n(l.Spec.Limited.LimitResponse.Queuing))
+			})
+	}
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Type", columns.Doc(flowcontrolv1.PriorityLevelConfigurationSpec{}, "type"), func(l *flowcontrolv1.PriorityLevelConfiguration) string {
+			return string(l.Spec.Type)
+		}),
+		columns.Of("NominalConcurrencyShares", columns.String, "", columns.Doc(flowcontrolv1.LimitedPriorityLevelConfiguration{}, "nominalConcurrencyShares"), 0,
+			func(l *flowcontrolv1.PriorityLevelConfiguration) any { return sharesCell(l) }),
+		queuing("Queues", "queues", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.Queues }),
+		queuing("HandSize", "handSize", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.HandSize }),
+		queuing("QueueLengthLimit", "queueLengthLimit", func(q *flowcontrolv1.QueuingConfiguration) int32 { return q.QueueLengthLimit }),
+		columns.Age(),
+	}
+}
+
+// defaultShares is the default number of shares of a level.
+const defaultShares = 30
+
+func sharesCell(l *flowcontrolv1.PriorityLevelConfiguration) any {
+	switch {
+	case l.Spec.Limited == nil:
+		return columns.None
+	case l.Spec.Limited.NominalConcurrencyShares == nil:
+		return int64(defaultShares)
+	default:
+		return int64(*l.Spec.Limited.NominalConcurrencyShares)
+	}
+}

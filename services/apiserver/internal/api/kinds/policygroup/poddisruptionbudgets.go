@@ -1,0 +1,116 @@
+package policygroup
+
+import (
+	"bytes"
+	"slices"
+
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/services/apiserver/internal/json/transcode"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func podDisruptionBudgets() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "poddisruptionbudgets", Singular: "poddisruptionbudget", Kind: "PodDisruptionBudget",
+			ShortNames: []string{"pdb"}, Namespaced: true,
+			ValidateName: meta.PathSegment,
+			AnyFinalizer: true,
+		},
+		New:     declare.New[policyv1.PodDisruptionBudget],
+		NewList: declare.New[policyv1.PodDisruptionBudgetList],
+		Parts: declare.Parts(func(p *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+			return &p.Spec, &p.Status
+		}),
+		Stored:  registry.Stored{Prefix: "poddisruptionbudgets"},
+		Default: declare.Do(removeBeta1Label),
+		Filled:  filledBudget,
+		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
+		Update:  registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
+				return bound(b.Spec.MinAvailable)
+			}),
+			columns.Text("Max Unavailable", "The maximum number of pods that may be unavailable.", func(b *policyv1.PodDisruptionBudget) string {
+				return bound(b.Spec.MaxUnavailable)
+			}),
+			columns.Int("Allowed Disruptions", "Calculated number of pods that may be disrupted at this time.", func(b *policyv1.PodDisruptionBudget) int64 {
+				return int64(b.Status.DisruptionsAllowed)
+			}),
+			columns.Age(),
+		}},
+		Subresources: []registry.Subresource{declare.CheckedStatus("PodDisruptionBudget", budgetStatusRules)},
+	}
+}
+
+// beta1Label is a label that no pod has. In policy/v1beta1, where an empty selector selects no
+// pods, an expression with this label represents the meaning that the empty selector has in the
+// other version.
+const beta1Label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
+
+// FromV1beta1 converts the selector of a budget of policy/v1beta1, which has the fields of v1.
+func FromV1beta1(b *policyv1.PodDisruptionBudget) {
+	if s := b.Spec.Selector; s != nil && len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0 {
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: beta1Label, Operator: metav1.LabelSelectorOpExists}}
+		return
+	}
+	removeBeta1Label(b)
+}
+
+// removeBeta1Label removes expressions on beta1Label, unless the selector is the one that selects no pods.
+func removeBeta1Label(b *policyv1.PodDisruptionBudget) {
+	s := b.Spec.Selector
+	if s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 1 && s.MatchExpressions[0].Key == beta1Label &&
+		s.MatchExpressions[0].Operator == metav1.LabelSelectorOpExists && len(s.MatchExpressions[0].Values) == 0 {
+		return
+	}
+	s.MatchExpressions = slices.DeleteFunc(s.MatchExpressions, func(e metav1.LabelSelectorRequirement) bool { return e.Key == beta1Label })
+}
+
+// filledBudget returns the rule for selectors that removeBeta1Label does not change.
+func filledBudget() []transcode.Rule {
+	return []transcode.Rule{transcode.Checked[metav1.LabelSelector](func(f [4][]byte) bool {
+		return !bytes.Contains(f[0], []byte(beta1Label))
+	}, "matchExpressions")}
+}
+
+func budgetRules(at validate.At, b, old *policyv1.PodDisruptionBudget) {
+	s, spec := &b.Spec, at.Child("spec")
+	if s.MinAvailable != nil && s.MaxUnavailable != nil {
+		at.Invalid("spec", *s, "minAvailable and maxUnavailable cannot be both set")
+	}
+	amount := func(name string, n *intstr.IntOrString) {
+		if n != nil {
+			spec.CountOrPercent(name, *n)
+			spec.AtMostWhole(name, *n)
+		}
+	}
+	amount("minAvailable", s.MinAvailable)
+	amount("maxUnavailable", s.MaxUnavailable)
+	spec.Selector("selector", s.Selector, old != nil && validate.HasInvalidValue(old.Spec.Selector))
+	validate.OptionalOneOf(spec, "unhealthyPodEvictionPolicy", s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)
+}
+
+func budgetStatusRules(at validate.At, b, _ *policyv1.PodDisruptionBudget) {
+	s, status := &b.Status, at.Child("status")
+	status.Conditions("conditions", s.Conditions)
+	status.NonNegative("disruptionsAllowed", int64(s.DisruptionsAllowed))
+	status.NonNegative("currentHealthy", int64(s.CurrentHealthy))
+	status.NonNegative("desiredHealthy", int64(s.DesiredHealthy))
+	status.NonNegative("expectedPods", int64(s.ExpectedPods))
+}
+
+func bound(n *intstr.IntOrString) string {
+	if n == nil {
+		return "N/A"
+	}
+	return n.String()
+}

@@ -1,0 +1,42 @@
+package rbacgroup
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func clusterRoleBindings() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.ClusterRoleBinding],
+		NewList: declare.New[rbacv1.ClusterRoleBindingList],
+		Stored:  registry.Stored{Prefix: "clusterrolebindings"},
+		Default: declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Filled:  filledBinding,
+		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},
+		Update: registry.Update{
+			Creates: true,
+			Validate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+				return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+			}),
+		},
+		Shown: registry.Shown{
+			// The description is that of an older version, as in Kubernetes.
+			Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
+				func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		},
+	}
+}
+
+func validateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+	return validateBinding(b.RoleRef, b.Subjects, false, kindClusterRole)
+}

@@ -1,0 +1,27 @@
+package rbacgroup
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func clusterRoles() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "clusterroles", Singular: "clusterrole", Kind: "ClusterRole",
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.ClusterRole],
+		NewList: declare.New[rbacv1.ClusterRoleList],
+		Stored:  registry.Stored{Prefix: "clusterroles"},
+		Create:  registry.Create{Validate: declare.Get(validateClusterRole)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.GetChange(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
+		},
+	}
+}

@@ -1,0 +1,43 @@
+package rbacgroup
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func roleBindings() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "rolebindings", Singular: "rolebinding", Kind: "RoleBinding",
+			Namespaced:   true,
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.RoleBinding],
+		NewList: declare.New[rbacv1.RoleBindingList],
+		Stored:  registry.Stored{Prefix: "rolebindings"},
+		Default: declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Filled:  filledBinding,
+		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},
+		Update: registry.Update{
+			Creates: true,
+			Validate: declare.GetChange(func(b, old *rbacv1.RoleBinding) field.ErrorList {
+				return append(validateRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+			}),
+		},
+		Shown: registry.Shown{
+			// The description is that of an older version, as in Kubernetes.
+			Columns: bindingColumns("roleBinding", columns.Doc(rbacv1beta1.RoleBinding{}, "roleRef"),
+				func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		},
+	}
+}
+
+func validateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
+	return validateBinding(b.RoleRef, b.Subjects, true, kindRole, kindClusterRole)
+}

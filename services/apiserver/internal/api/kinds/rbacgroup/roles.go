@@ -1,0 +1,28 @@
+package rbacgroup
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func roles() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "roles", Singular: "role", Kind: "Role",
+			Namespaced:   true,
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.Role],
+		NewList: declare.New[rbacv1.RoleList],
+		Stored:  registry.Stored{Prefix: "roles"},
+		Create:  registry.Create{Validate: declare.Get(validateRole)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+		},
+	}
+}

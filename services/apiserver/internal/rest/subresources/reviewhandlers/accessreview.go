@@ -1,0 +1,210 @@
+package reviewhandlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/semantic"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// reviewAccess evaluates the kinds of access reviews.
+func (a *room) reviewAccess(c *handlers.Call, obj runtime.Object) error {
+	ctx, user := c.Context(), request.UserFrom(c.Context())
+	switch r := obj.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.SubjectAccessReview:
+		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.LocalSubjectAccessReview:
+		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.SelfSubjectRulesReview:
+		return a.reviewRules(ctx, user, r)
+	default:
+		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+	}
+	return nil
+}
+
+// valid returns an error for an invalid review.
+func valid(c *handlers.Call, obj runtime.Object) error {
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	switch r := obj.(type) {
+	case *authenticationv1.TokenReview:
+		if r.Spec.Token == "" {
+			return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+		}
+	case *authorizationv1.SelfSubjectAccessReview:
+		errs = append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), noMetadata(&r.ObjectMeta)...)
+	case *authorizationv1.SubjectAccessReview:
+		errs = append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...)
+	case *authorizationv1.LocalSubjectAccessReview:
+		if r.Namespace == "" {
+			r.Namespace = c.Op.Namespace
+		}
+		errs = validateLocal(r, c.Op.Namespace)
+	case *authorizationv1.SelfSubjectRulesReview:
+		if request.UserFrom(c.Context()) == nil {
+			return apierrors.NewBadRequest("no user present on request")
+		}
+		if r.Spec.Namespace == "" {
+			return apierrors.NewBadRequest("no namespace on request")
+		}
+	}
+	if len(errs) > 0 {
+		return invalidReview(errs)
+	}
+	return nil
+}
+
+// access authorizes the request that a review describes.
+func (a *room) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	attrs, problems := authorizer.AttributesOf(u, ra, na)
+	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
+	return authorizer.StatusOf(d, reason, err, problems)
+}
+
+// reviewRules lists the permissions of the user in a namespace.
+func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+	var rules authorizer.Rules
+	var err error
+	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {
+		rules, err = resolver.RulesFor(ctx, u, r.Spec.Namespace)
+	} else {
+		rules.Incomplete = true
+	}
+	// The response does not repeat the spec.
+	r.ObjectMeta, r.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
+	r.Status = authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
+	}
+	if r.Status.ResourceRules == nil { // encoded as an empty list, not as null
+		r.Status.ResourceRules = []authorizationv1.ResourceRule{}
+	}
+	if r.Status.NonResourceRules == nil {
+		r.Status.NonResourceRules = []authorizationv1.NonResourceRule{}
+	}
+	if err != nil {
+		r.Status.EvaluationError = err.Error()
+	}
+	return nil
+}
+
+// invalidReview returns the error with the group only, because these kinds have no names.
+func invalidReview(errs field.ErrorList) error {
+	return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+}
+
+// noMetadata rejects metadata in a review.
+func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
+	rest := *m
+	rest.ManagedFields = nil
+	if semantic.Equal(rest, metav1.ObjectMeta{}) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, "must be empty")}
+}
+
+func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
+	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
+	if s.User == "" && len(s.Groups) == 0 {
+		errs = append(errs, field.Invalid(at.Child("user"), s.User, "at least one of user or group must be specified"))
+	}
+	return errs
+}
+
+func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
+	at := field.NewPath("spec")
+	errs := validateReview(&r.Spec, at)
+	m := r.ObjectMeta
+	m.Namespace = ""
+	errs = append(errs, noMetadata(&m)...)
+	if r.Namespace != namespace {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), r.Namespace, "must match the namespace of the request"))
+	}
+	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != namespace {
+		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
+	}
+	if na := r.Spec.NonResourceAttributes; na != nil {
+		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "disallowed on this kind of request"))
+	}
+	return errs
+}
+
+// validateAccess checks that a review has exactly one of resource and non-resource attributes.
+func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
+	switch {
+	case ra == nil && na == nil:
+		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), na, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case ra != nil && na != nil:
+		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes")}
+	case ra != nil:
+		return validateSelectors(ra, at.Child("resourceAttributes"))
+	}
+	return nil
+}
+
+// pathText formats non-resource attributes in messages as Kubernetes does.
+type pathText authorizationv1.NonResourceAttributes
+
+func (p pathText) String() string {
+	return fmt.Sprintf("authorization.NonResourceAttributes{Path:%q, Verb:%q}", p.Path, p.Verb)
+}
+
+func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
+	form := func(at *field.Path, raw string, requirements int) {
+		switch {
+		case raw != "" && requirements > 0:
+			errs = append(errs, field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements"))
+		case raw == "" && requirements == 0:
+			errs = append(errs, field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
+		}
+	}
+	if s := ra.FieldSelector; s != nil {
+		at := at.Child("fieldSelector")
+		form(at, s.RawSelector, len(s.Requirements))
+		for i := range s.Requirements {
+			errs = append(errs, validateFieldRequirement(&s.Requirements[i], at.Child("requirements").Index(i))...)
+		}
+	}
+	if s := ra.LabelSelector; s != nil {
+		at := at.Child("labelSelector")
+		form(at, s.RawSelector, len(s.Requirements))
+		for i := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
+				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+		}
+	}
+	return errs
+}
+
+func validateFieldRequirement(r *metav1.FieldSelectorRequirement, at *field.Path) (errs field.ErrorList) {
+	if r.Key == "" {
+		errs = append(errs, field.Required(at.Child("key"), "must be specified"))
+	}
+	switch r.Operator {
+	case metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,129 @@
+// Package reviewhandlers implements the review kinds: token reviews, subject reviews and access reviews.
+// Package build lists its operations. Package handlers routes requests and calls them. The package
+// has no state of its own.
+package reviewhandlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
+	"binnacle/services/apiserver/internal/rest/writes"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authz"
+)
+
+// Config holds the dependencies of the operations.
+type Config struct {
+	responsewriters.Responder
+	Writes *writes.Writer
+	// Tokens authenticates tokens, Authorizer evaluates access.
+	Tokens     authn.Tokens
+	Authorizer authz.Authorizer
+	Now        func() time.Time
+}
+
+type room struct{ Config }
+
+// Operations returns the operations of all review kinds.
+func Operations(c Config) []handlers.Operation {
+	a := &room{c}
+	of := func(group, resource string) handlers.Operation {
+		return handlers.Operation{Of: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
+	}
+	return []handlers.Operation{
+		of(authenticationv1.GroupName, "tokenreviews"),
+		of(authenticationv1.GroupName, "selfsubjectreviews"),
+		of(authorizationv1.GroupName, "subjectaccessreviews"),
+		of(authorizationv1.GroupName, "localsubjectaccessreviews"),
+		of(authorizationv1.GroupName, "selfsubjectaccessreviews"),
+		of(authorizationv1.GroupName, "selfsubjectrulesreviews"),
+	}
+}
+
+// review serves POST of a review kind. The response is the same object with its status.
+func (a *room) review(c *handlers.Call) error {
+	write, err := c.CreateRequest()
+	if err != nil {
+		return err
+	}
+	obj, err := c.Body(write.FieldValidation, c.GVK())
+	if err != nil {
+		return err
+	}
+	if o, ok := obj.(registry.Object); ok {
+		if !c.Namespaced {
+			o.SetNamespace("") // cluster-scoped: the client's value is ignored
+		}
+		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
+	}
+	ctx, user := c.Context(), request.UserFrom(c.Context())
+	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
+		return err
+	}
+	switch r := obj.(type) {
+	case *authenticationv1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1beta1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1.TokenReview:
+		err = a.reviewToken(ctx, r)
+	default:
+		err = a.reviewAccess(c, obj)
+	}
+	if err != nil {
+		return err
+	}
+	a.Object(c.W, c.R, http.StatusCreated, obj, c.GVK())
+	return nil
+}
+
+func userInfo(u *request.User) authenticationv1.UserInfo {
+	if u == nil {
+		return authenticationv1.UserInfo{}
+	}
+	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if out.Extra == nil {
+			out.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		out.Extra[k] = v
+	}
+	return out
+}
+
+func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
+	back := request.Suspend(ctx)
+	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
+	if back(); err != nil { // the review may not have been possible
+		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
+		return nil
+	}
+	for _, text := range got.Warnings {
+		request.Warn(ctx, text)
+	}
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: got.Authenticated, Audiences: got.Audiences}
+	if got.Error != "" {
+		// The aggregate includes that the server's own authenticator does not know the token.
+		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(got.Error)}).Error()
+	}
+	if got.Authenticated {
+		r.Status.User = userInfo(&got.User)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package reviewhandlers
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/security/authn"
+)
+
+type tokens func() (*authn.Review, error)
+
+func (f tokens) Review(context.Context, string, []string) (*authn.Review, error) { return f() }
+
+func TestTokenReviewReportsErrors(t *testing.T) {
+	a := &room{Config: Config{Tokens: tokens(func() (*authn.Review, error) { return nil, errors.New("the client has left") })}}
+	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}}
+	if err := a.reviewToken(t.Context(), r); err != nil || r.Status.Authenticated || r.Status.Error != "the client has left" {
+		t.Errorf("got %+v, %v, want the error in the status", r.Status, err)
+	}
+}
+
+// noRules is an authorizer that lists no rules.
+type noRules struct{ authorizer.Chain }
+
+func (noRules) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+	return authorizer.Rules{}, nil
+}
+
+// cannotList is an authorizer that cannot list rules.
+type cannotList struct{ authorizer.Authorizer }
+
+// TestEmptyRulesAreEmptyLists checks that clients get empty lists instead of null.
+func TestEmptyRulesAreEmptyLists(t *testing.T) {
+	for incomplete, z := range map[bool]authorizer.Authorizer{false: noRules{}, true: cannotList{}} {
+		a := &room{Config: Config{Authorizer: z}}
+		r := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "n"}}
+		if err := a.reviewRules(t.Context(), nil, r); err != nil || r.Spec.Namespace != "" {
+			t.Errorf("got %v, spec %+v", err, r.Spec)
+		}
+		if s := r.Status; s.ResourceRules == nil || s.NonResourceRules == nil || len(s.ResourceRules)+len(s.NonResourceRules) > 0 || s.Incomplete != incomplete {
+			t.Errorf("got %#v, want empty lists, incomplete %t", s, incomplete)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package tokenreviews_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
+)
+
+// TestForgetDuringReview: a response from before a change of the reviewer's configuration is not
+// cached.
+func TestForgetDuringReview(t *testing.T) {
+	r := newFixture(t, true, nil)
+	begun, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		once.Do(func() {
+			close(begun)
+			<-answer
+		})
+		return byName(ctx, token)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.review("alice")
+	}()
+	<-begun
+	r.cache.Forget()
+	close(answer)
+	<-done
+	if r.review("alice"); r.reviewer.count("alice") != 2 {
+		t.Errorf("got %d reviews", r.reviewer.count("alice"))
+	}
+}
+
+// TestResponsesExpireBeforeTokens: a token is reviewed again after the TTL, even if it is valid for
+// longer.
+func TestResponsesExpireBeforeTokens(t *testing.T) {
+	r := newFixture(t, true, func(c *tokenreviews.Config) { c.SuccessTTL = time.Hour })
+	r.all()
+	token := signed(r.now, 3*time.Hour)
+	r.until("kept", func() bool { return r.isCached(token) })
+	n := r.reviewer.count(token)
+	r.mu.Lock()
+	r.now = r.now.Add(2 * time.Hour)
+	r.mu.Unlock()
+	if r.review(token); r.reviewer.count(token) != n+1 {
+		t.Error("a response was cached for longer than the TTL")
+	}
+}
+
+// TestSimilarNamesHaveNoDependencies: the dependencies of an opaque token follow only from user
+// names of the exact forms.
+func TestSimilarNamesHaveNoDependencies(t *testing.T) {
+	r := newFixture(t, true, nil)
+	for _, user := range []string{"abc123", "system:bootstrap:abc", "system:bootstrap:", "system:serviceaccount:ns"} {
+		if !r.isCached(user) {
+			t.Errorf("the response for %s has dependencies", user)
+		}
+	}
+	for _, user := range []string{"system:bootstrap:abc123", "system:serviceaccount:ns:a"} {
+		n := r.reviewer.count(user)
+		for range 3 {
+			r.until("reviewed again", func() bool {
+				r.review(user)
+				return r.reviewer.count(user) > n
+			})
+			n = r.reviewer.count(user)
+		}
+	}
+}
+
+// TestUsesOfLegacyTokens: uses of valid legacy tokens are reported, with the secret of their own
+// service account.
+func TestUsesOfLegacyTokens(t *testing.T) {
+	legacy, err := jwt.NewWithClaims(jwt.SigningMethodHS256, satoken.Claims{
+		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer},
+		LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
+	}).SignedString([]byte("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		token, user string
+		ok          bool
+		used        string
+	}{
+		"its own":       {legacy, "system:serviceaccount:ns:a", true, "ns/s"},
+		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
+		"refused":       {legacy, "system:serviceaccount:ns:a", false, "ns/s refused"},
+		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
+		"of nobody":     {"opaque", "", true, ""},
+		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
+	} {
+		for _, told := range []bool{true, false} {
+			used := make(chan string, 1)
+			ended := make(chan struct{})
+			r := newFixture(t, false, func(cfg *tokenreviews.Config) {
+				if told {
+					cfg.Legacy = legacyUses(used)
+				}
+				cfg.Now = nil
+			})
+			r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+				defer close(ended)
+				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
+			}
+			review := r.review(c.token)
+			<-ended
+			if warned := len(review.Warnings) > 0; warned != (told && c.ok && c.used != "") {
+				t.Errorf("%s: got warnings %q", name, review.Warnings)
+			}
+			got := ""
+			if told && c.used != "" {
+				got = <-used
+			} else if len(used) > 0 {
+				got = <-used
+			}
+			if told && got != c.used {
+				t.Errorf("%s: got %q, want %q", name, got, c.used)
+			}
+		}
+	}
+}
+
+// legacyUses records the reported tokens.
+type legacyUses chan string
+
+func (l legacyUses) Warnings(context.Context, tokenreviews.LegacyToken) []string {
+	return []string{"do not use this"}
+}
+
+func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
+	use := t.Namespace + "/" + t.Secret
+	if !t.Accepted {
+		use += " refused"
+	}
+	l <- use
+}
+
+// TestLateServiceAccounts: a token that was rejected because its service account was missing is
+// accepted soon after the account is created.
+func TestLateServiceAccounts(t *testing.T) {
+	r := newFixture(t, true, nil)
+	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if _, err := r.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
+			return nil, false, err
+		}
+		return &authenticator.Response{User: authenticator.User{Name: "system:serviceaccount:ns:a", UID: "ua"}}, true, nil
+	}
+	if r.review(bound()).Authenticated || !r.isCached(bound()) {
+		t.Fatal("the token was not rejected, or the rejection was not cached")
+	}
+	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
+	r.until("known", func() bool { return r.review(bound()).Authenticated })
+}

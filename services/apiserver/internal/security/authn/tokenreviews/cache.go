@@ -1,0 +1,361 @@
+package tokenreviews
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/expirable"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authn"
+)
+
+// Config configures a Cache.
+type Config struct {
+	// Token reviews tokens that are not cached.
+	Token authenticator.Token
+	// Audiences of the server, used if the caller gives none.
+	Audiences []string
+	// SuccessTTL and FailureTTL bound how long results are cached.
+	SuccessTTL, FailureTTL time.Duration
+	// Timeout bounds a review.
+	Timeout time.Duration
+	// Objects looks up objects in this server.
+	Objects satoken.Objects
+	// Legacy follows tokens that live in secrets; may be nil.
+	Legacy     LegacyTokens
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// LegacyTokens follows the use of service account tokens that live in secrets. It covers tokens
+// that this server or a token webhook reviewed.
+type LegacyTokens interface {
+	// Warnings returns the warnings for the client of an accepted token.
+	Warnings(ctx context.Context, t LegacyToken) []string
+	// Used is called after the review of a token, whether or not it was accepted.
+	Used(ctx context.Context, t LegacyToken)
+}
+
+// LegacyToken is a reviewed token that names a secret.
+type LegacyToken struct {
+	Token    string
+	Accepted bool
+	// User is the user name of the service account.
+	User              string
+	Namespace, Secret string
+}
+
+// Bounds of the cached results.
+const (
+	keptSuccesses = 16384
+	keptFailures  = 4096
+)
+
+// Cache reviews tokens and caches the results.
+type Cache struct {
+	cfg     Config
+	keys    *keyer
+	metrics *cacheMetrics
+	// following means that Run receives the events of all objects.
+	following atomic.Bool
+	failing   atomic.Bool // so that an outage is logged once
+
+	good, bad *expirable.LRU[key, *answer]
+	index     index
+
+	mu      sync.Mutex // before the locks of good and bad, which come before index.mu
+	flights map[key]*flight
+}
+
+// answer is a cached review.
+type answer struct {
+	review  *authn.Review
+	until   time.Time
+	objects []object
+}
+
+// flight is a running review.
+type flight struct {
+	objects []object
+	// Under Cache.mu: whether an event has outdated it, and how many requests wait for it.
+	outdated bool
+	waiting  int
+	// awaited ends when no request waits for it any more. A call of another server that has begun
+	// continues.
+	awaited context.Context
+	leave   context.CancelFunc
+	inLine  atomic.Bool // while it waits for a slot
+	done    chan struct{}
+	// Set before done is closed.
+	review *authn.Review
+	err    error
+}
+
+// New returns a cache. It caches nothing until Run follows the objects.
+func New(c Config) (*Cache, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	out := &Cache{cfg: c, flights: map[key]*flight{}}
+	var err error
+	if out.keys, err = newKeyer(); err != nil {
+		return nil, err
+	}
+	evicted := func(k key, a *answer) { out.index.remove(k, a.objects) }
+	out.good = expirable.NewLRU(keptSuccesses, evicted, c.SuccessTTL)
+	out.bad = expirable.NewLRU(keptFailures, evicted, c.FailureTTL)
+	out.metrics = newMetrics(c.Registerer, func() float64 { return float64(out.good.Len()) })
+	return out, nil
+}
+
+// Review implements authn.Tokens.
+func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*authn.Review, error) {
+	if len(token) > authenticator.MaxTokenBytes {
+		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
+	}
+	start := c.cfg.Now()
+	var k key
+	if len(audiences) == 0 {
+		audiences, k = c.cfg.Audiences, c.key(ctx, token)
+	} else {
+		k = c.keys.key(token, audiences)
+	}
+	if a := c.kept(k, start); a != nil {
+		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
+		return a.review, nil
+	}
+	f := c.join(ctx, k, token, audiences)
+	defer c.left(k, f)
+	select {
+	case <-f.done:
+		c.metrics.miss.Observe(c.cfg.Now().Sub(start).Seconds())
+		return f.review, f.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the review of a token: %w", ctx.Err())
+	}
+}
+
+// kept returns the cached result for a token if it is still valid.
+func (c *Cache) kept(k key, now time.Time) *answer {
+	a, ok := c.good.Get(k)
+	if !ok {
+		a, ok = c.bad.Get(k)
+	}
+	if !ok || !now.Before(a.until) {
+		return nil
+	}
+	return a
+}
+
+// flightKey is the context key of a flight.
+type flightKey struct{}
+
+// join joins the flight of a token, or starts one. The caller must call left.
+func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) *flight {
+	hint := hintOf(token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.flights[k]; f != nil {
+		f.waiting++
+		return f
+	}
+	if a := c.kept(k, c.cfg.Now()); a != nil { // its flight has just ended
+		return landed(a)
+	}
+	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
+	// The review serves all waiting requests, so it must not end with the first one.
+	ctx = request.Detach(ctx)
+	f.awaited, f.leave = context.WithCancel(ctx)
+	c.flights[k] = f
+	c.index.add(k, f.objects)
+	go c.fly(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
+	return f
+}
+
+// left records that a request no longer waits for a flight.
+func (c *Cache) left(k key, f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.waiting--; f.waiting == 0 && f.leave != nil {
+		f.leave()
+		if c.flights[k] == f && f.inLine.Load() { // the flight ends unfinished; a later request needs another one
+			f.outdated = true
+			delete(c.flights, k)
+		}
+	}
+}
+
+// landed returns a completed flight.
+func landed(a *answer) *flight {
+	f := &flight{done: make(chan struct{}), review: a.review}
+	close(f.done)
+	return f
+}
+
+// fly reviews a token and caches the result.
+func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	c.metrics.active.Inc()
+	r, ok, err := c.ask(ctx, token, audiences)
+	c.metrics.active.Dec()
+	if err == nil && !ok {
+		err = ctx.Err() // it may have lacked the time to decide
+	}
+	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
+	c.observe(undecided, err)
+	a := c.answer(r, ok, err, hint)
+	legacy := c.legacy(r, ok, undecided, hint, token)
+	if legacy != nil && ok {
+		a.review.Warnings = c.cfg.Legacy.Warnings(ctx, *legacy)
+	}
+	// A service may quote the token in its error.
+	if token != "" {
+		a.review.Error = strings.ReplaceAll(a.review.Error, token, "<token>")
+	}
+	if undecided {
+		f.err = fmt.Errorf("review of a token: %w", err)
+	}
+	f.review = a.review
+	kept := c.land(f, k, a, undecided)
+	close(f.done)
+	if kept && ok && !c.present(ctx, a.objects) {
+		c.good.Remove(k)
+	}
+	if legacy != nil {
+		c.cfg.Legacy.Used(ctx, *legacy)
+	}
+}
+
+// legacy returns the reviewed token if it names a secret, and nil otherwise. The hint comes from an
+// unverified token, so the user of an accepted token must match it.
+func (c *Cache) legacy(r *authenticator.Response, ok, undecided bool, hint satoken.Hint, token string) *LegacyToken {
+	if c.cfg.Legacy == nil || hint.Legacy == nil || undecided || ok && hint.User != r.User.Name {
+		return nil
+	}
+	return &LegacyToken{Token: token, Accepted: ok, User: hint.User, Namespace: hint.Legacy.Namespace, Secret: hint.Legacy.Name}
+}
+
+// ask calls the reviewer. Several libraries process tokens: a panic in one of them means that the
+// review failed, and does not end the server.
+func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
+	panicked := task.Protect(func() (err error) {
+		r, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+		return err
+	})
+	if p := new(task.PanicError); errors.As(panicked, &p) {
+		c.cfg.Logger.Error("panic while a token was reviewed", "panic", p.Value, "stack", string(p.Stack))
+		return nil, false, authenticator.Unavailable(errors.New("the review failed"))
+	}
+	return r, ok, panicked
+}
+
+// answer returns the result of a review in the form in which it is cached.
+func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *answer {
+	now := c.cfg.Now()
+	a := &answer{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	if !ok {
+		if err != nil {
+			a.review.Error, a.review.Words = err.Error(), authenticator.WordsOf(err)
+		}
+		return a
+	}
+	user := request.User(r.User)
+	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences, Words: r.Words}
+	a.until = now.Add(c.cfg.SuccessTTL)
+	for _, end := range []time.Time{hint.Expires, r.Expires} {
+		if !end.IsZero() && end.Before(a.until) {
+			a.until = end
+		}
+	}
+	a.objects = withUser(a.objects, &r.User)
+	return a
+}
+
+// land completes a flight and caches its result, unless an event outdated it.
+func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.index.remove(k, f.objects)
+	if f.outdated {
+		return false
+	}
+	delete(c.flights, k)
+	if undecided || !c.following.Load() || !a.until.After(c.cfg.Now()) {
+		return false
+	}
+	// Existing entries are removed first: overwriting one does not evict it, so it would stay in
+	// the index.
+	c.good.Remove(k)
+	c.bad.Remove(k)
+	c.index.add(k, a.objects)
+	if a.review.Authenticated {
+		c.good.Add(k, a)
+	} else {
+		c.bad.Add(k, a)
+	}
+	return true
+}
+
+// drop removes the results that depend on an object.
+func (c *Cache) drop(o object) {
+	keys := c.index.of(o)
+	if len(keys) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		c.forget(k)
+	}
+	c.metrics.dropped.Add(float64(len(keys)))
+}
+
+// forget removes a result, and outdates the running review. The caller holds mu.
+func (c *Cache) forget(k key) {
+	if f := c.flights[k]; f != nil {
+		f.outdated = true
+		delete(c.flights, k)
+	}
+	c.good.Remove(k)
+	c.bad.Remove(k)
+}
+
+// Forget removes all cached results and outdates running reviews: the reviewers have changed.
+func (c *Cache) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.flights {
+		c.forget(k)
+	}
+	c.good.Purge()
+	c.bad.Purge()
+}
+
+// observe counts a review. It logs when reviews begin to fail and when they recover.
+func (c *Cache) observe(undecided bool, err error) {
+	if !undecided {
+		c.metrics.fetched.Inc()
+		if c.failing.CompareAndSwap(true, false) {
+			c.cfg.Logger.Info("bearer tokens are reviewed again")
+		}
+		return
+	}
+	c.metrics.failed.Inc()
+	if c.failing.CompareAndSwap(false, true) {
+		c.cfg.Logger.Error("bearer tokens cannot be reviewed; requests with tokens that are not known yet are refused", "error", err)
+	}
+}

@@ -1,0 +1,161 @@
+package tokenreviews_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/limit"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
+)
+
+// maxPerNetwork is the number of concurrent reviews of one network.
+const maxPerNetwork = 500
+
+// client is a connection from an address.
+type client struct {
+	net.Conn
+	address string
+}
+
+func (c client) RemoteAddr() net.Addr {
+	a, err := net.ResolveTCPAddr("tcp", c.address)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func from(ctx context.Context, address string) context.Context {
+	return tokenreviews.WithConnection(ctx, client{address: address})
+}
+
+// crowd is a reviewer that holds tokens of a crowd until released, and answers others at once.
+type crowd struct {
+	*fixture
+	begun  sync.WaitGroup
+	answer chan struct{}
+}
+
+func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
+	c := &crowd{answer: make(chan struct{})}
+	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
+		asked := cfg.Token
+		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked)}
+		if change != nil {
+			change(cfg)
+		}
+	})
+	c.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if strings.HasPrefix(token, "crowd") {
+			c.begun.Done()
+			<-c.answer
+		}
+		return byName(ctx, token)
+	}
+	return c
+}
+
+// local accepts its own tokens without a service.
+type local struct{}
+
+func (local) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
+	if strings.HasPrefix(token, "local") {
+		return byName(ctx, token)
+	}
+	return nil, false, nil
+}
+
+// fill starts the maximum number of reviews from two addresses of one network.
+func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
+	c.begun.Add(maxPerNetwork)
+	for i := range maxPerNetwork {
+		wg.Go(func() {
+			_, _ = c.cache.Review(from(ctx, fmt.Sprintf("[2001:db8::%d]:1", i%2+1)), fmt.Sprintf("crowd-%d", i), nil)
+		})
+	}
+	c.begun.Wait()
+}
+
+// TestReviewsPerNetworkAreLimited: a network that sends too many tokens delays only its own
+// reviews. Neither local tokens nor other networks wait.
+func TestReviewsPerNetworkAreLimited(t *testing.T) {
+	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	var wg sync.WaitGroup
+	c.fill(t.Context(), &wg)
+	for token, address := range map[string]string{"local-user": "[2001:db8::1]:2", "user": "[2001:db8:0:1::1]:1", "other": "192.0.2.1:1"} {
+		if rev, err := c.cache.Review(from(t.Context(), address), token, nil); err != nil || !rev.Authenticated {
+			t.Errorf("%s from %s: %+v, %v", token, address, rev, err)
+		}
+	}
+	// One more token of the crowd waits for a slot. Requests with the same token wait together.
+	g := gate{from(t.Context(), "[2001:db8::3]:1"), make(chan struct{}, 2)}
+	for range 2 {
+		wg.Go(func() {
+			if rev, err := c.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
+				t.Errorf("got %+v, %v", rev, err)
+			}
+		})
+	}
+	for range 2 {
+		<-g.waits
+	}
+	close(c.answer)
+	wg.Wait()
+	if n := c.reviewer.count("late"); n != 1 {
+		t.Errorf("got %d reviews of the waiting token", n)
+	}
+}
+
+// leaver is a gate whose request can be canceled.
+type cancelableGate struct{ gate }
+
+func (l cancelableGate) Done() <-chan struct{} { l.waits <- struct{}{}; return l.Context.Done() }
+
+// TestCanceledWaitersAreNotReviewed: a waiting request that is canceled causes no review, and later
+// ones proceed.
+func TestCanceledWaitersAreNotReviewed(t *testing.T) {
+	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
+	var wg sync.WaitGroup
+	c.fill(t.Context(), &wg)
+	ctx, leave := context.WithCancel(from(t.Context(), "[2001:db8::3]:1"))
+	left := make(chan error, 1)
+	g := cancelableGate{gate{ctx, make(chan struct{}, 1)}}
+	go func() {
+		_, err := c.cache.Review(g, "late", nil)
+		left <- err
+	}()
+	<-g.waits
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: got %v", err)
+	}
+	if n := c.reviewer.count("late"); n != 0 {
+		t.Errorf("got %d reviews without a free slot", n)
+	}
+	close(c.answer)
+	wg.Wait()
+	c.until("asked about", func() bool {
+		rev, err := c.cache.Review(t.Context(), "late", nil)
+		return err == nil && rev.Authenticated
+	})
+}
+
+// TestNoSlotInTime: a request without a slot fails with ErrUnavailable, and its token is not
+// rejected.
+func TestNoSlotInTime(t *testing.T) {
+	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = 10 * time.Millisecond })
+	var wg sync.WaitGroup
+	c.fill(t.Context(), &wg)
+	if rev, err := c.cache.Review(from(t.Context(), "[2001:db8::4]:1"), "late", nil); !errors.Is(err, limit.ErrFull) {
+		t.Errorf("got %+v, %v", rev, err)
+	}
+	close(c.answer)
+	wg.Wait()
+}

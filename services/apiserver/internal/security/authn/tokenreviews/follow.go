@@ -1,0 +1,108 @@
+package tokenreviews
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/satoken"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/cache/informer"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+)
+
+// Followed is the part of the watch cache that holds a kind of object.
+type Followed struct {
+	Kind  satoken.Kind
+	Store *watchcache.Store
+}
+
+// Run follows the objects that results depend on until ctx ends.
+func (c *Cache) Run(ctx context.Context, followed []Followed) error {
+	state := &followers{cache: c, missing: len(followed)}
+	var tasks []task.Task
+	for _, f := range followed {
+		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: informer.New(informer.Config{
+			Store: f.Store, ChangesOnly: true,
+			Replace: func(context.Context, []*watchcache.Entry, int64) { state.found() },
+			Apply: func(ctx context.Context, changes []watchcache.Event, _ int64) {
+				for _, ev := range changes {
+					c.event(ctx, f.Kind, ev)
+				}
+			},
+			Lost: func(err error) {
+				if errors.As(err, new(*watchcache.ExpiredError)) {
+					c.cfg.Logger.Info("cached token reviews are dropped: events were missed", "kind", f.Kind)
+				}
+				state.lost()
+			},
+		}).Run})
+	}
+	return task.Run(ctx, tasks...)
+}
+
+// followers counts the kinds that are currently not followed.
+type followers struct {
+	cache   *Cache
+	mu      sync.Mutex // before Cache.mu
+	missing int
+}
+
+func (s *followers) lost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing++
+	s.cache.following.Store(false)
+	s.cache.Forget()
+}
+
+// found records that events are received from now on. Earlier cached results may have missed some,
+// so they are dropped.
+func (s *followers) found() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missing--
+	s.cache.Forget()
+	if s.missing == 0 {
+		s.cache.following.Store(true)
+	}
+}
+
+// event drops the results that it may affect.
+func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
+	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
+	// Pods and nodes change often in irrelevant ways. The content of a secret is relevant, and so
+	// are the secrets that a service account lists.
+	if ev.Type == watchcache.Modified && (kind == satoken.KindPod || kind == satoken.KindNode) {
+		if len(c.index.of(o)) == 0 || c.present(ctx, []object{o}) {
+			return
+		}
+	}
+	c.drop(o)
+}
+
+// present reports whether all objects exist with the same uids and are not being deleted.
+func (c *Cache) present(ctx context.Context, objects []object) bool {
+	for _, o := range objects {
+		found, err := c.find(ctx, o)
+		if err != nil || found.GetDeletionTimestamp() != nil || o.UID != "" && string(found.GetUID()) != o.UID {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Cache) find(ctx context.Context, o object) (metav1.Object, error) {
+	switch o.Kind {
+	case satoken.KindServiceAccount:
+		return c.cfg.Objects.ServiceAccount(ctx, o.Namespace, o.Name)
+	case satoken.KindPod:
+		return c.cfg.Objects.Pod(ctx, o.Namespace, o.Name)
+	case satoken.KindNode:
+		return c.cfg.Objects.Node(ctx, o.Name)
+	default:
+		return c.cfg.Objects.Secret(ctx, o.Namespace, o.Name)
+	}
+}

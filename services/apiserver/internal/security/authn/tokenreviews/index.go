@@ -1,0 +1,108 @@
+package tokenreviews
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/satoken"
+)
+
+// object is an object that a result depends on.
+type object = satoken.Object
+
+// place is the key of an object. The object stored there may have another uid.
+type place struct {
+	kind            satoken.Kind
+	namespace, name string
+}
+
+func placeOf(o object) place { return place{o.Kind, o.Namespace, o.Name} }
+
+// index finds the cached and running reviews that depend on an object. A key may be both, so it is
+// counted: each add needs its remove.
+type index struct {
+	mu     sync.Mutex // a leaf lock
+	places map[place]map[key]int
+}
+
+func (i *index) add(k key, objects []object) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.places == nil {
+		i.places = map[place]map[key]int{}
+	}
+	for _, o := range objects {
+		p := placeOf(o)
+		if i.places[p] == nil {
+			i.places[p] = map[key]int{}
+		}
+		i.places[p][k]++
+	}
+}
+
+func (i *index) remove(k key, objects []object) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, o := range objects {
+		p := placeOf(o)
+		if i.places[p][k]--; i.places[p][k] == 0 {
+			delete(i.places[p], k)
+		}
+		if len(i.places[p]) == 0 {
+			delete(i.places, p)
+		}
+	}
+}
+
+func (i *index) of(o object) []key {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var out []key
+	for k := range i.places[placeOf(o)] {
+		out = append(out, k)
+	}
+	return out
+}
+
+// hintOf returns the unverified claims of a token.
+func hintOf(token string) satoken.Hint {
+	if id, _, ok := bootstraptoken.Split(token); ok {
+		return satoken.Hint{Objects: []object{bootstrapSecret(id)}}
+	}
+	return satoken.HintOf(token)
+}
+
+func bootstrapSecret(id string) object {
+	return object{Kind: satoken.KindSecret, Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)}
+}
+
+// withUser adds the objects that a user's name and extra information name. For opaque tokens, which
+// a service reviewed, nothing else is known. An object named by both token and user occurs twice,
+// and must match both.
+func withUser(objects []object, u *authenticator.User) []object {
+	objects = slices.Clone(objects)
+	add := func(o object) { objects = append(objects, o) }
+	if id, ok := strings.CutPrefix(u.Name, bootstraptoken.UserPrefix); ok && bootstraptoken.ValidID(id) {
+		add(bootstrapSecret(id))
+	}
+	namespace, name, ok := satoken.SplitUsername(u.Name)
+	if !ok {
+		return objects
+	}
+	add(object{Kind: satoken.KindServiceAccount, Namespace: namespace, Name: name, UID: u.UID})
+	only := func(key string) string {
+		if v := u.Extra[key]; len(v) == 1 {
+			return v[0]
+		}
+		return ""
+	}
+	if pod := only(satoken.ExtraPodName); pod != "" {
+		add(object{Kind: satoken.KindPod, Namespace: namespace, Name: pod, UID: only(satoken.ExtraPodUID)})
+	} else if node := only(satoken.ExtraNodeName); node != "" {
+		add(object{Kind: satoken.KindNode, Name: node, UID: only(satoken.ExtraNodeUID)})
+	}
+	return objects
+}

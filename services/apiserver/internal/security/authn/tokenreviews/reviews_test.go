@@ -1,0 +1,288 @@
+package tokenreviews_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/security/authn"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestMain(m *testing.M) {
+	// The sweepers of the LRU library run until the process exits.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/golang-lru/v2/expirable.NewLRU[...].func1"))
+}
+
+// source sends the batches of a test to the watch cache.
+type source struct {
+	batches  chan storage.Batch
+	applied  chan struct{}
+	broken   chan error    // ends the stream
+	gate     chan struct{} // takes one for each load
+	mu       sync.Mutex
+	revision int64
+}
+
+func (s *source) Load(ctx context.Context, _ func([]storage.KeyValue) error) (storage.Position, error) {
+	select {
+	case s.gate <- struct{}{}:
+	case <-ctx.Done():
+		return storage.Position{}, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return storage.Position{Revision: s.revision}, nil
+}
+
+func (s *source) Follow(ctx context.Context, _ storage.Position, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-s.batches:
+			if err := apply(b); err != nil {
+				return err
+			}
+			s.applied <- struct{}{}
+		case err := <-s.broken:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *source) Progress(context.Context) error { return nil }
+
+func (s *source) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
+
+// objects are the existing objects by kind/namespace/name.
+type objects struct {
+	mu      sync.Mutex
+	objects map[string]metav1.ObjectMeta
+}
+
+func (w *objects) find(kind satoken.Kind, ns, name string) (metav1.ObjectMeta, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m, ok := w.objects[string(kind)+"/"+ns+"/"+name]; ok {
+		return m, nil
+	}
+	return metav1.ObjectMeta{}, apierrors.NewNotFound(corev1.Resource("x"), name)
+}
+
+func (w *objects) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+	m, err := w.find(satoken.KindServiceAccount, ns, name)
+	return &corev1.ServiceAccount{ObjectMeta: m}, err
+}
+func (w *objects) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+	m, err := w.find(satoken.KindPod, ns, name)
+	return &corev1.Pod{ObjectMeta: m}, err
+}
+func (w *objects) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+	m, err := w.find(satoken.KindSecret, ns, name)
+	return &corev1.Secret{ObjectMeta: m}, err
+}
+func (w *objects) Node(_ context.Context, name string) (*corev1.Node, error) {
+	m, err := w.find(satoken.KindNode, "", name)
+	return &corev1.Node{ObjectMeta: m}, err
+}
+
+// reviewer responds from a table and counts its calls.
+type reviewer struct {
+	mu     sync.Mutex
+	asked  map[string]int
+	answer func(ctx context.Context, token string) (*authenticator.Response, bool, error)
+}
+
+func (r *reviewer) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
+	r.mu.Lock()
+	r.asked[token]++
+	r.mu.Unlock()
+	return r.answer(ctx, token)
+}
+
+func (r *reviewer) count(token string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[token]
+}
+
+type fixture struct {
+	t        testing.TB
+	cache    *tokenreviews.Cache
+	reviewer *reviewer
+	objects  *objects
+	source   *source
+	created  map[string]int64
+	now      time.Time
+	mu       sync.Mutex // now
+	stop     func()     // stops the watch cache
+}
+
+var stores = map[satoken.Kind]string{
+	satoken.KindServiceAccount: "/registry/serviceaccounts/", satoken.KindPod: "/registry/pods/",
+	satoken.KindSecret: "/registry/secrets/", satoken.KindNode: "/registry/minions/",
+}
+
+func newFixture(t testing.TB, follow bool, change func(*tokenreviews.Config)) *fixture {
+	t.Helper()
+	r := &fixture{
+		t: t, objects: &objects{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
+		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
+		reviewer: &reviewer{asked: map[string]int{}, answer: byName},
+	}
+	cfg := tokenreviews.Config{
+		Token: r.reviewer, Audiences: []string{"api"}, SuccessTTL: time.Hour, FailureTTL: time.Hour, Timeout: time.Minute,
+		Objects: r.objects, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewPedanticRegistry(),
+		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.now },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if r.cache, err = tokenreviews.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if !follow {
+		return r
+	}
+	var resources []watchcache.Resource
+	for _, prefix := range stores {
+		resources = append(resources, watchcache.Resource{Name: prefix, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+			if !ok {
+				ns, name = "", ns
+			}
+			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+		}})
+	}
+	wc, err := watchcache.New(watchcache.Config{Source: r.source, Newest: r.source, Resources: resources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var followed []tokenreviews.Followed
+	for kind, prefix := range stores {
+		followed = append(followed, tokenreviews.Followed{Kind: kind, Store: wc.Store(prefix)})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	var fed context.Context
+	fed, r.stop = context.WithCancel(ctx)
+	go func() { done <- wc.Run(fed) }()
+	go func() { done <- r.cache.Run(ctx, followed) }()
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	<-r.source.gate
+	r.until("following", func() bool { return r.isCached("bad-probe") })
+	return r
+}
+
+// byName rejects tokens that begin with "bad", is unavailable for "down", and accepts others with
+// the token as user name.
+func byName(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	switch {
+	case strings.HasPrefix(token, "bad"):
+		return nil, false, errors.New("no good")
+	case strings.HasPrefix(token, "down"):
+		return nil, false, authenticator.Unavailable(errors.New("no service"))
+	}
+	return &authenticator.Response{User: authenticator.User{Name: token}}, true, nil
+}
+
+func (r *fixture) until(what string, cond func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !cond(); runtime.Gosched() {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s: timed out", what)
+		}
+	}
+}
+
+func (r *fixture) review(token string, audiences ...string) *authn.Review {
+	r.t.Helper()
+	rev, err := r.cache.Review(r.t.Context(), token, audiences)
+	if err != nil {
+		r.t.Fatalf("review of %q: %v", token, err)
+	}
+	return rev
+}
+
+// isKept reports whether a token is answered from the cache after a review. Responses whose objects
+// are missing are cached only briefly, so two cached responses are required.
+func (r *fixture) isCached(token string) bool {
+	r.t.Helper()
+	_, _ = r.cache.Review(r.t.Context(), token, nil)
+	runtime.Gosched()
+	n := r.reviewer.count(token)
+	for range 2 {
+		_, _ = r.cache.Review(r.t.Context(), token, nil)
+	}
+	return r.reviewer.count(token) == n
+}
+
+func (r *fixture) put(kind satoken.Kind, ns, name, uid string, terminating bool) {
+	r.t.Helper()
+	m := metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
+	if terminating {
+		m.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	}
+	r.objects.mu.Lock()
+	r.objects.objects[string(kind)+"/"+ns+"/"+name] = m
+	r.objects.mu.Unlock()
+	r.event(kind, ns, name, true)
+}
+
+func (r *fixture) delete(kind satoken.Kind, ns, name string) {
+	r.t.Helper()
+	r.objects.mu.Lock()
+	delete(r.objects.objects, string(kind)+"/"+ns+"/"+name)
+	r.objects.mu.Unlock()
+	r.event(kind, ns, name, false)
+}
+
+func (r *fixture) event(kind satoken.Kind, ns, name string, exists bool) {
+	key := stores[kind] + name
+	if ns != "" {
+		key = stores[kind] + ns + "/" + name
+	}
+	r.source.mu.Lock()
+	r.source.revision++
+	rev := r.source.revision
+	r.source.mu.Unlock()
+	ev := storage.Event{Type: storage.Updated, Key: key, Revision: rev}
+	switch {
+	case !exists:
+		ev.Type = storage.Deleted
+		delete(r.created, key)
+	case r.created[key] == 0:
+		ev.Type = storage.Created
+		r.created[key] = rev
+	}
+	if exists {
+		ev.Value, ev.CreateRevision = []byte("x"), r.created[key]
+	}
+	r.source.batches <- storage.Batch{Events: []storage.Event{ev}, Revision: rev}
+	<-r.source.applied
+}

@@ -1,0 +1,47 @@
+package tokenreviews
+
+import (
+	"context"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/limit"
+)
+
+// maxAsked is how many tokens another server reviews concurrently.
+const maxAsked = 1000
+
+// shared reviews tokens through another server. Clients share its capacity by network, because they
+// are not authenticated yet. Tokens known to other authenticators do not wait here.
+type shared struct {
+	authenticator.Token
+	share *limit.Queue[string]
+}
+
+// Shared bounds how many tokens an authenticator that calls another server reviews concurrently,
+// fairly among the client networks.
+func Shared(t authenticator.Token) authenticator.Token {
+	return &shared{t, limit.New[string](limit.Options{Size: maxAsked, Share: true})}
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	slot := limit.Claim[string]{Key: networkOf(ctx)}
+	if err := s.enter(ctx, slot); err != nil {
+		return nil, false, authenticator.Unavailable(err)
+	}
+	defer s.share.Release(slot)
+	return s.Token.AuthenticateToken(ctx, token, audiences)
+}
+
+// enter waits for a slot, as long as a request waits for the review.
+func (s *shared) enter(ctx context.Context, slot limit.Claim[string]) error {
+	if f, ok := ctx.Value(flightKey{}).(*flight); ok {
+		wait, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(f.awaited, cancel)()
+		f.inLine.Store(true)
+		defer f.inLine.Store(false)
+		ctx = wait
+	}
+	return s.share.Acquire(ctx, slot)
+}

@@ -1,0 +1,234 @@
+// Package tokenwebhook calls a token review service for the user of a bearer token (specification:
+// "Token webhook authentication"). A kubeconfig holds its address and the client credentials:
+// client certificate, token or credential plugin.
+//
+// A review is tried at most twice. Each try is bounded in time, and the response in size. If the
+// service is unavailable, the error is marked as authenticator.Unavailable. The service receives
+// the tokens, so redirects to other addresses are not followed. Package reviews calls this package
+// and caches the results.
+package tokenwebhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authenticator"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+// Versions of the review.
+const (
+	V1      = "v1"
+	V1beta1 = "v1beta1"
+)
+
+// Bounds of a review.
+const (
+	Timeout    = 2*tryTimeout + time.Second // for all tries
+	tryTimeout = 5 * time.Second
+	tries      = 2
+	pause      = 200 * time.Millisecond
+	maxAnswer  = 1 << 20
+)
+
+// Config configures a Client.
+type Config struct {
+	Kubeconfig string
+	Version    string
+	// Audiences that a token is valid for if the service does not report any.
+	Audiences  []string
+	Registerer prometheus.Registerer
+	Calls      *webhookclient.Metrics // may be nil
+	Dial       webhookclient.Dial     // nil connects directly
+	Logger     *slog.Logger
+	// TryTimeout bounds one try; 0 means the default.
+	TryTimeout time.Duration
+}
+
+// Client calls the service.
+type Client struct {
+	cfg      Config
+	service  *webhookclient.Service
+	duration *prometheus.HistogramVec
+	total    *prometheus.CounterVec
+}
+
+// New returns a client. It does not call the service.
+func New(c Config) (*Client, error) {
+	if c.Version != V1 && c.Version != V1beta1 {
+		return nil, fmt.Errorf("version %q of the token review is neither %s nor %s", c.Version, V1, V1beta1)
+	}
+	if c.TryTimeout == 0 {
+		c.TryTimeout = tryTimeout
+	}
+	service, err := webhookclient.LoadHTTP1(c.Kubeconfig, c.Dial)
+	if err != nil {
+		return nil, fmt.Errorf("token review service: %w", err)
+	}
+	service.WarnPlain(c.Logger, "token webhook")
+	service.Measure(c.Calls)
+	out := &Client{cfg: c, service: service}
+	out.measure()
+	return out, nil
+}
+
+func (c *Client) measure() {
+	c.total = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_delegated_authn_request_total",
+		Help: "[ALPHA] Requests to the token review service by HTTP status, or <error>.",
+	}, []string{"code"})
+	c.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_delegated_authn_request_duration_seconds",
+		Help:    "[ALPHA] Duration of requests to the token review service in seconds by HTTP status, or <error>.",
+		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+	}, []string{"code"})
+	c.cfg.Registerer.MustRegister(c.total, c.duration)
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.service.Close() }
+
+// AuthenticateToken implements authenticator.Token.
+func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	body, err := c.encode(token, audiences)
+	if err != nil {
+		return nil, false, err
+	}
+	for try := 1; ; try++ {
+		status, again, err := c.ask(ctx, body)
+		if err == nil {
+			return c.judge(status, audiences)
+		}
+		if !again || try == tries {
+			return nil, false, authenticator.Unavailable(fmt.Errorf("ask the token review service: %w", err))
+		}
+		if err := between(ctx); err != nil {
+			return nil, false, authenticator.Unavailable(err)
+		}
+	}
+}
+
+// between waits between two tries, with jitter so that clients that failed together do not retry
+// together.
+func between(ctx context.Context) error {
+	t := time.NewTimer(pause/2 + rand.N(pause))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Client) encode(token string, audiences []string) ([]byte, error) {
+	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
+	if c.cfg.Version == V1beta1 {
+		return json.Marshal(&authenticationv1beta1.TokenReview{
+			TypeMeta: typ, Spec: authenticationv1beta1.TokenReviewSpec{Token: token, Audiences: audiences},
+		})
+	}
+	return json.Marshal(&authenticationv1.TokenReview{
+		TypeMeta: typ, Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	})
+}
+
+func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
+
+// ask sends one request. again reports whether another try may succeed.
+func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
+	defer cancel()
+	start, code := time.Now(), "<error>"
+	defer func() {
+		c.total.WithLabelValues(code).Inc()
+		c.duration.WithLabelValues(code).Observe(time.Since(start).Seconds())
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.service.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", api.MediaJSON)
+	req.Header.Set("Accept", api.MediaJSON)
+	resp, err := c.service.Client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			// The connection may be dead unnoticed. The next try uses a new one.
+			c.service.Close()
+		}
+		return nil, true, err
+	}
+	defer resp.Body.Close()
+	code = strconv.Itoa(resp.StatusCode)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, true, fmt.Errorf("read the answer: %w", err)
+	}
+	switch {
+	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode == http.StatusUnauthorized: // a credential plugin may supply another credential next time
+		return nil, true, fmt.Errorf("it answered %s", resp.Status)
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
+		return nil, false, fmt.Errorf("it answered %s", resp.Status)
+	case len(answer) > maxAnswer:
+		return nil, false, errors.New("its answer is too large")
+	}
+	// v1beta1 has the same fields.
+	var review authenticationv1.TokenReview
+	switch err := c.service.Decode(answer, &review); {
+	case errors.Is(err, webhookclient.ErrTooManyValues):
+		return nil, false, err
+	case err != nil: // the error may quote the response
+		return nil, false, errors.New("its answer is no token review")
+	}
+	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {
+		return nil, false, fmt.Errorf("it answered with %s of %s, not with TokenReview of %s", review.Kind, review.APIVersion, c.apiVersion())
+	}
+	return &review.Status, false, nil
+}
+
+// judge evaluates the response of the service.
+func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*authenticator.Response, bool, error) {
+	if !s.Authenticated {
+		if s.Error != "" {
+			return nil, false, errors.New(s.Error)
+		}
+		return nil, false, nil
+	}
+	if s.User.Username == "" {
+		return nil, false, errors.New("the token review service authenticated a user without a name")
+	}
+	r := &authenticator.Response{User: authenticator.User{Name: s.User.Username, UID: s.User.UID, Groups: s.User.Groups}}
+	for k, v := range s.User.Extra {
+		if r.User.Extra == nil {
+			r.User.Extra = map[string][]string{}
+		}
+		r.User.Extra[k] = v
+	}
+	if len(asked) == 0 {
+		return r, true, nil
+	}
+	of := s.Audiences
+	if len(of) == 0 { // the service does not support audiences
+		of = c.cfg.Audiences
+	}
+	if r.Audiences = authenticator.Intersect(asked, of); len(r.Audiences) == 0 {
+		return nil, false, errors.New("the token is for other audiences")
+	}
+	return r, true, nil
+}

@@ -1,0 +1,323 @@
+package tokenwebhook_test
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"binnacle/libs/authenticator"
+	"binnacle/services/apiserver/internal/security/authn/tokenwebhook"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const secret = "the-token-itself"
+
+// serve starts a token review service and returns a client for it.
+func serve(t *testing.T, version string, handle http.HandlerFunc) (*tokenwebhook.Client, *prometheus.Registry) {
+	t.Helper()
+	s := httptest.NewTLSServer(handle)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	c, reg := client(t, version, s.URL+"/authenticate", ca)
+	t.Cleanup(func() {
+		c.Close()
+		s.Close()
+	})
+	return c, reg
+}
+
+func kubeconfig(t *testing.T, url string, ca []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority":"ca.crt"}}],
+"users":[{"name":"u","user":{"token":"our-own"}}],"contexts":[{"name":"x","context":{"cluster":"c","user":"u"}}],"current-context":"x"}`, url)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func client(t *testing.T, version, url string, ca []byte) (*tokenwebhook.Client, *prometheus.Registry) {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	c, err := tokenwebhook.New(tokenwebhook.Config{
+		Kubeconfig: kubeconfig(t, url, ca), Version: version, Audiences: []string{"api"}, Registerer: reg, TryTimeout: 500 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, reg
+}
+
+func status(version, status string) string {
+	return `{"apiVersion":"authentication.k8s.io/` + version + `","kind":"TokenReview","status":` + status + `}`
+}
+
+func TestReview(t *testing.T) {
+	alice := `{"authenticated":true,"user":{"username":"alice","uid":"u","groups":["dev"],"extra":{"k":["v"]}}}`
+	for name, c := range map[string]struct {
+		version, answer string
+		code            int
+		audiences       []string
+		user            string
+		got             []string
+		err             string
+		undecided       bool
+	}{
+		"v1":                          {version: "v1", answer: status("v1", alice), user: "alice"},
+		"v1beta1":                     {version: "v1beta1", answer: status("v1beta1", alice), user: "alice"},
+		"created":                     {version: "v1", code: 201, answer: status("v1", alice), user: "alice"},
+		"not authenticated":           {version: "v1", answer: status("v1", `{"authenticated":false}`)},
+		"of another case":             {version: "v1", answer: status("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
+		"with an error":               {version: "v1", answer: status("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
+		"error beside success":        {version: "v1", answer: status("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
+		"no user name":                {version: "v1", answer: status("v1", `{"authenticated":true}`), err: "without a name"},
+		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: status("v1", alice), user: "alice", got: []string{"api"}},
+		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: status("v1", alice), err: "other audiences"},
+		"audiences in the response":   {version: "v1", audiences: []string{"x", "y"}, answer: status("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
+		"another version":             {version: "v1", answer: status("v1beta1", alice), err: "not with TokenReview", undecided: true},
+		"another kind":                {version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status", undecided: true},
+		"no JSON":                     {version: "v1", answer: `hello`, err: "no token review", undecided: true},
+		"empty":                       {version: "v1", answer: ``, err: "no token review", undecided: true},
+		"forbidden":                   {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
+		"broken":                      {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
+		"too long":                    {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
+		"many groups": {version: "v1", answer: status("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
+			err: "too many values", undecided: true},
+		"somewhere else": {version: "v1", code: 307, err: "307", undecided: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []byte
+			c_, _ := serve(t, c.version, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/authenticate" || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer our-own" {
+					t.Errorf("%s %s with %v", r.Method, r.URL, r.Header)
+				}
+				asked, _ = io.ReadAll(r.Body)
+				w.Header().Set("Location", "/elsewhere")
+				if c.code != 0 {
+					w.WriteHeader(c.code)
+				}
+				_, _ = io.WriteString(w, c.answer)
+			})
+			r, ok, err := c_.AuthenticateToken(t.Context(), secret, c.audiences)
+			if ok != (c.user != "") || ok && (r.User.Name != c.user || !slices.Equal(r.Audiences, c.got)) {
+				t.Errorf("got %+v, %v, %v", r, ok, err)
+			}
+			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) || errors.Is(err, authenticator.ErrUnavailable) != c.undecided {
+				t.Errorf("got error %v", err)
+			}
+			if err != nil && strings.Contains(err.Error(), secret) {
+				t.Errorf("the error contains the token: %v", err)
+			}
+			var review struct {
+				APIVersion, Kind string
+				Spec             struct {
+					Token     string
+					Audiences []string
+				}
+			}
+			if err := json.Unmarshal(asked, &review); err != nil || review.APIVersion != "authentication.k8s.io/"+c.version || review.Kind != "TokenReview" ||
+				review.Spec.Token != secret || !slices.Equal(review.Spec.Audiences, c.audiences) {
+				t.Errorf("got request %s, %v", asked, err)
+			}
+		})
+	}
+}
+
+// TestResponseSizeIsLimited: the client stops reading a response without end.
+func TestResponseSizeIsLimited(t *testing.T) {
+	const whole = 32 << 20 // much more than the buffers in between
+	left := make(chan bool, 1)
+	c, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for range whole / len(part) {
+			if _, err := w.Write(part); err != nil {
+				left <- true
+				return
+			}
+		}
+		left <- false
+	})
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("got %v, %v", ok, err)
+	}
+	if !<-left {
+		t.Errorf("a response of %d bytes was read", whole)
+	}
+}
+
+func TestFailedReviewIsRetried(t *testing.T) {
+	var n atomic.Int32
+	c, reg := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		_, _ = io.WriteString(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+	})
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
+		t.Fatal(err)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "apiserver_delegated_authn_request_total" {
+				codes[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if codes["200"] != 1 || codes["502"] != 1 || len(codes) != 2 {
+		t.Errorf("got counted codes %v", codes)
+	}
+}
+
+// TestRetries: errors that may be temporary are retried.
+func TestRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		first func(http.ResponseWriter)
+		again bool
+	}{
+		"too many":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
+		"unknown":    {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, true},
+		"no gateway": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
+		"cut off": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, "{")
+		}, true},
+		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
+		"nonsense":  {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, false},
+	} {
+		var n atomic.Int32
+		cl, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+			if n.Add(1) == 1 {
+				c.first(w)
+				return
+			}
+			_, _ = io.WriteString(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+		})
+		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
+		if ok != c.again || (n.Load() > 1) != c.again {
+			t.Errorf("%s: got %v, %v after %d requests", name, ok, err, n.Load())
+		}
+	}
+}
+
+// TestServiceDoesNotAnswer covers a service that never answers and one that is not reachable.
+func TestServiceDoesNotAnswer(t *testing.T) {
+	stop := make(chan struct{})
+	var n atomic.Int32
+	silent, _ := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
+		n.Add(1)
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(stop)
+	if _, ok, err := silent.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+		t.Errorf("silent: got %v, %v", ok, err)
+	}
+	if n.Load() != 2 {
+		t.Errorf("got %d requests", n.Load())
+	}
+	gone := httptest.NewTLSServer(http.NotFoundHandler())
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: gone.Certificate().Raw})
+	gone.Close()
+	c, _ := client(t, "v1", gone.URL, ca)
+	defer c.Close()
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+		t.Errorf("unreachable: got %v, %v", ok, err)
+	}
+}
+
+func TestConfiguration(t *testing.T) {
+	for name, c := range map[string]tokenwebhook.Config{
+		"no version": {Kubeconfig: kubeconfig(t, "https://x", nil)},
+		"no file":    {Kubeconfig: filepath.Join(t.TempDir(), "none"), Version: "v1"},
+		"no URL":     {Kubeconfig: kubeconfig(t, "ftp://x", nil), Version: "v1"},
+		"empty file": {Kubeconfig: os.DevNull, Version: "v1"},
+		"no host":    {Kubeconfig: kubeconfig(t, "https:///path", nil), Version: "v1"},
+		"no CA":      {Kubeconfig: kubeconfig(t, "https://x", []byte("none")), Version: "v1"},
+	} {
+		c.Registerer = prometheus.NewRegistry()
+		if _, err := tokenwebhook.New(c); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+	// A server without TLS is allowed, with a warning in the log.
+	for server, warns := range map[string]bool{"http://127.0.0.1:1": true, "https://127.0.0.1:1": false} {
+		file := filepath.Join(t.TempDir(), "config")
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, server)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		_, err := tokenwebhook.New(tokenwebhook.Config{Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil || strings.Contains(log.String(), "not encrypted") != warns {
+			t.Errorf("%s: got error %v, log %q", server, err, log.String())
+		}
+	}
+}
+
+// TestDeadConnection: a dead connection delays only its own request. Each request has a connection
+// of its own, which also distributes requests over replicas.
+func TestDeadConnection(t *testing.T) {
+	var dead atomic.Value
+	dead.Store("")
+	release := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if dead.CompareAndSwap("the next", r.RemoteAddr); dead.Load() == r.RemoteAddr {
+			<-release
+			return
+		}
+		fmt.Fprint(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	defer close(release)
+	c, _ := client(t, "v1", s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	defer c.Close()
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
+		t.Fatal(err)
+	}
+	dead.Store("the next")
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			_, ok, err := c.AuthenticateToken(t.Context(), secret, nil)
+			if !ok && err == nil {
+				err = errors.New("unknown")
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package authzwebhook
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+const (
+	// cacheEntries bounds the cached decisions.
+	cacheEntries = 8192
+	// maxKeptAttributes bounds the client-controlled part of a cached request, in bytes.
+	maxKeptAttributes = 10_000
+)
+
+// question identifies the input of a decision. It is a digest, so a cache key is small for any
+// request.
+type question [sha256.Size]byte
+
+// questionOf returns the digest of attributes. It runs on the small stack of a request, which a
+// larger frame would grow, so it builds the text in a pooled buffer.
+func (c *cache) questionOf(a *authorizer.Attributes) question {
+	buf, _ := c.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	*buf = appendQuestion((*buf)[:0], a)
+	q := question(sha256.Sum256(*buf))
+	if cap(*buf) <= maxKeptAttributes {
+		c.buffers.Put(buf)
+	}
+	return q
+}
+
+// appendQuestion writes lengths before texts and lists, so different requests have different
+// encodings.
+func appendQuestion(buf []byte, a *authorizer.Attributes) []byte {
+	buf = appendUser(buf, a.User)
+	if !a.Resource {
+		return appendTexts(buf, "path", a.Verb, a.Path)
+	}
+	buf = appendTexts(buf, "resource", a.Verb, a.Group, a.Version, a.ResourceName, a.Subresource, a.Namespace, a.Name)
+	buf = binary.AppendUvarint(buf, uint64(len(a.FieldSelector)))
+	for _, r := range a.FieldSelector {
+		buf = appendTexts(buf, r.Field, string(r.Operator), r.Value)
+	}
+	buf = binary.AppendUvarint(buf, uint64(len(a.LabelSelector)))
+	for i := range a.LabelSelector {
+		r := &a.LabelSelector[i]
+		buf = appendTexts(buf, r.Key(), string(r.Operator()))
+		buf = appendTexts(buf, r.Values().List()...)
+	}
+	return buf
+}
+
+func appendUser(buf []byte, u *authorizer.User) []byte {
+	if u == nil {
+		u = &authorizer.User{}
+	}
+	buf = appendTexts(buf, u.Name, u.UID)
+	buf = appendTexts(buf, u.Groups...)
+	buf = binary.AppendUvarint(buf, uint64(len(u.Extra)))
+	if len(u.Extra) == 1 { // nothing to sort
+		for k, v := range u.Extra {
+			buf = appendTexts(appendTexts(buf, k), v...)
+		}
+		return buf
+	}
+	for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
+		buf = appendTexts(appendTexts(buf, k), u.Extra[k]...)
+	}
+	return buf
+}
+
+func appendTexts(buf []byte, texts ...string) []byte {
+	buf = binary.AppendUvarint(buf, uint64(len(texts)))
+	for _, t := range texts {
+		buf = binary.AppendUvarint(buf, uint64(len(t)))
+		buf = append(buf, t...)
+	}
+	return buf
+}
+
+// oversized reports whether a request is too long for its decision to be cached.
+func oversized(a *authorizer.Attributes) bool {
+	n := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.ResourceName) + len(a.Subresource) + len(a.Name) + len(a.Path)
+	for _, r := range a.FieldSelector {
+		n += len(r.Field) + len(r.Value)
+	}
+	for i := range a.LabelSelector {
+		n += len(a.LabelSelector[i].String())
+	}
+	return n >= maxKeptAttributes
+}
+
+// decision is a response of a service.
+type decision struct {
+	status  authorizationv1.SubjectAccessReviewStatus
+	expires time.Time
+	// asOf is the number of the last policy change when the decision was cached. The decision holds
+	// while no later change affects its request.
+	asOf uint64
+}
+
+// policyChange is the number of a policy change, and the position from which a
+// decision includes it.
+type policyChange struct {
+	number   uint64
+	position rbac.Position
+}
+
+// maxNamespaces bounds the namespaces whose last change is remembered.
+const maxNamespaces = 4096
+
+// cache holds decisions based on the current policy.
+type cache struct {
+	mu      sync.Mutex // a leaf lock
+	entries *simplelru.LRU[question, decision]
+	// position is the newest position of the policy, and changes counts the changes
+	// that affect decisions.
+	position rbac.Position
+	changes  uint64
+	// cluster is the last change that affects all decisions. namespaces holds the last
+	// change of each namespace, in the order of changes. When it overflows, the oldest
+	// one counts for all decisions.
+	cluster    policyChange
+	namespaces *simplelru.LRU[string, policyChange]
+	// distrust is until when nothing is cached, because the store's revision went backwards.
+	// Services may still report earlier positions, which are indistinguishable from later ones.
+	distrust time.Time
+
+	buffers sync.Pool // of *[]byte
+}
+
+func newCache() (*cache, error) {
+	c := &cache{}
+	var err error
+	if c.entries, err = simplelru.NewLRU[question, decision](cacheEntries, nil); err != nil {
+		return nil, fmt.Errorf("cache of decisions: %w", err)
+	}
+	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
+		c.cluster = c.cluster.after(oldest)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy changes by namespace: %w", err)
+	}
+	return c, nil
+}
+
+// after returns the change that a decision includes only if it includes both.
+func (p policyChange) after(other policyChange) policyChange {
+	p.number = max(p.number, other.number)
+	for i := range p.position {
+		p.position[i] = max(p.position[i], other.position[i])
+	}
+	return p
+}
+
+// last returns the last change that affects decisions in a namespace, or at cluster
+// scope if it is empty. c.mu is held.
+func (c *cache) last(namespace string) policyChange {
+	own, ok := c.namespaces.Peek(namespace)
+	if !ok {
+		return c.cluster
+	}
+	return c.cluster.after(own)
+}
+
+// get returns a decision that still holds, and the number of the last change that
+// affects it.
+func (c *cache) get(q question, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.last(namespace).number
+	d, ok := c.entries.Get(q)
+	if ok && (d.asOf < last || !now.Before(d.expires)) {
+		c.entries.Remove(q)
+		ok = false
+	}
+	return d.status, ok, last
+}
+
+// put caches a decision that was requested after the change with the number asked.
+// The service made it at a position, unless at is nil. A decision that does not
+// include the last change that affects it is dropped.
+func (c *cache) put(q question, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Before(c.distrust) {
+		return false
+	}
+	last := c.last(namespace)
+	if at == nil && asked != last.number || at != nil && !at.Covers(last.position) {
+		return false
+	}
+	d.asOf = c.changes
+	c.entries.Add(q, d)
+	return true
+}
+
+// covered reports whether a decision at a position includes the last change that
+// affects decisions in a namespace.
+func (c *cache) covered(at rbac.Position, namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return at.Covers(c.last(namespace).position)
+}
+
+// distrustFor is how long services may take to follow a store whose revision went backwards. They
+// notice when their watches end, as the replicas detect it.
+const distrustFor = 30 * time.Second
+
+// moved invalidates the decisions that a change affects. Changes arrive in order: a position that
+// does not cover the previous one means that the store's revision went backwards.
+func (c *cache) moved(change rbac.Change, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	back := !change.Position.Covers(c.position)
+	if back {
+		c.distrust = now.Add(distrustFor)
+	}
+	c.position = change.Position
+	if !back && !change.All && len(change.Namespaces) == 0 {
+		return
+	}
+	c.changes++
+	p := policyChange{number: c.changes, position: change.Position}
+	if back || change.All {
+		c.namespaces.Purge()
+		c.cluster = p
+		c.entries.Purge()
+		return
+	}
+	for namespace := range change.Namespaces {
+		c.namespaces.Add(namespace, p)
+	}
+}

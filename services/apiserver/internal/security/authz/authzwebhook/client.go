@@ -1,0 +1,154 @@
+package authzwebhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
+)
+
+const (
+	// maxAnswer bounds the size of a response in bytes.
+	maxAnswer = 1 << 20
+	// maxAttempts bounds the attempts. The delay starts with firstPause and doubles.
+	maxAttempts = 4
+	firstPause  = 50 * time.Millisecond
+)
+
+// client sends reviews.
+type client struct {
+	*webhookclient.Service
+	v1 bool
+}
+
+// newClient reads the kubeconfig of a service.
+func newClient(file, apiVersion string, dial webhookclient.Dial) (*client, error) {
+	service, err := webhookclient.Load(file, dial)
+	if err != nil {
+		return nil, err
+	}
+	return &client{Service: service, v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
+}
+
+// answer is the response of a service.
+type answer struct {
+	status authorizationv1.SubjectAccessReviewStatus
+	// position is the position of the policy that the decision is based on; nil if unknown.
+	position *rbac.Position
+	// noStore requests that the decision is not cached.
+	noStore bool
+}
+
+// review sends a review, repeatedly if the service is temporarily unavailable, until ctx ends.
+func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+	body, err := json.Marshal(c.request(spec))
+	if err != nil {
+		return answer{}, err
+	}
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		a, again, err := c.send(ctx, body)
+		if err == nil || !again || attempt == maxAttempts || ctx.Err() != nil {
+			return a, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return answer{}, errors.Join(ctx.Err(), err)
+		}
+		pause *= 2
+	}
+}
+
+// request returns the review in the version that the service reads.
+func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
+	if c.v1 {
+		return &authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
+		}
+	}
+	old := authorizationv1beta1.SubjectAccessReviewSpec{User: spec.User, UID: spec.UID, Groups: spec.Groups}
+	for k, v := range spec.Extra {
+		if old.Extra == nil {
+			old.Extra = map[string]authorizationv1beta1.ExtraValue{}
+		}
+		old.Extra[k] = authorizationv1beta1.ExtraValue(v)
+	}
+	if r := spec.ResourceAttributes; r != nil {
+		old.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
+			Subresource: r.Subresource, Name: r.Name, FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
+		}
+	}
+	if r := spec.NonResourceAttributes; r != nil {
+		old.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	}
+	return &authorizationv1beta1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: old,
+	}
+}
+
+// send sends a review once. again reports whether another attempt may succeed.
+func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	resp, err := c.Client.Do(r)
+	if err != nil {
+		return answer{}, true, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return answer{}, true, fmt.Errorf("answer of %s: %w", c.URL, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		return answer{}, again, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
+	}
+	if len(data) > maxAnswer {
+		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.URL, maxAnswer)
+	}
+	// The status is equal in both versions.
+	var review authorizationv1.SubjectAccessReview
+	if err := c.Decode(data, &review); err != nil {
+		return answer{}, false, fmt.Errorf("answer of %s: %w", c.URL, err)
+	}
+	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
+		return answer{}, false, fmt.Errorf("answer of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
+	}
+	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
+	if text := resp.Header.Get(rbac.PositionHeader); text != "" {
+		p, err := rbac.ParsePosition(text)
+		if err != nil { // the decision is valid, but for an unknown time
+			a.noStore = true
+		} else {
+			a.position = &p
+		}
+	}
+	return a, false, nil
+}
+
+func (c *client) apiVersion() string {
+	if c.v1 {
+		return authorizationv1.SchemeGroupVersion.String()
+	}
+	return authorizationv1beta1.SchemeGroupVersion.String()
+}

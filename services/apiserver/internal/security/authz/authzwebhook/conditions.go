@@ -1,0 +1,125 @@
+package authzwebhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/libs/celenv"
+)
+
+// conditionsBudget bounds the total cost of the conditions of one request.
+const conditionsBudget = 2_500_000
+
+// Compiler compiles match conditions: expressions over the variable request, which is the spec of a
+// SubjectAccessReview.
+type Compiler struct{ env *celenv.Env }
+
+// NewCompiler returns a compiler.
+func NewCompiler() (*Compiler, error) {
+	str, list := cel.StringType, cel.ListType(cel.StringType)
+	requirement := celenv.Struct{Name: "kubernetes.SelectorRequirement", Fields: map[string]*cel.Type{"key": str, "operator": str, "values": list}}
+	selector := celenv.Struct{Name: "kubernetes.SelectorAttributes", Fields: map[string]*cel.Type{
+		"rawSelector": str, "requirements": cel.ListType(requirement.Type()),
+	}}
+	resource := celenv.Struct{Name: "kubernetes.ResourceAttributes", Fields: map[string]*cel.Type{
+		"namespace": str, "verb": str, "group": str, "version": str, "resource": str, "subresource": str, "name": str,
+		"fieldSelector": selector.Type(), "labelSelector": selector.Type(),
+	}}
+	path := celenv.Struct{Name: "kubernetes.NonResourceAttributes", Fields: map[string]*cel.Type{"path": str, "verb": str}}
+	spec := celenv.Struct{Name: "kubernetes.SubjectAccessReviewSpec", Fields: map[string]*cel.Type{
+		"resourceAttributes": resource.Type(), "nonResourceAttributes": path.Type(),
+		"user": str, "groups": list, "uid": str, "extra": cel.MapType(str, list),
+	}}
+	env, err := celenv.New(map[string]*cel.Type{"request": spec.Type()}, spec, resource, path, selector, requirement)
+	if err != nil {
+		return nil, err
+	}
+	return &Compiler{env: env}, nil
+}
+
+// Check returns an error if an expression is invalid.
+func (c *Compiler) Check(expression string) error {
+	_, err := c.env.Compile(expression, cel.BoolType)
+	return err
+}
+
+// Compile returns the conditions of a list of expressions.
+func (c *Compiler) Compile(expressions []string) (*Conditions, error) {
+	out := &Conditions{}
+	for _, e := range expressions {
+		p, err := c.env.Compile(e, cel.BoolType)
+		if err != nil {
+			return nil, fmt.Errorf("match condition %q: %w", e, err)
+		}
+		out.programs = append(out.programs, p)
+	}
+	return out, nil
+}
+
+// Conditions holds the conditions of one webhook.
+type Conditions struct{ programs []*celenv.Program }
+
+// match evaluates the conditions. One false condition decides, even if other ones fail.
+func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
+	begin := time.Now()
+	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(begin).Seconds()) }()
+	variables := map[string]any{"request": specValue(spec)}
+	budget := celenv.NewBudget(conditionsBudget)
+	var errs []error
+	for _, p := range c.programs {
+		ok, err := p.Bool(ctx, variables, budget)
+		if err != nil {
+			m.conditionErrors.WithLabelValues(typeName, name).Inc()
+			errs = append(errs, fmt.Errorf("match condition %q: %w", p.Expression(), err))
+			continue
+		}
+		if !ok {
+			m.conditionExclusions.WithLabelValues(typeName, name).Inc()
+			return false, nil
+		}
+	}
+	return len(errs) == 0, errors.Join(errs...)
+}
+
+// specValue returns the value of the variable request. Absent fields are unset. Selectors contain
+// only requirements.
+func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
+	out := map[string]any{"user": spec.User, "groups": spec.Groups, "uid": spec.UID}
+	if len(spec.Extra) > 0 {
+		extra := make(map[string][]string, len(spec.Extra))
+		for k, v := range spec.Extra {
+			extra[k] = v
+		}
+		out["extra"] = extra
+	}
+	if ra := spec.ResourceAttributes; ra != nil {
+		attrs := map[string]any{
+			"namespace": ra.Namespace, "verb": ra.Verb, "group": ra.Group, "version": ra.Version,
+			"resource": ra.Resource, "subresource": ra.Subresource, "name": ra.Name,
+		}
+		if s := ra.FieldSelector; s != nil {
+			var reqs []any
+			for _, r := range s.Requirements {
+				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
+			}
+			attrs["fieldSelector"] = map[string]any{"requirements": reqs}
+		}
+		if s := ra.LabelSelector; s != nil {
+			var reqs []any
+			for _, r := range s.Requirements {
+				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
+			}
+			attrs["labelSelector"] = map[string]any{"requirements": reqs}
+		}
+		out["resourceAttributes"] = attrs
+	}
+	if na := spec.NonResourceAttributes; na != nil {
+		out["nonResourceAttributes"] = map[string]any{"path": na.Path, "verb": na.Verb}
+	}
+	return out
+}

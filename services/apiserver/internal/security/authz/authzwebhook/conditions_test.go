@@ -1,0 +1,107 @@
+package authzwebhook_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
+)
+
+func compiler(t *testing.T) *authzwebhook.Compiler {
+	t.Helper()
+	c, err := authzwebhook.NewCompiler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestMatchConditions(t *testing.T) {
+	pods := attributesFor("x")
+	path := &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/metrics"}
+	selecting := attributesFor("")
+	selecting.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n").Requirements()
+	labelled := attributesFor("")
+	selector, err := labels.Parse("x in (b,a),y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labelled.LabelSelector, _ = selector.Requirements()
+	const expectCalls, skips, fails = "asks", "skips", "fails"
+	const broken = `request.resourceAttributes.namespace == "ns"` // fails for paths
+	for _, c := range []struct {
+		conditions string
+		a          *authorizer.Attributes
+		want       string
+	}{
+		{`request.user == "alice"`, pods, expectCalls},
+		{`request.user == "alice"`, path, skips},
+		{`has(request.resourceAttributes)`, pods, expectCalls},
+		{`has(request.resourceAttributes)`, path, skips},
+		{`has(request.nonResourceAttributes) && request.nonResourceAttributes.path.startsWith("/m")`, path, expectCalls},
+		{`"dev" in request.groups`, pods, expectCalls},
+		{`request.groups.exists(g, g == "x")`, path, skips},
+		{`request.extra["scope"][1] == "b" && request.uid == "u"`, pods, expectCalls},
+		{`!has(request.extra)`, path, expectCalls},
+		{`request.resourceAttributes.group == "" && request.resourceAttributes.version == "v1" && request.resourceAttributes.resource == "pods" && request.resourceAttributes.subresource == "" && request.resourceAttributes.name == "x" && request.resourceAttributes.verb == "get"`, pods, expectCalls},
+		{`has(request.resourceAttributes.fieldSelector)`, pods, skips},
+		{`request.resourceAttributes.fieldSelector.requirements[0].values[0] == "n" && !has(request.resourceAttributes.labelSelector)`, selecting, expectCalls},
+		{`!has(request.resourceAttributes.fieldSelector.rawSelector)`, selecting, expectCalls},
+		{`request.resourceAttributes.labelSelector.requirements.map(r, r.key + " " + r.operator) == ["x In", "y Exists"]`, labelled, expectCalls},
+		{`request.resourceAttributes.labelSelector.requirements[0].values == ["a", "b"]`, labelled, expectCalls},
+		{`request.resourceAttributes.labelSelector.requirements[1].values.size() == 0`, labelled, expectCalls},
+		{`request.groups.size() == 0`, path, expectCalls},
+		{broken, path, fails},
+		{broken + "\n" + `request.user == "alice"`, path, skips}, // a false condition decides
+		{`request.user == "alice"` + "\n" + broken, path, skips},
+		{broken + "\n" + `request.user == "bob"`, path, fails},
+	} {
+		conditions, err := compiler(t).Compile(strings.Split(c.conditions, "\n"))
+		if err != nil {
+			t.Errorf("%s: %v", c.conditions, err)
+			continue
+		}
+		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
+			r := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions, cfg.FailureDecision = conditions, decision })
+			got := r.ask(t, c.a)
+			want := map[string]string{expectCalls: "no-opinion", skips: "no-opinion", fails: policy + " error"}[c.want]
+			if calls := r.service.calls.Load() == 1; got != want || calls != (c.want == expectCalls) {
+				t.Errorf("%s, failure policy %s: got %q, called %v, want %q", c.conditions, policy, got, calls, want)
+			}
+		}
+	}
+}
+
+func TestInvalidConditions(t *testing.T) {
+	for _, e := range []string{"", "1", "request.nobody", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
+		if err := compiler(t).Check(e); err == nil {
+			t.Errorf("%q compiles", e)
+		}
+		if _, err := compiler(t).Compile([]string{"true", e}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", e)) {
+			t.Errorf("%q: %v", e, err)
+		}
+	}
+}
+
+func TestExpensiveConditionsEnd(t *testing.T) {
+	// The cost of a match depends on the lengths of the expression and the text.
+	expression := "(" + strings.Repeat("xyz|", 30) + "y)$"
+	conditions, err := compiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` + expression + `"))`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newFixture(t, func(cfg *authzwebhook.Config) { cfg.Conditions = conditions })
+	a := attributesFor("x")
+	if got := r.ask(t, a); got != "no-opinion" || r.service.calls.Load() != 0 {
+		t.Errorf("short text: got %q, %d calls", got, r.service.calls.Load())
+	}
+	a.User.Name = strings.Repeat("a", 100_000)
+	if got := r.ask(t, a); got != "no-opinion error" || r.service.calls.Load() != 0 {
+		t.Errorf("long text: got %q, %d calls", got, r.service.calls.Load())
+	}
+}

@@ -1,0 +1,80 @@
+package authzwebhook_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
+)
+
+// TestMetrics makes one call per case, to a webhook without cached decisions.
+func TestMetrics(t *testing.T) {
+	const evaluations, failOpen = "apiserver_authorization_webhook_evaluations_total", "apiserver_authorization_webhook_evaluations_fail_open_total"
+	const kept = "binnacle_authorization_cache_requests_total"
+	forbidden := func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
+	for name, c := range map[string]struct {
+		change func(*authzwebhook.Config)
+		answer func(http.ResponseWriter)
+		name   string
+		want   map[string]string // counted results by metric
+	}{
+		"answered":   {want: map[string]string{evaluations: "success", kept: "miss"}},
+		"too long":   {name: strings.Repeat("x", 10_000), want: map[string]string{evaluations: "success", kept: "oversized"}},
+		"broken":     {answer: forbidden, want: map[string]string{evaluations: "error", failOpen: "error", kept: "miss"}},
+		"not open":   {answer: forbidden, change: func(c *authzwebhook.Config) { c.FailureDecision = authorizer.Deny }, want: map[string]string{evaluations: "error", kept: "miss"}},
+		"never ends": {answer: func(http.ResponseWriter) {}, change: func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond }, want: map[string]string{evaluations: "timeout", failOpen: "timeout", kept: "miss"}},
+	} {
+		release := make(chan struct{})
+		r := newFixture(t, c.change)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			if c.answer != nil {
+				c.answer(w)
+			}
+			if name == "never ends" {
+				<-release
+			}
+			return c.answer != nil
+		}
+		r.ask(t, attributesFor(c.name))
+		close(release)
+		for _, metric := range []string{evaluations, failOpen, kept} {
+			if got := r.results(t, metric); got != c.want[metric] {
+				t.Errorf("%s: %s: got %q, want %q", name, metric, got, c.want[metric])
+			}
+		}
+	}
+	r := newFixture(t, nil)
+	release := make(chan struct{})
+	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { r.Close(); <-release; return false }
+	r.ask(t, attributesFor("x"))
+	close(release)
+	if got := r.results(t, evaluations) + " " + r.results(t, failOpen); got != "canceled error" {
+		t.Errorf("after the breaker closed: got %s", got)
+	}
+}
+
+// results returns the counted results of a metric.
+func (r *fixture) results(t *testing.T, metric string) string {
+	t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, f := range families {
+		if f.GetName() != metric {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "result" && m.GetCounter().GetValue() > 0 {
+					out = append(out, l.GetValue())
+				}
+			}
+		}
+	}
+	return strings.Join(out, " ")
+}

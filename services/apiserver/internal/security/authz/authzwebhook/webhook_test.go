@@ -1,0 +1,793 @@
+package authzwebhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
+)
+
+type status = authorizationv1.SubjectAccessReviewStatus
+
+func (r *fixture) ask(t *testing.T, a *authorizer.Attributes) string {
+	t.Helper()
+	d, reason, err := r.Authorize(request.WithUser(t.Context(), a.User), a)
+	text := d.String()
+	if reason != "" {
+		text += " " + reason
+	}
+	if err != nil {
+		text += " error"
+	}
+	return text
+}
+
+func TestDecisionsOfTheWebhook(t *testing.T) {
+	r := newFixture(t, nil)
+	for name, c := range map[string]struct {
+		status status
+		want   string
+	}{
+		"allow":   {status{Allowed: true, Reason: "yes"}, "allowed yes"},
+		"deny":    {status{Denied: true, Reason: "never"}, "denied never"},
+		"neither": {status{Reason: "perhaps"}, "no-opinion perhaps"},
+		"both":    {status{Allowed: true, Denied: true}, "denied error"},
+	} {
+		r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
+		for range 2 { // from the webhook, then from the cache
+			if got := r.ask(t, attributesFor(name)); got != c.want {
+				t.Errorf("%s: got %q, want %q", name, got, c.want)
+			}
+		}
+	}
+	if n := r.service.calls.Load(); n != 4 {
+		t.Errorf("got %d calls, want 4", n)
+	}
+	if rules, err := r.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
+		t.Error("got complete rules from a webhook")
+	}
+}
+
+// TestFieldNamesAreCaseSensitive: as in Kubernetes, a field in another case is ignored.
+func TestFieldNamesAreCaseSensitive(t *testing.T) {
+	r := newFixture(t, nil)
+	for said, want := range map[string]string{
+		`{"Allowed":true}`:                 "no-opinion",
+		`{"allowed":false,"ALLOWED":true}`: "no-opinion",
+		`{"denied":true,"Denied":false}`:   "denied",
+	} {
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, said)
+			return true
+		}
+		if got := r.ask(t, attributesFor(said)); got != want {
+			t.Errorf("%s: got %q, want %q", said, got, want)
+		}
+	}
+}
+
+// TestRequestIsSuspendedDuringCall: a request is suspended while it waits for the webhook, and not
+// while a decision is cached.
+func TestRequestIsSuspendedDuringCall(t *testing.T) {
+	var away, asides atomic.Int32
+	r := newFixture(t, func(c *authzwebhook.Config) {
+		c.Suspend = func(context.Context) func() {
+			asides.Add(1)
+			away.Add(1)
+			return func() { away.Add(-1) }
+		}
+	})
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		if away.Load() != 1 {
+			t.Error("the request was not suspended")
+		}
+		*s = status{Allowed: true}
+		return false
+	}
+	for range 2 {
+		if got := r.ask(t, attributesFor("a")); got != "allowed" {
+			t.Error(got)
+		}
+	}
+	if asides.Load() != 1 || away.Load() != 0 {
+		t.Errorf("got %d suspensions, %d at the end", asides.Load(), away.Load())
+	}
+}
+
+func TestReviewContent(t *testing.T) {
+	a := attributesFor("x")
+	a.Verb, a.Name = "list", ""
+	a.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
+	selector, err := labels.Parse("x in (b,a),!y,z=1,n>3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.LabelSelector, _ = selector.Requirements()
+	const common = `"extra":{"scope":["a","b"]},%s:["dev"],"resourceAttributes":{` +
+		`"fieldSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b"]},{"key":"spec.nodeName","operator":"In","values":["n"]}]},` +
+		`"labelSelector":{"requirements":[{"key":"x","operator":"In","values":["a","b"]},{"key":"y","operator":"DoesNotExist"},{"key":"z","operator":"In","values":["1"]}]},` +
+		`"namespace":"ns","resource":"pods","verb":"list","version":"v1"},"uid":"u","user":"alice"}`
+	for version, groups := range map[string]string{"v1": `"groups"`, "v1beta1": `"group"`} {
+		r := newFixture(t, func(c *authzwebhook.Config) { c.Version = version })
+		var sent []string
+		r.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
+			b, err := json.Marshal(spec)
+			if err != nil {
+				t.Error(err)
+			}
+			sent = append(sent, string(b))
+			return false
+		}
+		r.ask(t, a)
+		r.ask(t, &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/x"})
+		want := "{" + fmt.Sprintf(common, groups)
+		if len(sent) != 2 || sent[0] != want || sent[1] != `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"bob"}` {
+			t.Errorf("%s: got %s\nwant %s", version, sent, want)
+		}
+	}
+}
+
+func TestCacheTTLs(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
+		return false
+	}
+	times := func(want int64, what string) {
+		t.Helper()
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
+		}
+	}
+	both := func() { r.ask(t, attributesFor("yes")); r.ask(t, attributesFor("no")) }
+	both()
+	both()
+	times(2, "at once")
+	r.clock.add(30 * time.Second)
+	both()
+	times(1, "after the TTL of denied decisions")
+	r.clock.add(5 * time.Minute)
+	both()
+	times(2, "after the TTL of allowed decisions")
+	big := attributesFor(strings.Repeat("x", 10_000))
+	r.ask(t, big)
+	r.ask(t, big)
+	times(2, "oversized attributes")
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		w.Header().Set("Cache-Control", "no-store")
+		return false
+	}
+	r.ask(t, attributesFor("node"))
+	r.ask(t, attributesFor("node"))
+	times(2, "a response that must not be cached")
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		s.Allowed, s.Denied = true, true
+		return false
+	}
+	r.ask(t, attributesFor("contradictory"))
+	r.clock.add(30 * time.Second)
+	r.ask(t, attributesFor("contradictory"))
+	times(2, "a contradictory response denies")
+}
+
+// TestCacheKeyIsComplete: attributes that differ in one field have separate entries.
+func TestCacheKeyIsComplete(t *testing.T) {
+	r := newFixture(t, nil)
+	sel := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
+	lab := func(s string) labels.Requirements {
+		p, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := p.Requirements()
+		return out
+	}
+	changes := []func(*authorizer.Attributes){
+		func(*authorizer.Attributes) {},
+		func(a *authorizer.Attributes) { a.User.Name = "bob" },
+		func(a *authorizer.Attributes) { a.User.UID = "v" },
+		func(a *authorizer.Attributes) { a.User.Groups = []string{"de", "v"} },
+		func(a *authorizer.Attributes) { a.User.Groups = nil },
+		func(a *authorizer.Attributes) { a.User.Extra = nil },
+		func(a *authorizer.Attributes) { a.User.Extra = map[string][]string{"scope": {"a"}, "b": {}} },
+		func(a *authorizer.Attributes) { a.Verb = "list" },
+		func(a *authorizer.Attributes) { a.Group = "apps" },
+		func(a *authorizer.Attributes) { a.Version = "v2" },
+		func(a *authorizer.Attributes) { a.ResourceName = "jobs" },
+		func(a *authorizer.Attributes) { a.Subresource = "log" },
+		func(a *authorizer.Attributes) { a.Namespace = "" },
+		func(a *authorizer.Attributes) { a.Name = "" },
+		func(a *authorizer.Attributes) { a.FieldSelector = sel("a=b") },
+		func(a *authorizer.Attributes) { a.FieldSelector = sel("a!=b") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a=b") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a in (b,c)") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a") },
+		func(a *authorizer.Attributes) { a.Resource, a.Path = false, "/x" },
+		func(a *authorizer.Attributes) { a.User = nil },
+	}
+	for range 2 {
+		for _, change := range changes {
+			a := attributesFor("x")
+			change(a)
+			r.ask(t, a)
+		}
+	}
+	if n := r.service.calls.Load(); n != int64(len(changes)) {
+		t.Errorf("%d attributes: got %d calls", len(changes), n)
+	}
+}
+
+func TestConcurrentRequestsShareOneCall(t *testing.T) {
+	r := newFixture(t, nil)
+	release, arrived := make(chan struct{}), make(chan struct{}, 1)
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		arrived <- struct{}{}
+		<-release
+		s.Allowed = true
+		return false
+	}
+	leaver, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, _, err := r.Authorize(leaver, attributesFor("x"))
+		left <- err
+	}()
+	<-arrived
+	var wg sync.WaitGroup
+	var allowed atomic.Int64
+	for range 20 {
+		wg.Go(func() {
+			if d, _, _ := r.Authorize(t.Context(), attributesFor("x")); d == authorizer.Allow {
+				allowed.Add(1)
+			}
+		})
+	}
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled request: got %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if n := r.service.calls.Load(); n != 1 || allowed.Load() != 20 {
+		t.Errorf("got %d calls, %d allowed", n, allowed.Load())
+	}
+}
+
+// TestCallsPerWebhookAreLimited: while a webhook hangs, cached decisions are still returned, and
+// one user has at most half of the waiting requests.
+func TestCallsPerWebhookAreLimited(t *testing.T) {
+	r := newFixture(t, nil)
+	release := make(chan struct{})
+	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" && spec["user"] != "bob" {
+			<-release
+		}
+		s.Allowed = true
+		return false
+	}
+	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
+		t.Fatal(got)
+	}
+	const askers, held = 220, 200
+	answers := make(chan string, askers)
+	var wg sync.WaitGroup
+	for range askers {
+		wg.Go(func() { answers <- r.ask(t, attributesFor("x")) })
+	}
+	for range askers - held {
+		if got := <-answers; got != "no-opinion error" {
+			t.Errorf("above the limit: got %s", got)
+		}
+	}
+	if got := r.ask(t, attributesFor("kept")); got != "allowed" {
+		t.Errorf("cached: got %s", got)
+	}
+	other := attributesFor("x")
+	other.User = &authorizer.User{Name: "bob"}
+	if got := r.ask(t, other); got != "allowed" {
+		t.Errorf("another user: got %s", got)
+	}
+	close(release)
+	wg.Wait()
+	for range held {
+		if got := <-answers; got != "allowed" {
+			t.Errorf("waiting request: got %s", got)
+		}
+	}
+}
+
+func TestFailures(t *testing.T) {
+	fail := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
+		var n atomic.Int64
+		return func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			s.Allowed = true
+			if n.Add(1) <= int64(times) {
+				w.WriteHeader(code)
+				return true
+			}
+			return false
+		}
+	}
+	write := func(text string) func(http.ResponseWriter, map[string]any, *status) bool {
+		return func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			_, _ = w.Write([]byte(text))
+			return true
+		}
+	}
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, map[string]any, *status) bool
+		want   string
+		calls  int64
+	}{
+		"once unavailable":  {fail(503, 1), "allowed", 2},
+		"busy":              {fail(429, 2), "allowed", 3},
+		"always broken":     {fail(500, 99), "FAIL error", 4},
+		"refuses to answer": {fail(403, 99), "FAIL error", 1},
+		"no json":           {write("hello"), "FAIL error", 1},
+		"cut short": {func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			w.Header().Set("Content-Length", "1000")
+			return write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
+		}, "FAIL error", 4},
+		"malformed denied field":      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
+		"another kind":                {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another object":              {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"another version":             {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"field names in another case": {write(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"too long":                    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
+	} {
+		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
+			r := newFixture(t, func(c *authzwebhook.Config) { c.FailureDecision = decision })
+			r.service.answer = c.answer
+			want := strings.Replace(c.want, "FAIL", policy, 1)
+			if c.want == "allowed" && policy == "denied" {
+				continue // the call counter of the case is used up
+			}
+			if got := r.ask(t, attributesFor("x")); got != want || r.service.calls.Load() != c.calls {
+				t.Errorf("%s, %s: got %q after %d calls, want %q after %d", name, policy, got, r.service.calls.Load(), want, c.calls)
+			}
+			if c.want != "allowed" { // errors are not cached
+				r.service.answer = fail(0, 0)
+				if got := r.ask(t, attributesFor("x")); got != "allowed" {
+					t.Errorf("%s: after recovery: got %q", name, got)
+				}
+			}
+		}
+	}
+}
+
+// TestResponseSizeIsLimited: the client stops reading a response without end.
+func TestResponseSizeIsLimited(t *testing.T) {
+	const whole = 32 << 20 // much more than the buffers in between
+	r := newFixture(t, nil)
+	left := make(chan bool, 1)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for range whole / len(part) {
+			if _, err := w.Write(part); err != nil {
+				left <- true
+				return true
+			}
+		}
+		left <- false
+		return true
+	}
+	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q", got)
+	}
+	if !<-left {
+		t.Errorf("a response of %d bytes was read", whole)
+	}
+}
+
+// TestResponseWithManyValuesIsRejected: the response is not decoded.
+func TestResponseWithManyValuesIsRejected(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
+		return true
+	}
+	if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	release := make(chan struct{})
+	r := newFixture(t, func(c *authzwebhook.Config) { c.Timeout = 50 * time.Millisecond })
+	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
+	_, _, err := r.Authorize(t.Context(), attributesFor("x")) // returns because of the timeout
+	close(release)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestInvalidKubeconfigs(t *testing.T) {
+	s := newService(t)
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{
+		"absent": filepath.Join(dir, "none"), "broken": broken,
+		"ftp":        kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "ftp", 1)),
+		"parameters": kubeconfig(t, s.Server, s.URL+"/?a=b"),
+	} {
+		if _, err := authzwebhook.New(authzwebhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestServerWithoutTLSIsAllowed: an http server is accepted, with a warning in the log.
+func TestServerWithoutTLSIsAllowed(t *testing.T) {
+	s := newService(t)
+	var log strings.Builder
+	z, err := authzwebhook.New(authzwebhook.Config{
+		KubeconfigFile: kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
+		Metrics:        authzwebhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	z.Close()
+	if !strings.Contains(log.String(), "not encrypted") {
+		t.Errorf("got log %q", log.String())
+	}
+}
+
+// position returns the position with all kinds at one revision.
+func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
+
+func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
+	r := newFixture(t, nil)
+	header := ""
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		if header != "" {
+			w.Header().Set(rbac.PositionHeader, header)
+		}
+		s.Allowed = true
+		return false
+	}
+	expectCalls := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
+		}
+	}
+	header = "5"
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
+	r.PolicyChanged(rbac.Change{Position: position(5), All: true})
+	expectCalls(1, "after a change")
+	expectCalls(0, "kept again, as it was decided at the change")
+	r.PolicyChanged(rbac.Change{Position: position(5)})
+	expectCalls(0, "a change that affects no decision")
+	header = "7"
+	r.PolicyChanged(rbac.Change{Position: position(6), All: true})
+	expectCalls(1, "after another change")
+	expectCalls(0, "kept, as it was decided after the change")
+	sent := r.service.answer
+	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+		r.PolicyChanged(rbac.Change{Position: position(7), All: true})
+		return sent(w, spec, s)
+	}
+	r.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
+	expectCalls(1, "a change during a call")
+	expectCalls(0, "kept, as it was decided after that change")
+	r.service.answer = sent
+	header = "nonsense"
+	r.PolicyChanged(rbac.Change{Position: position(8), All: true})
+	expectCalls(1, "malformed header")
+	expectCalls(1, "response with malformed header is not cached")
+	header = ""
+	expectCalls(1, "without a header")
+	expectCalls(0, "kept, as nothing changed since it was asked")
+}
+
+// TestRestoredPolicy: earlier positions do not count, and for a while nothing is cached, because
+// services that have not noticed the restore report positions that seem newer.
+func TestRestoredPolicy(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(50).String())
+		s.Allowed = true
+		return false
+	}
+	expectCalls := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
+		}
+	}
+	r.PolicyChanged(rbac.Change{Position: position(40), All: true})
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
+	r.PolicyChanged(rbac.Change{Position: position(10), All: true})
+	expectCalls(1, "after the restore")
+	expectCalls(1, "not kept")
+	r.clock.add(time.Minute)
+	expectCalls(1, "after all services have noticed")
+	expectCalls(0, "kept again")
+}
+
+// TestOutdatedDecisionsAreNeverCached races requests with policy changes. A cached decision is at
+// least as new as the newest policy that was seen before the request.
+func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		r := newFixture(t, nil)
+		var policy, seen atomic.Int64 // at the webhook, at the API server
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			at := policy.Load()
+			if tells {
+				w.Header().Set(rbac.PositionHeader, position(at).String())
+			}
+			s.Allowed, s.Reason = true, fmt.Sprint(at)
+			return false
+		}
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					least := seen.Load()
+					_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+					var at int64
+					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
+						t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+						return
+					}
+				}
+			})
+		}
+		for i := int64(1); i <= 40; i++ {
+			policy.Store(i)
+			r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+			seen.Store(i)
+			r.ask(t, attributesFor("0"))
+		}
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// TestLaggingWebhookNeverDecidesOnOldPolicy races requests with changes that the webhook sees after
+// the API server.
+func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
+	r := newFixture(t, nil)
+	var policy, seen atomic.Int64 // at the webhook, at the API server
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		at := policy.Load()
+		w.Header().Set(rbac.PositionHeader, position(at).String())
+		s.Allowed, s.Reason = true, fmt.Sprint(at)
+		return false
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				least := seen.Load()
+				_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+				var at int64
+				if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
+					t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+					return
+				}
+			}
+		})
+	}
+	for i := int64(1); i <= 20; i++ {
+		r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+		seen.Store(i)
+		calls := r.service.calls.Load()
+		for r.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
+			runtime.Gosched()
+		}
+		policy.Store(i)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestLateWebhookCatchesUp: the webhook sees a change after the API server.
+func TestLateWebhookCatchesUp(t *testing.T) {
+	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
+		r := newFixture(t, nil)
+		var at atomic.Pointer[rbac.Position]
+		at.Store(&behind)
+		newest := position(2)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if r.service.calls.Load() == 3 {
+				at.Store(&newest)
+			}
+			w.Header().Set(rbac.PositionHeader, at.Load().String())
+			s.Allowed = *at.Load() != newest // the change revokes the permission
+			return false
+		}
+		r.PolicyChanged(rbac.Change{Position: newest, All: true})
+		for range 2 { // from the webhook, then from the cache
+			if got := r.ask(t, attributesFor("x")); got != "no-opinion" {
+				t.Errorf("%s: got a decision of an older policy: %s", &behind, got)
+			}
+		}
+		if n := r.service.calls.Load(); n != 3 {
+			t.Errorf("%s: got %d calls", &behind, n)
+		}
+	}
+}
+
+// TestWebhookThatStaysBehindIsNotCached: its decision counts for one request.
+func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		s.Allowed = true
+		return false
+	}
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true})
+	for range 2 {
+		if got := r.ask(t, attributesFor("x")); got != "allowed" {
+			t.Error(got)
+		}
+		if n := r.service.calls.Swap(0); n < 2 || n > 8 {
+			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision", n)
+		}
+	}
+}
+
+// TestRequestsDoNotJoinCallsFromBeforeAChange uses a webhook that does not report its position.
+func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
+	r := newFixture(t, nil)
+	release, arrived := make(chan struct{}), make(chan struct{})
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		arrived <- struct{}{}
+		<-release
+		s.Allowed = true
+		return false
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.ask(t, attributesFor("x")) }()
+	<-arrived
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
+	later := make(chan struct{})
+	go func() { defer close(later); r.ask(t, attributesFor("x")) }()
+	select {
+	case <-arrived:
+	case <-time.After(20 * time.Second):
+		t.Error("a request after the change joined a call from before it")
+	}
+	close(release)
+	<-done
+	<-later
+}
+
+// panickingTransport panics like a faulty library.
+type panickingTransport struct{ http.RoundTripper }
+
+func (panickingTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
+
+func TestPanicInTransportIsAnError(t *testing.T) {
+	r := newFixture(t, nil)
+	r.Break(panickingTransport{})
+	for range 2 {
+		if got := r.ask(t, attributesFor("x")); got != "no-opinion error" {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+func TestDefaultClock(t *testing.T) {
+	r := newFixture(t, func(c *authzwebhook.Config) { c.Now = nil })
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
+	if got := r.ask(t, attributesFor("x")); got != "allowed" {
+		t.Error(got)
+	}
+}
+
+// TestNamespaceChangesInvalidateTheirNamespaceOnly covers services that report their
+// position and services that do not.
+func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
+	for _, reports := range []bool{true, false} {
+		r := newFixture(t, nil)
+		at := position(1)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if reports {
+				w.Header().Set(rbac.PositionHeader, at.String())
+			}
+			s.Allowed = true
+			return false
+		}
+		ask := func(namespace string) int64 {
+			q := attributesFor("x")
+			q.Namespace = namespace
+			r.ask(t, q)
+			return r.service.calls.Swap(0)
+		}
+		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
+		expectCalls := func(what string, want ...int64) {
+			t.Helper()
+			if got := []int64{ask("a"), ask("b"), ask("")}; !slices.Equal(got, want) {
+				t.Errorf("%s: called %v times, want %v", what, got, want)
+			}
+		}
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		expectCalls("first", 1, 1, 1)
+		at[2] = 2
+		r.PolicyChanged(rbac.Change{Position: at})
+		expectCalls("metadata", 0, 0, 0)
+		at[2] = 3
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		expectCalls("a role binding in a", 1, 0, 0)
+		expectCalls("cached again", 0, 0, 0)
+		at[1] = 4
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		expectCalls("a cluster role", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
+
+		// When too many namespaces have changed, older changes count for all namespaces, but not
+		// for decisions made since.
+		at[2] = 5
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		for i := range int64(5000) {
+			at[2] = 6 + i
+			r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
+		}
+		expectCalls("a change in many namespaces", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
+		expectCalls("an overflow by an older change", 0, 0, 0)
+	}
+}
+
+// TestUnrelatedChangesAreNotAwaited uses a webhook that has not seen the last change of another
+// namespace.
+func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		s.Allowed = true
+		return false
+	}
+	r.PolicyChanged(rbac.Change{Position: position(1), All: true})
+	r.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
+	r.ask(t, attributesFor("x"))
+	r.ask(t, attributesFor("x"))
+	if n := r.service.calls.Load(); n != 1 {
+		t.Errorf("called %d times, want 1", n)
+	}
+}
