@@ -57,7 +57,7 @@ type Timeline struct {
 	HTTPServerStoppedListening *Event
 }
 
-// NewTimeline returns a timeline of which no event has happened.
+// NewTimeline returns a timeline before its first event.
 func NewTimeline(log *slog.Logger) *Timeline {
 	return &Timeline{
 		ShutdownInitiated:          newEvent("ShutdownInitiated", log),
