@@ -30,6 +30,11 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
+	release, err := a.selectors.keep(c.Context(), o.LabelSelector, o.FieldSelector)
+	if err != nil {
+		return err
+	}
+	defer serving.AtEnd(c.W, func(any) { release() })
 	opts, err := a.watchOptions(c, o)
 	if err == nil {
 		err = there(c.Store)
