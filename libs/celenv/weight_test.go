@@ -92,3 +92,24 @@ func TestComparisonOfLargeObjects(t *testing.T) {
 		}
 	}
 }
+
+// TestExpressionsWithManyGenericPartsAreRejected checks expressions whose type check takes time proportional
+// to the square of their length: 100 KB, the longest expression, took ten minutes.
+func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"x": cel.DynType, "s": cel.ListType(cel.StringType)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, part := range map[string]string{
+		"comparisons": "x == x", "additions": "x + x", "empty lists": "[]", "empty maps": "{}",
+		"indexes": "x[0]", "conditions": "x ? x : x", "macros": "s.all(e, e == '')", "functions": "s.size()",
+	} {
+		expression := func(n int) string { return "[" + strings.Repeat(part+", ", n) + part + "].size() > 0" }
+		if _, issues := env.Check(expression(20)); issues.Err() != nil {
+			t.Errorf("%s: %v", name, issues.Err())
+		}
+		if _, issues := env.Check(expression(4000)); issues.Err() == nil || !strings.Contains(issues.Err().Error(), "too many operators") {
+			t.Errorf("%s: got %.200v, want an error about too many operators", name, issues.Err())
+		}
+	}
+}

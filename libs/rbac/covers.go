@@ -16,7 +16,7 @@ import (
 // returns the missing rules, each for one verb of one resource or path. The time is proportional to
 // the number of such parts of wanted.
 func Covers(owner, wanted []rbacv1.PolicyRule) (bool, []rbacv1.PolicyRule) {
-	c := compare(owner, wanted, math.MaxInt, math.MaxInt)
+	c := compare(owner, wanted, math.MaxInt, math.MaxInt, math.MaxInt)
 	return len(c.missing) == 0, c.missing
 }
 
@@ -50,11 +50,27 @@ func (e *EscalationError) Error() string {
 // scope), would grant more than it holds.
 func (s *Snapshot) Escalation(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) error {
 	held, unresolved := s.heldRules(u, namespace)
-	c := compare(held, rules, maxMissing, maxCompared)
+	c := compare(held, rules, maxMissing, maxCompared, maxHeldValues)
 	if len(c.missing) == 0 && !c.more {
 		return nil
 	}
-	return &EscalationError{User: u, Missing: c.missing, More: c.more, Unresolved: unresolved}
+	return &EscalationError{User: u, Missing: c.missing, More: c.more || c.values < 0, Unresolved: unresolved}
+}
+
+// EscalationValues returns the number of values that Escalation compares. Its time is proportional to
+// that number.
+func (s *Snapshot) EscalationValues(u *authorizer.User, namespace string, rules []rbacv1.PolicyRule) (n int) {
+	held, _ := s.heldRules(u, namespace)
+	for i := range held {
+		if n += valuesOf(&held[i]); n > maxHeldValues {
+			n = maxHeldValues
+			break
+		}
+	}
+	for i := range rules {
+		n += valuesOf(&rules[i])
+	}
+	return n
 }
 
 // compact merges the verbs of rules for the same resource.

@@ -15,6 +15,9 @@ const (
 	// maxCompared bounds the words of bits that are compared for submitted rules: a rule of a few
 	// hundred bytes has millions of parts.
 	maxCompared = 1 << 20
+	// maxHeldValues bounds the values of held rules that are compared with submitted rules: a user may
+	// have thousands of roles with 100,000 names each.
+	maxHeldValues = 1 << 20
 )
 
 // comparison finds the parts of wanted rules that held rules lack. For each wanted value it keeps
@@ -28,6 +31,7 @@ type comparison struct {
 	unnamed                                ruleBits // held rules for all names
 
 	left    int // words that may still be compared
+	values  int // values of held rules that may still be compared
 	missing []rbacv1.PolicyRule
 	most    int // maximum number of missing parts
 	// more means that more parts may be missing, or were not compared.
@@ -61,9 +65,9 @@ func (b ruleBits) meets(other ruleBits) bool {
 }
 
 // compare compares wanted rules with held ones.
-func compare(held, wanted []rbacv1.PolicyRule, missing, words int) *comparison {
+func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comparison {
 	c := &comparison{
-		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, left: words, most: missing,
+		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, left: words, values: values, most: missing,
 		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
 	}
 	if !c.look(1) {
@@ -117,10 +121,14 @@ func (c *comparison) room(by map[string]ruleBits, value string) bool {
 	return true
 }
 
-// hold records which rules contain the wanted values, and all paths if any are wanted.
+// hold records which rules contain the wanted values, and all paths if any are wanted. Rules beyond
+// the limit of values count as not held.
 func (c *comparison) hold(paths bool) {
 	for i := range c.rules {
 		r := &c.rules[i]
+		if c.values -= valuesOf(r); c.values < 0 {
+			return
+		}
 		note(c.groups, r.APIGroups, i)
 		note(c.resources, r.Resources, i)
 		note(c.names, r.ResourceNames, i)
@@ -140,6 +148,11 @@ func (c *comparison) hold(paths bool) {
 			c.patterns = append(c.patterns, p)
 		}
 	}
+}
+
+// valuesOf returns the number of values of a rule.
+func valuesOf(r *rbacv1.PolicyRule) int {
+	return len(r.Verbs) + len(r.APIGroups) + len(r.Resources) + len(r.ResourceNames) + len(r.NonResourceURLs)
 }
 
 // note adds a rule to the sets of values that have one.

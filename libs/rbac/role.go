@@ -15,6 +15,7 @@ const all = "*"
 // them.
 type role struct {
 	rules      []rbacv1.PolicyRule
+	sets       []ruleSets
 	byResource map[string][]int32 // into rules: "pods", "pods/log", "*/scale", "*"
 	paths      []int32            // rules with nonResourceURLs
 
@@ -23,9 +24,42 @@ type role struct {
 	aggregation *rbacv1.AggregationRule
 }
 
+// ruleSets holds the lists of a rule that a request is compared with.
+type ruleSets struct{ verbs, groups, names valueSet }
+
+// valueSet is a list of values. A long list is sorted, because a rule may have 100,000 names.
+type valueSet struct {
+	values []string
+	sorted bool
+	star   bool
+}
+
+// maxUnsorted is the length up to which a list is searched in its own order.
+const maxUnsorted = 32
+
+func newValueSet(values []string) valueSet {
+	s := valueSet{values: values, star: slices.Contains(values, all)}
+	if len(values) > maxUnsorted {
+		s.values, s.sorted = slices.Sorted(slices.Values(values)), true
+	}
+	return s
+}
+
+func (s *valueSet) has(value string) bool {
+	if s.sorted {
+		_, found := slices.BinarySearch(s.values, value)
+		return found
+	}
+	return slices.Contains(s.values, value)
+}
+
+// holds reports whether the set contains a value, or a star.
+func (s *valueSet) holds(value string) bool { return s.star || s.has(value) }
+
 func compile(rules []rbacv1.PolicyRule) *role {
-	r := &role{rules: rules, byResource: map[string][]int32{}}
+	r := &role{rules: rules, sets: make([]ruleSets, len(rules)), byResource: map[string][]int32{}}
 	for i := range rules {
+		r.sets[i] = ruleSets{newValueSet(rules[i].Verbs), newValueSet(rules[i].APIGroups), newValueSet(rules[i].ResourceNames)}
 		n := int32(i)
 		for _, res := range rules[i].Resources {
 			if at := r.byResource[res]; len(at) == 0 || at[len(at)-1] != n {
@@ -60,7 +94,7 @@ func (r *role) allows(q *query) bool {
 	if !q.Resource {
 		q.looked += len(r.paths)
 		for _, i := range r.paths {
-			if rule := &r.rules[i]; holds(rule.Verbs, q.Verb) && matchesPath(rule.NonResourceURLs, q.Path) {
+			if r.sets[i].verbs.holds(q.Verb) && matchesPath(r.rules[i].NonResourceURLs, q.Path) {
 				return true
 			}
 		}
@@ -74,19 +108,8 @@ func (r *role) allows(q *query) bool {
 func (r *role) anyAllows(rules []int32, q *query) bool {
 	q.looked += len(rules)
 	for _, i := range rules {
-		rule := &r.rules[i]
-		if holds(rule.Verbs, q.Verb) && holds(rule.APIGroups, q.Group) &&
-			(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, q.Name)) {
-			return true
-		}
-	}
-	return false
-}
-
-// holds reports whether a list contains a value, or a star.
-func holds(list []string, value string) bool {
-	for _, v := range list {
-		if v == all || v == value {
+		rule := &r.sets[i]
+		if rule.verbs.holds(q.Verb) && rule.groups.holds(q.Group) && (len(rule.names.values) == 0 || rule.names.has(q.Name)) {
 			return true
 		}
 	}

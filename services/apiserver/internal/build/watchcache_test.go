@@ -89,6 +89,51 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	}
 }
 
+// TestSelectorsOfWatchesAreLimited checks that the watches of one user cannot keep any number of large
+// selectors in memory, and that the memory is free again when they end.
+func TestSelectorsOfWatchesAreLimited(t *testing.T) {
+	skipInShortMode(t)
+	t.Parallel()
+	a := start(t, nil)
+	selector := "a+in+(v" + strings.Repeat(",v", 150_000) + ")"
+	watch := func(user, selector string) *http.Response {
+		req, err := http.NewRequest("GET", a.url+configMaps+"?watch=1&timeoutSeconds=600&labelSelector="+selector, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := as(user)
+		for i := 0; i < len(headers); i += 2 {
+			req.Header.Add(headers[i], headers[i+1])
+		}
+		resp, err := a.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	var watches []*http.Response
+	for len(watches) < 100 {
+		resp := watch("carol", selector)
+		if resp.StatusCode == http.StatusTooManyRequests {
+			break
+		}
+		watches = append(watches, resp)
+	}
+	if n := len(watches); n == 0 || n == 100 {
+		t.Fatalf("%d watches with large selectors were admitted", n)
+	}
+	for user, selector := range map[string]string{"dave": selector, "carol": "a"} {
+		if resp := watch(user, selector); resp.StatusCode != http.StatusOK {
+			t.Errorf("watch of %s with a selector of %d bytes: %s", user, len(selector), resp.Status)
+		}
+	}
+	for _, w := range watches {
+		w.Body.Close()
+	}
+	a.eventually("room for selectors", func() bool { return watch("carol", selector).StatusCode == http.StatusOK })
+}
+
 // TestSecretsAreNotInDictionary checks that parts of ConfigMaps are shared, and that parts of
 // secrets are not kept after their deletion.
 func TestSecretsAreNotInDictionary(t *testing.T) {

@@ -16,25 +16,40 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
-const suspendedBytesTime = time.Second
+const (
+	// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
+	suspendedBytesTime = time.Second
+	// suspendedBytes is the size in bytes of the objects of requests that wait longer. In memory they are
+	// ten times as large.
+	suspendedBytes = 32 << 20
+)
 
 // workLimits are the limits that all requests share.
 type workLimits struct {
 	// bytes limits the memory of large requests; nil for no limit.
 	bytes *limit.Queue[string]
+	// suspended limits the memory of large requests that wait long for another party, whose objects stay
+	// in memory; nil for no limit.
+	suspended *limit.Queue[string]
 	// permits limits how many large requests are processed at a time; nil for no limit.
 	permits *limit.Queue[string]
 }
 
 func newWorkLimits(permits *limit.Queue[string]) workLimits {
 	size := largeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
-	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: maxWaiters}), permits: permits}
+	bytes := func(size int) *limit.Queue[string] {
+		return limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: maxWaiters})
+	}
+	return workLimits{bytes: bytes(size), suspended: bytes(suspendedBytes), permits: permits}
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while
 // the server works on it. It releases both when the response begins, and the permit while it waits. A
 // client that does not read, or a webhook that does not answer, therefore delays no other large request.
+//
+// A request that waits long exchanges its bytes for those of suspended requests. If they are in use, it
+// keeps its bytes, which principals share: a webhook of one client must not fill the memory with objects
+// that wait for it.
 //
 // A request that has to wait for bytes or the permit works without seats from then on: the permit limits
 // it, and no request that holds a permit waits for seats.
@@ -50,6 +65,7 @@ type work struct {
 	started   func() // called by Started; may be nil
 	bytes     limit.Claim[string]
 	hasBytes  bool
+	parked    bool // bytes is a claim of limits.suspended
 	hasPermit bool
 	suspended int  // number of waits for other parties
 	ended     bool // the response has ended; work that continues holds nothing
@@ -98,7 +114,7 @@ func (w *work) reserve(ctx context.Context, size int) bool {
 	}
 	w.mu.Lock()
 	ended := w.ended
-	w.bytes, w.hasBytes = c, !ended
+	w.bytes, w.hasBytes, w.parked = c, !ended, false
 	w.mu.Unlock()
 	if ended {
 		w.limits.bytes.Release(c)
@@ -158,7 +174,7 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 	w.releasePermit()
 	stop := func() bool { return true }
 	if occupies {
-		stop = time.AfterFunc(suspendedBytesTime, w.Started).Stop
+		stop = time.AfterFunc(suspendedBytesTime, func() { w.waitsLong(ctx) }).Stop
 	}
 	return func() {
 		stop()
@@ -169,6 +185,33 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 			w.Estimate(ctx, 0)
 		}
 	}
+}
+
+// waitsLong ends the work of a request that only waits for another server, and parks the bytes of others.
+func (w *work) waitsLong(ctx context.Context) {
+	w.mu.Lock()
+	started := w.started != nil
+	w.mu.Unlock()
+	if started {
+		w.Started()
+		return
+	}
+	w.park(ctx)
+}
+
+// park exchanges the bytes of a suspended request for bytes of suspended requests, if some are free.
+func (w *work) park(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.hasBytes || w.parked || w.suspended == 0 {
+		return
+	}
+	c := clientOf(ctx).claim(w.limits.suspended, w.bytes.Cost)
+	if !w.limits.suspended.TryAcquire(c) {
+		return
+	}
+	w.limits.bytes.Release(w.bytes)
+	w.bytes, w.parked = c, true
 }
 
 // Started implements request.Work.
@@ -205,12 +248,15 @@ func (w *work) end() {
 func (w *work) release() {
 	w.releasePermit()
 	w.mu.Lock()
-	hadBytes := w.hasBytes
-	w.hasBytes = false
-	w.mu.Unlock()
-	if hadBytes {
+	defer w.mu.Unlock()
+	switch {
+	case !w.hasBytes:
+	case w.parked:
+		w.limits.suspended.Release(w.bytes)
+	default:
 		w.limits.bytes.Release(w.bytes)
 	}
+	w.hasBytes, w.parked = false, false
 }
 
 func (w *work) releasePermit() {

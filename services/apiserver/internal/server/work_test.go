@@ -192,6 +192,34 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 	})
 }
 
+// A request that waits long keeps its bytes if other waiting requests of its principal occupy their share of
+// memory. Otherwise a webhook that does not answer could fill the memory with objects.
+func TestSuspendedBytesAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := workLimits{bytes: newShared(16 * largeBody), suspended: newShared(4 * largeBody), permits: newPermits(1)}
+		ends := []func(){}
+		for range 3 {
+			ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
+			if request.Estimate(ctx, largeBody) != nil {
+				t.Fatal("the work was not admitted")
+			}
+			resume := request.Suspend(ctx)
+			ends = append(ends, func() { resume(); workOf(ctx).end() })
+			time.Sleep(suspendedBytesTime)
+			synctest.Wait()
+		}
+		if b, s := limits.bytes.InUse(), limits.suspended.InUse(); b != largeBody || s != 2*largeBody {
+			t.Errorf("got %d bytes and %d bytes of suspended requests in use, want those of one request and two", b, s)
+		}
+		for _, end := range ends {
+			end()
+		}
+		if b, s, p := limits.bytes.InUse(), limits.suspended.InUse(), limits.permits.InUse(); b != 0 || s != 0 || p != 0 {
+			t.Errorf("got %d bytes, %d bytes of suspended requests and %d permits in use after the end", b, s, p)
+		}
+	})
+}
+
 // A request that waits for slow work releases its seats. It is rejected if too many requests have
 // released theirs, unless its response has begun.
 func TestSlowPermitsReleaseSeats(t *testing.T) {

@@ -237,7 +237,8 @@ type Config struct {
 type API struct {
 	Config
 	operations map[operationKey]*Operation
-	workers    workers.Pool // of pumps
+	workers    workers.Pool  // of pumps
+	selectors  selectorLimit // of watches
 }
 
 // resource is a served kind with everything that its handlers need.
@@ -245,7 +246,7 @@ type resource = apiset.Resource
 
 // New returns the API.
 func New(c Config) *API {
-	a := &API{Config: c, operations: map[operationKey]*Operation{}}
+	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectors: newSelectorLimit()}
 	for i := range c.Operations {
 		o := &c.Operations[i]
 		a.operations[operationKey{o.Of, o.Subresource}] = o

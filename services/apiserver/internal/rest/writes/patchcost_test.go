@@ -184,3 +184,19 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingRequestHoldsNoValue checks that a write of a large object waits for other large work before it
+// reads the object from the store. Hundreds of requests may wait.
+func TestWaitingRequestHoldsNoValue(t *testing.T) {
+	w := newBase(t).fixture(t)
+	w.put(w.kind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"}, Data: map[string]string{"a": strings.Repeat("x", request.LargeBody)}})
+	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(int) bool { return false }})
+	w.syncCache()
+	before := w.store.reads
+	r := w.requestFor("large")
+	r.Kind = w.kind("configmaps")
+	if _, err := w.writer.Read(ctx, r); !apierrors.IsTooManyRequests(err) || w.store.reads != before {
+		t.Errorf("got %v after %d reads of the store, want TooManyRequests and none", err, w.store.reads-before)
+	}
+}

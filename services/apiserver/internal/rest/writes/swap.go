@@ -54,8 +54,13 @@ const maxAttempts = 100
 // read returns the state that a write starts from: from the cache, which is usually current, or
 // from the store if confirmed is set or the cache has no readable entry.
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
-	if !confirmed {
-		if e, ok := r.Kind.Store.Get(r.key()); ok && e.Unreadable() == nil {
+	e, ok := r.Kind.Store.Get(r.key())
+	if ok && e.Unreadable() == nil {
+		// A request that waits for other large work does not hold a copy of the value meanwhile.
+		if err := request.Estimate(ctx, e.Size()); err != nil {
+			return nil, err
+		}
+		if !confirmed {
 			l := &live{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
 			return l, l.decode(ctx, r)
 		}

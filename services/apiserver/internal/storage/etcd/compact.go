@@ -2,12 +2,15 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // DefaultCompactInterval is the interval of compactions, and the minimum age of kept history.
@@ -84,7 +87,8 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 		// The first round ever: no revision is known from an interval ago.
 		return next, nil
 	}
-	if err := c.Store.Compact(ctx, last.revision); err != nil {
+	gone := &storage.CompactedError{}
+	if err := c.Store.Compact(ctx, last.revision); err != nil && !errors.As(err, &gone) { // compacted before
 		return next, err
 	}
 	return next, nil

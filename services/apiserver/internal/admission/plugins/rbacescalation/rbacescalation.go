@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/authz"
 )
 
@@ -79,8 +80,8 @@ func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.
 		return nil
 	}
 	s := p.Policy.Snapshot()
-	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
-		return forbidden(a, err)
+	if err := escalation(ctx, s, a, rules); err != nil {
+		return err
 	}
 	if aggregated && s.Escalation(a.User, "", everything()) != nil {
 		return forbidden(a, errAggregation)
@@ -106,6 +107,15 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.R
 	if err != nil {
 		// As in Kubernetes, the error names the resource that is written.
 		return apierrors.NewNotFound(a.Resource.GroupResource(), ref.Name)
+	}
+	return escalation(ctx, s, a, rules)
+}
+
+// escalation returns an error if the user does not hold the rules. The comparison is large work if the
+// user or the role has many names, even if the request is small.
+func escalation(ctx context.Context, s *rbac.Snapshot, a *admission.Request, rules []rbacv1.PolicyRule) error {
+	if err := request.Estimate(ctx, request.PerValue*s.EscalationValues(a.User, a.Namespace, rules)); err != nil {
+		return err
 	}
 	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
 		return forbidden(a, err)

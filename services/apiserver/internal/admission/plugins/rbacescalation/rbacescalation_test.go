@@ -2,10 +2,12 @@ package rbacescalation_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/authorizer"
@@ -15,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 func rule(groups, resources, verbs string) rbacv1.PolicyRule {
@@ -132,6 +135,36 @@ func TestEscalation(t *testing.T) {
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}
+	}
+}
+
+// TestComparisonOfManyNamesIsLargeWork checks that a small request for a role with many names is limited
+// like a large one.
+func TestComparisonOfManyNamesIsLargeWork(t *testing.T) {
+	e := rbac.New()
+	many := rule("", "pods", "get")
+	for i := range 1000 {
+		many.ResourceNames = append(many.ResourceNames, fmt.Sprint("p", i))
+	}
+	e.Update(func(tx *rbac.Tx) {
+		tx.Set(&rbacv1.Role{ObjectMeta: named("a", "many"), Rules: []rbacv1.PolicyRule{many}})
+		tx.Set(&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("Role", "many"), Subjects: to("alice")})
+	})
+	p := &rbacescalation.Plugin{Policy: e, Authorizer: e}
+	a := &admission.Request{
+		Operation: admission.Create, Namespace: "a", Name: "new", User: &request.User{Name: "alice"},
+		Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Resource: "rolebindings"}},
+		Object:   &rbacv1.RoleBinding{ObjectMeta: named("a", "new"), RoleRef: ref("Role", "many"), Subjects: to("eve")},
+	}
+	admitted := true
+	work := requesttest.Work{OnEstimate: func(int) bool { return admitted }}
+	ctx := work.With(context.Background())
+	if err := p.Validate(ctx, a); err != nil {
+		t.Error(err)
+	}
+	admitted = false
+	if err := p.Validate(ctx, a); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("got %v, want TooManyRequests", err)
 	}
 }
 

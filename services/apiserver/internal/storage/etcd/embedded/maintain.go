@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,11 +42,14 @@ type maintenance struct {
 	diskFull bool
 }
 
-// Maintain defragments the database when much of it is free and few writes happen, and frees space
-// when it has reached its quota, until ctx ends. Until space is free, also on the disk, etcd rejects
-// all writes except deletions.
+// Maintain defragments the database when much of it is free and few writes happen, compacts history
+// that takes much of the room, and frees space when the database has reached its quota, until ctx
+// ends. Until space is free, also on the disk, etcd rejects all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
 	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree, space: diskSpace}
+	var trims sync.WaitGroup
+	defer trims.Wait()
+	trims.Go(func() { (&trimmer{server: s, log: s.log, space: diskSpace}).run(ctx) })
 	return m.run(ctx)
 }
 

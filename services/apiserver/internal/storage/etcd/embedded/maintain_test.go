@@ -134,6 +134,42 @@ func TestFullDatabaseCompactsHistory(t *testing.T) {
 	lookUntil(t, m, func() bool { return !writesRejected(t, s) })
 }
 
+// History is compacted before it fills the database, even if a client writes faster than regular
+// compactions run. The newer half of it is kept.
+func TestHistoryIsCompactedBeforeItFillsDatabase(t *testing.T) {
+	const quota = 64 << 20
+	s, _, log := small(t, t.TempDir(), quota)
+	defer s.Stop()
+	for i := range 100 {
+		if _, err := s.client.Put(t.Context(), object(i), noise(50<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trims := &trimmer{server: s, log: slog.New(slog.NewTextHandler(log, nil)), space: diskSpace}
+	var revisions []int64
+	for i := range 3 * quota / (1 << 20) {
+		resp, err := s.client.Put(t.Context(), "/registry/configmaps/b/large", noise(1<<20))
+		if err != nil {
+			t.Fatalf("write %d: %v", i, err)
+		}
+		revisions = append(revisions, resp.Header.Revision)
+		if err := trims.check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	size, used := s.sizes()
+	t.Logf("the database has %d bytes, %d in use, and a quota of %d", size, used, quota)
+	if !strings.Contains(log.String(), "compacting the history") {
+		t.Errorf("history was not compacted:\n%s", log)
+	}
+	if _, err := s.client.Get(t.Context(), "/registry/configmaps/b/large", clientv3.WithRev(revisions[len(revisions)-5])); err != nil {
+		t.Errorf("the newest history is lost: %v", err)
+	}
+	if resp, err := s.client.Get(t.Context(), object(0)); err != nil || len(resp.Kvs) != 1 {
+		t.Errorf("a value is lost: %v, %v", resp, err)
+	}
+}
+
 // A larger quota also ends the alarm.
 func TestRaisedQuotaEndsAlarm(t *testing.T) {
 	dir := t.TempDir()

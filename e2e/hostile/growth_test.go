@@ -1,0 +1,124 @@
+package hostile
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// attackTime returns how long an attack of a tenant takes.
+func (x *tenants) attackTime() time.Duration {
+	if x.long {
+		return time.Minute
+	}
+	return 10 * time.Second
+}
+
+// TestHangingWebhookOccupiesLittleMemory lets a webhook of the attacker's namespace hang while the attacker
+// patches large objects. The test pins the limit of the memory of requests that wait for other servers.
+func TestHangingWebhookOccupiesLittleMemory(t *testing.T) {
+	x := startTenants(t)
+	data := map[string]string{}
+	for i := range 20_000 {
+		data[fmt.Sprint("key-", i)] = strings.Repeat("v", 30)
+	}
+	text, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "large"}, "data": data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.create(t, "/api/v1/namespaces/b/configmaps", string(text))
+	ended := make(chan struct{})
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-r.Context().Done():
+		case <-ended:
+		}
+	}))
+	defer hook.Close()
+	defer close(ended)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
+	x.create(t, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"hangs"},"webhooks":[{"name":"hangs.ex.test",
+		"admissionReviewVersions":["v1"],"sideEffects":"None","timeoutSeconds":30,"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"b"}},
+		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["UPDATE"],"resources":["configmaps"]}],
+		"clientConfig":{"url":%q,"caBundle":%q}}]}`, hook.URL, base64.StdEncoding.EncodeToString(ca)))
+	x.during(t, x.attackTime(), func(ctx context.Context) {
+		runAttackers(ctx, 300, func(ctx context.Context, i int) {
+			c := x.client()
+			defer c.CloseIdleConnections()
+			req, err := http.NewRequest("PATCH", x.url+"/api/v1/namespaces/b/configmaps/large", strings.NewReader(fmt.Sprintf(`{"data":{"key-0":"%d"}}`, i)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			req.Header.Set("Content-Type", mergeMedia)
+			if resp, err := c.Do(req.WithContext(ctx)); err == nil {
+				resp.Body.Close()
+			}
+			pause(ctx)
+		})
+	})
+}
+
+// TestRolesWithManyNamesAreLargeWork creates roles with 100,000 names each and then bindings, whose check
+// compares all of them. The test pins the limit of that comparison.
+func TestRolesWithManyNamesAreLargeWork(t *testing.T) {
+	x := startTenants(t)
+	names := make([]string, 100_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%06d", i)
+	}
+	const rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/b/"
+	binding := func(name, role, subject string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":%q}]}`, name, role, subject)
+	}
+	for i := range 10 {
+		name := fmt.Sprint("many-", i)
+		rule := map[string]any{"apiGroups": []string{""}, "resources": []string{"configmaps"}, "verbs": []string{"get"}, "resourceNames": names}
+		text, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": name}, "rules": []any{rule}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.create(t, rbac+"roles", string(text))
+		x.create(t, rbac+"rolebindings", binding(name, name, "mallory"))
+	}
+	x.during(t, x.attackTime(), func(ctx context.Context) {
+		runAttackers(ctx, 30, func(ctx context.Context, i int) {
+			c := x.client()
+			defer c.CloseIdleConnections()
+			r := x.send(c, "POST", rbac+"rolebindings?dryRun=All", jsonMedia, binding("new", fmt.Sprint("many-", i%10), "eve"))
+			if err := r.is(http.StatusCreated, http.StatusTooManyRequests); err != nil && r.err == nil {
+				t.Error(err)
+			}
+			pause(ctx)
+		})
+	})
+}
+
+// TestHistoryOfOneObjectDoesNotFillDatabase writes one large object again and again. The test pins the
+// compaction of history before it fills the embedded etcd.
+func TestHistoryOfOneObjectDoesNotFillDatabase(t *testing.T) {
+	const quota = 128 << 20
+	x := startTenants(t, harness.WithFlags(fmt.Sprint("--quota-backend-bytes=", quota)))
+	x.create(t, "/api/v1/namespaces/b/configmaps", `{"metadata":{"name":"large"}}`)
+	large := strings.Repeat("x", 1_000_000)
+	x.during(t, 0, func(ctx context.Context) {
+		c := x.client()
+		for i := range 3 * quota / len(large) {
+			r := x.send(c, "PUT", "/api/v1/namespaces/b/configmaps/large", jsonMedia, fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%d%s"}}`, i, large))
+			if err := r.is(http.StatusOK); err != nil {
+				t.Fatalf("write %d: %v", i, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package rbac_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// names returns n names in an order other than that of the alphabet.
+func names(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprint("n", n-1-i)
+	}
+	return out
+}
+
+func TestLongListsOfRulesMatch(t *testing.T) {
+	long := rule("", "pods", "get", names(100)...)
+	stars := rbacv1.PolicyRule{APIGroups: append(names(50), "*"), Resources: []string{"secrets"}, Verbs: append(names(50), "*")}
+	e := engine(role("a", "r", long, stars), binding("a", "b", ref("Role", "r"), user("alice")))
+	for text, want := range map[string]authorizer.Decision{
+		"get :pods a/n0": authorizer.Allow, "get :pods a/n50": authorizer.Allow, "get :pods a/n99": authorizer.Allow,
+		"get :pods a/n100": authorizer.NoOpinion, "get :pods a/n": authorizer.NoOpinion, "get :pods a/*": authorizer.NoOpinion,
+		"list apps:secrets a/x": authorizer.Allow,
+	} {
+		if d, reason := e.Snapshot().Authorize(ask(&authorizer.User{Name: "alice"}, text)); d != want {
+			t.Errorf("%s: got %v %s, want %v", text, d, reason, want)
+		}
+	}
+	rules, err := e.Snapshot().RulesOf(ref("Role", "r"), "a")
+	if err != nil || rules[0].ResourceNames[0] != "n99" {
+		t.Errorf("the rules of the role are not in its order: %v, %v", rules[0].ResourceNames[0], err)
+	}
+}
+
+// TestHeldRulesThatAreComparedAreLimited checks that a user with very many names in its roles cannot make
+// one comparison arbitrarily expensive, and that rules that are not compared count as not held.
+func TestHeldRulesThatAreComparedAreLimited(t *testing.T) {
+	objs := []metav1.Object{}
+	for i := range 4 {
+		name := fmt.Sprint("r", i)
+		objs = append(objs, role("a", name, rule("", name, "get", names(400_000)...)), binding("a", name, ref("Role", name), user("alice")))
+	}
+	alice := &authorizer.User{Name: "alice"}
+	s := engine(objs...).Snapshot()
+	if n := s.EscalationValues(alice, "a", nil); n < 1<<20 || n > 2<<20 {
+		t.Errorf("%d values to compare", n)
+	}
+	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r0", "get", "n1")}); err != nil {
+		t.Errorf("rules within the limit: %v", err)
+	}
+	var e *rbac.EscalationError
+	if err := s.Escalation(alice, "a", []rbacv1.PolicyRule{rule("", "r3", "get", "n1")}); !errors.As(err, &e) || !e.More {
+		t.Errorf("rules beyond the limit: %v", err)
+	}
+}
