@@ -42,7 +42,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	defer serving.AtEnd(c.W, func(any) { release() })
+	defer exchange.AtEnd(c.W, func(any) { release() })
 	opts, err := a.watchOptions(c, o)
 	if err == nil {
 		err = there(c.Store)
