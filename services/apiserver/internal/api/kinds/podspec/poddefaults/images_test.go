@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
+	"binnacle/services/apiserver/internal/api/kinds/podspec/poddefaults"
 )
 
 func TestPullPolicy(t *testing.T) {
@@ -52,7 +52,7 @@ func TestPullPolicy(t *testing.T) {
 		"index.docker.io/" + strings.Repeat("a", 248): corev1.PullIfNotPresent,
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
-		podspec.Pod(p)
+		poddefaults.Pod(p)
 		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
 			t.Errorf("%q: got %s, want %s", image, got, want)
 		}
