@@ -41,8 +41,8 @@ import (
 // controllers maintain objects of the cluster.
 type controllers struct {
 	bootstrap       *bootstrap.Bootstrap
-	storageVersions *storageversions.Manager // nil if disabled
-	leaderElection  *leaderelection.Keeper   // nil if disabled
+	storageVersions *storageversions.Manager   // nil if disabled
+	leaderElection  *leaderelection.Controller // nil if disabled
 }
 
 func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, custom *customResources, z *authorization, services *allocator.Allocator, info *bootstrap.ExtensionInfo) *controllers {
@@ -66,7 +66,7 @@ func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiS
 	// from the kubernetes service while the caches still run.
 	c.bootstrap = bootstrap.New(start)
 	b.life.whileServing("initial objects", c.bootstrap.Run)
-	roles := &bootstrap.Aggregator{API: sets.client, Policy: z.policy.Engine, Logger: b.log, Changed: z.changed}
+	roles := &bootstrap.RoleAggregator{API: sets.client, Policy: z.policy.Engine, Logger: b.log, Changed: z.changed}
 	b.life.whileServing("aggregated cluster roles", roles.Run)
 	return c
 }
@@ -126,7 +126,7 @@ func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfi
 
 // newLeaderElection creates the coordinated leader election if its gate is enabled. It also runs if
 // lease candidates are not served; there are none then.
-func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leaderelection.Keeper {
+func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leaderelection.Controller {
 	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
 	}

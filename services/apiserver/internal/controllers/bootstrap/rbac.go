@@ -276,9 +276,9 @@ func keepBinding(live registry.Object, ref *rbacv1.RoleRef, have *[]rbacv1.Subje
 // aggregationRetry is the delay after a failed write.
 const aggregationRetry = time.Second
 
-// Aggregator maintains the rules of aggregated cluster roles, so that they are correct without a
+// RoleAggregator maintains the rules of aggregated cluster roles, so that they are correct without a
 // controller manager. With one, both write the same rules.
-type Aggregator struct {
+type RoleAggregator struct {
 	API    *internalclient.Client
 	Policy interface{ Snapshot() *rbac.Snapshot }
 	Logger *slog.Logger
@@ -287,7 +287,7 @@ type Aggregator struct {
 }
 
 // Run maintains the rules until ctx ends.
-func (g *Aggregator) Run(ctx context.Context) error {
+func (g *RoleAggregator) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {

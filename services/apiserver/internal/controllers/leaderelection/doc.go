@@ -10,7 +10,7 @@
 // candidates must first confirm that they are alive, what to write, and which candidates are
 // deleted (step.go).
 //
-// Package build creates a Keeper if the gate CoordinatedLeaderElection is on, and notifies it of
+// Package build creates a Controller if the gate CoordinatedLeaderElection is on, and notifies it of
 // changed candidates and leases. A chooser's state belongs to its own goroutine, except for the
 // work queue and the set of contested leases.
 package leaderelection

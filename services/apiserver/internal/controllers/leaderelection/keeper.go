@@ -21,7 +21,7 @@ const (
 	candidateVersion = "v1beta1"
 )
 
-// Config holds the dependencies of a Keeper.
+// Config holds the dependencies of a Controller.
 type Config struct {
 	API *internalclient.Client
 	// Identity is unique to this run of this replica.
@@ -30,8 +30,8 @@ type Config struct {
 	Now      func() time.Time
 }
 
-// Keeper elects leaders while its replica holds the Lease for it.
-type Keeper struct {
+// Controller elects leaders while its replica holds the Lease for it.
+type Controller struct {
 	Config
 	begun atomic.Bool
 	// term is nil while another replica holds the Lease.
@@ -51,19 +51,19 @@ func (p place) candidate() internalclient.Ref {
 	return internalclient.Collection(group, candidateVersion, candidates, p.namespace).Named(p.name)
 }
 
-// New returns a Keeper.
-func New(c Config) *Keeper { return &Keeper{Config: c} }
+// New returns a Controller.
+func New(c Config) *Controller { return &Controller{Config: c} }
 
-// CandidateChanged notifies the Keeper of a written or deleted candidate.
-func (k *Keeper) CandidateChanged(namespace, name string) {
+// CandidateChanged notifies the Controller of a written or deleted candidate.
+func (k *Controller) CandidateChanged(namespace, name string) {
 	if c := k.term.Load(); c != nil {
 		c.soon(job{candidates, place{namespace, name}})
 	}
 }
 
-// LeaseChanged notifies the Keeper of a written or deleted lease. Most leases belong to nodes. They
+// LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes. They
 // change all the time and have no candidates.
-func (k *Keeper) LeaseChanged(namespace, name string) {
+func (k *Controller) LeaseChanged(namespace, name string) {
 	at := place{namespace, name}
 	if c := k.term.Load(); c != nil && c.isContested(at) {
 		c.soon(job{leases, at})
@@ -71,7 +71,7 @@ func (k *Keeper) LeaseChanged(namespace, name string) {
 }
 
 // Check is a health check. It fails until Run has started.
-func (k *Keeper) Check(*http.Request) error {
+func (k *Controller) Check(*http.Request) error {
 	if !k.begun.Load() {
 		return errors.New("not finished")
 	}
@@ -79,7 +79,7 @@ func (k *Keeper) Check(*http.Request) error {
 }
 
 // Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Controller) Run(ctx context.Context) error {
 	k.begun.Store(true)
 	o := &office{Config: k.Config, at: officeLease()}
 	return o.run(ctx, k.choose)
@@ -91,7 +91,7 @@ func officeLease() place {
 }
 
 // choose runs a chooser until ctx ends.
-func (k *Keeper) choose(ctx context.Context) {
+func (k *Controller) choose(ctx context.Context) {
 	c := newChooser(k.Config)
 	k.term.Store(c) // before the first read, so that no later change is missed
 	defer k.term.Store(nil)

@@ -28,7 +28,7 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 }
 
 // allocate runs Allocator.Allocate, if the kind has an Allocator.
-func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (Claim, error) {
+func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Claim, error) {
 	z := w.allocatorOf(r)
 	if z == nil || r.Sub != nil {
 		return noClaim{}, nil
@@ -43,17 +43,14 @@ type Allocator interface {
 	Complete(obj, old registry.Object) field.ErrorList
 	// Allocate allocates the values that the object lacks; a dry run allocates nothing. The caller
 	// must settle the Claim.
-	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (Claim, error)
+	Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (admission.Claim, error)
 	// Release frees the values of an object that has been removed.
 	Release(ctx context.Context, obj registry.Object)
 }
 
-// Claim holds the values that an object acquires or frees with its write.
-type Claim = admission.Claim
-
 // settleClaim keeps or drops a claim according to the result of the write. If the result is
 // unknown, nothing is dropped: the repair loop finds unused values.
-func settleClaim(ctx context.Context, claim Claim, err error) {
+func settleClaim(ctx context.Context, claim admission.Claim, err error) {
 	var exists *storage.ExistsError
 	var conflict *storage.ConflictError
 	switch {

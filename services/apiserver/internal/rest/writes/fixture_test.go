@@ -283,7 +283,7 @@ func (a *authorizer) Authorize(context.Context, *authz.Attributes) (authz.Decisi
 type allocator fixture
 
 func (a *allocator) Complete(_, _ registry.Object) field.ErrorList { return nil }
-func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (writes.Claim, error) {
+func (a *allocator) Allocate(context.Context, registry.Object, registry.Object, bool) (admission.Claim, error) {
 	return (*claim)(a), nil
 }
 func (a *allocator) Release(context.Context, registry.Object) {}

@@ -153,7 +153,7 @@ type outcome struct {
 	// keep leaves the store unchanged.
 	keep bool
 	// claim, if not nil, is settled with the result of the write.
-	claim Claim
+	claim admission.Claim
 }
 
 // put writes an object's value. If the object is too large for the store, put writes it again

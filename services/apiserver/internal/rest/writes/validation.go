@@ -57,10 +57,10 @@ func (r *Request) nameFits(obj registry.Object) error {
 
 // admit runs the last steps of admission on a complete object: the validating phase and the quota
 // charge. It drops claim on an error, and otherwise joins it with the charged claim.
-func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim) (Claim, error) {
+func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim admission.Claim) (admission.Claim, error) {
 	err := w.Admission.Validate(ctx, ask)
 	if err == nil {
-		var charged Claim
+		var charged admission.Claim
 		if charged, err = w.Admission.Claim(ctx, ask); err == nil {
 			return admission.Claims{claim, charged}, nil
 		}
