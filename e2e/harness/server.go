@@ -178,11 +178,11 @@ func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
 // Kubeconfig writes a kubeconfig for a client certificate and returns its path.
 func (s *Server) Kubeconfig(p Pair) string {
 	s.t.Helper()
-	return s.kubeconfig(s.URL, p)
+	return s.KubeconfigAt(s.URL, p)
 }
 
-// kubeconfig is Kubeconfig for another server with the same CA.
-func (s *Server) kubeconfig(url string, p Pair) string {
+// KubeconfigAt is Kubeconfig for another server with the same CA, or for a proxy of this one.
+func (s *Server) KubeconfigAt(url string, p Pair) string {
 	s.t.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: s.PKI.CA}

@@ -19,7 +19,7 @@ func WithTokenService(port int) Option {
 	return func(s *Server) {
 		s.args = slices.DeleteFunc(s.args, func(arg string) bool { return strings.HasPrefix(arg, "--service-account-key-file=") })
 		s.args = append(s.args,
-			"--authentication-token-webhook-config-file="+s.kubeconfig(fmt.Sprintf("https://127.0.0.1:%d", port), s.PKI.Client(webhookClient, "system:binnacle")),
+			"--authentication-token-webhook-config-file="+s.KubeconfigAt(fmt.Sprintf("https://127.0.0.1:%d", port), s.PKI.Client(webhookClient, "system:binnacle")),
 			"--authentication-token-webhook-version=v1",
 		)
 	}

@@ -39,8 +39,13 @@ type replica struct {
 
 func startController(t *testing.T, s *harness.Server, p harness.Program, groups ...string) *replica {
 	t.Helper()
+	return startControllerWith(t, p, s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), groups...)))
+}
+
+// startControllerWith starts a controller with a kubeconfig.
+func startControllerWith(t *testing.T, p harness.Program, kubeconfig string) *replica {
+	t.Helper()
 	port := harness.FreePort(t)
-	kubeconfig := s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), groups...))
 	r := &replica{
 		Process: harness.NewProcess(t, string(p), harness.Binary(t, p)), url: fmt.Sprintf("https://127.0.0.1:%d", port),
 		args: append(controllerLease(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),

@@ -1,7 +1,9 @@
 package scenarios
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,11 +18,12 @@ import (
 // cascadeSettle bounds the deletion of all dependents, with a restarted garbage collector.
 const cascadeSettle = 10 * time.Minute
 
-// TestCascadeBesideDeath deletes an owner of many dependents and kills the garbage collector in the
-// middle, twice. It compares the end with a model: an object is gone if all its owners are gone. Of
-// every ten dependents, one has a second owner that stays, one depends on it, one has no owner, and
-// one depends on a dependent that goes.
-func TestCascadeBesideDeath(t *testing.T) {
+// TestCascadeSurvivesFaults deletes an owner of many dependents beside two replicas of the garbage
+// collector. In the middle it kills the leader, separates the next leader from the API server, and
+// kills the leader again. It compares the end with a model: an object is gone if all its owners are
+// gone. Of every ten dependents, one has a second owner that stays, one depends on it, one has no
+// owner, and one depends on a dependent that goes.
+func TestCascadeSurvivesFaults(t *testing.T) {
 	t.Parallel()
 	dependents := 10_000
 	if testing.Short() {
@@ -33,22 +36,60 @@ func TestCascadeBesideDeath(t *testing.T) {
 	makeNamespace(t, client, "cascade")
 	model := makeFamily(t, client, dependents)
 
-	r := startController(t, server, harness.Controllers, "system:binnacle")
-	harness.Eventually(t, controllersSettle, "the controllers are ready", r.ready)
+	replicas := []*cutReplica{startCutReplica(t, server), startCutReplica(t, server)}
+	leading := func() (*cutReplica, error) {
+		for _, r := range replicas {
+			if r.leads() {
+				return r, nil
+			}
+		}
+		return nil, errors.New("no replica leads")
+	}
+	leader := func() (found *cutReplica) {
+		t.Helper()
+		harness.Eventually(t, controllersSettle, "a replica leads", func() (err error) {
+			found, err = leading()
+			return err
+		})
+		return found
+	}
+	leader()
 	policy := metav1.DeletePropagationForeground
 	if err := client.CoreV1().ConfigMaps("cascade").Delete(t.Context(), "doomed", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)
 	}
-	for _, share := range []int{4, 2} {
+	remain := func(share int) {
+		t.Helper()
 		harness.Eventually(t, cascadeSettle, "a part of the dependents is deleted", func() error {
 			if n := len(family(t, client)); n > len(model)-dependents/share {
 				return fmt.Errorf("%d objects", n)
 			}
 			return nil
 		})
+	}
+	kill := func() {
+		r := leader()
 		r.Kill()
 		r.Start(r.args...)
 	}
+	remain(6)
+	kill()
+	remain(4)
+	separated := leader()
+	separated.proxy.Set(harness.Cut)
+	harness.Eventually(t, controllersSettle, "the separated replica gives up its leadership", func() error {
+		if separated.leads() {
+			return errors.New("it leads")
+		}
+		return nil
+	})
+	leader()
+	separated.proxy.Set(harness.Pass)
+	if !separated.Running() {
+		separated.Start(separated.args...)
+	}
+	remain(2)
+	kill()
 	want := map[string]bool{}
 	for name, stays := range model {
 		if stays {
@@ -74,6 +115,19 @@ func TestCascadeBesideDeath(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// cutReplica is a replica of the controllers with a connection to the API server that can be cut.
+type cutReplica struct {
+	*replica
+	proxy *harness.Proxy
+}
+
+func startCutReplica(t *testing.T, server *harness.Server) *cutReplica {
+	t.Helper()
+	proxy := harness.StartProxy(t, strings.TrimPrefix(server.URL, "https://"))
+	kubeconfig := server.KubeconfigAt("https://"+proxy.Addr, server.PKI.Client("system:binnacle:controllers", "system:binnacle"))
+	return &cutReplica{replica: startControllerWith(t, harness.Controllers, kubeconfig), proxy: proxy}
 }
 
 // family returns the config maps of the test.
