@@ -171,7 +171,7 @@ images: ## Make container images with docker, podman or buildah; IMAGES="--arch=
 	$(GO) run ./deploy/images $(IMAGES)
 
 .PHONY: dist
-dist: ## Make a release in dist/: archives for amd64 and arm64, checksums, bills of materials; DIST="--version=v1.0.0" for more
+dist: ## Make a release in dist/: archives for amd64 and arm64, checksums, bills of materials, provenance; DIST="--version=v1.0.0" for more
 	$(GO) run ./deploy/dist $(DIST)
 
 # Where envtest looks for what it starts; KUBEBUILDER_ASSETS names the folder.
