@@ -14,8 +14,8 @@ type AggregationOptions struct {
 }
 
 func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
-	m.BoolVar(&o.Routing, "enable-aggregator-routing", false, "Reach the services of webhooks and of extension servers at their endpoints instead of at their cluster addresses.")
-	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
+	m.BoolVar(&o.Routing, "enable-aggregator-routing", false, "Route requests for webhooks and extension servers to the endpoints of their services instead of the cluster IP.")
+	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Reject redirects of extension servers instead of forwarding them to clients.")
 	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	o.Peers.addFlags(m)

@@ -13,8 +13,8 @@ type DebugOptions struct {
 }
 
 func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {
-	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/ to clients with permission to read that path.")
-	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, profile lock contention.")
-	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authorization. Only the user of the server can open it.")
-	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/ to clients with permission to read that path.")
+	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/.")
+	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "Enable block profiling, if --profiling is enabled.")
+	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authentication. Only the user of the server can connect to it.")
+	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files of /var/log at /logs/.")
 }

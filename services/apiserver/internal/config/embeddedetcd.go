@@ -25,11 +25,11 @@ func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
 
 func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size of the database of the etcd in this process, in bytes, from which on writes but deletions are refused.")
-	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which tools on this machine reach the embedded etcd: unix:///PATH, for this user only, or https://127.0.0.1:PORT, with a client certificate. If empty, it is not reachable.")
+	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size in bytes of the database of the embedded etcd. Above it, writes other than deletions are rejected.")
+	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which the embedded etcd serves tools on this machine: unix:///PATH, for the user of the server only, or https://127.0.0.1:PORT, with client certificates. If empty, it serves no clients.")
 	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
 	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
-	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA of the client certificates that --embedded-etcd-listen-client-url asks for, with https.")
+	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
 }
 
 // validate returns all errors. external reports whether --etcd-servers is set.

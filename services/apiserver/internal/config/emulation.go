@@ -23,9 +23,9 @@ type EmulationOptions struct {
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose feature gates and APIs are wanted: major.minor, as in kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d)", version.OldestEmulated, version.MinorNumber))
-	f.BoolVar(&o.Forward, "emulation-forward-compatible", false, "With an older --emulated-version, also serve the newer versions, beta or stable, of resources that are served.")
-	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config names by group and version. Without it, naming a newer resource is an error.")
+	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).", version.OldestEmulated, version.MinorNumber))
+	f.BoolVar(&o.Forward, "emulation-forward-compatible", false, "With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
+	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
 }
 
 // complete parses the version. Feature gates depend on it.

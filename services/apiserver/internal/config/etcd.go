@@ -35,18 +35,18 @@ type EtcdOptions struct {
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
-	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
-	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Storage backend: etcd3 or memory. memory is for tests: it supports one replica and loses all objects when the process exits.")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "Comma-separated URLs of the etcd servers. If empty, the server embeds etcd, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Per-resource etcd servers, comma separated. The format of an override is group/resource#servers, where servers are URLs, semicolon separated, such as /events#https://etcd-events:2379. The resource * is all resources of the group. The certificates are those of --etcd-servers.")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
-	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
-	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
-	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
-	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
-	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
-	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "Prefix of all keys in etcd.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "Interval of compaction requests, and the minimum time that etcd keeps history. 0 disables compaction by API servers.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "Time in seconds for which an etcd lease is reused for further objects that expire.")
+	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "Timeout of the etcd check of /healthz and /livez.")
+	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "Timeout of the etcd check of /readyz.")
+	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Data directory of the embedded etcd.")
 	o.Embedded.addFlags(s)
 }
 
@@ -93,8 +93,8 @@ type EncryptionOptions struct {
 
 func (o *EncryptionOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
-	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption providers for resources in etcd (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, nothing is encrypted.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Reload the file of --encryption-provider-config when it changes. All KMS plugins then share the health check kms-providers.")
 }
 
 func (o *EncryptionOptions) validate() []error {

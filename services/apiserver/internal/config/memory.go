@@ -20,8 +20,8 @@ type MemoryOptions struct {
 
 func (o *MemoryOptions) addFlags(s *options.Sections) {
 	f := s.Set("memory")
-	f.Var(&o.Caches, "cache-memory", "Memory for all that is kept to answer faster: the history of watches, encoded objects, older states of lists, compressed answers. A quantity such as 256Mi. If 0, a quarter of the memory limit in the environment variable GOMEMLIMIT, or 192Mi where there is none.")
-	f.Var(&o.History, "watch-history-memory", "Part of --cache-memory for the history of watches. It keeps 5 minutes if they fit. If 0, two thirds.")
+	f.Var(&o.Caches, "cache-memory", "Memory for caches: watch history, encoded objects, snapshots of lists and compressed responses. A quantity such as 256Mi. If 0, a quarter of the environment variable GOMEMLIMIT, or 192Mi without it.")
+	f.Var(&o.History, "watch-history-memory", "Part of --cache-memory for watch history, which covers at most 5 minutes. If 0, two thirds.")
 }
 
 func (o *MemoryOptions) validate() (errs []error) {

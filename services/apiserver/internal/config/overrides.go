@@ -35,7 +35,7 @@ func (o *EtcdOptions) validateOverrides() []error {
 	list, errs := o.ParsedOverrides()
 	for _, each := range list {
 		if mainEtcdOnly(each.Resource) {
-			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s are what the server itself goes by, and stay with --etcd-servers", each.Resource))
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", each.Resource))
 		}
 		for _, s := range each.Servers {
 			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {

@@ -18,9 +18,9 @@ type PeerOptions struct {
 
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
-	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies other API servers, which are asked for resources that this one does not serve. If empty, none is asked. Followed when it changes."+gate)
-	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. If empty, --advertise-address."+gate)
-	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. If empty, the one that is served at."+gate)
+	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate+".")
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. Defaults to --advertise-address."+gate+".")
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. Defaults to --secure-port."+gate+".")
 }
 
 func (o *Options) validatePeers() (errs []error) {
@@ -36,16 +36,16 @@ func (o *Options) validatePeers() (errs []error) {
 		return errs
 	}
 	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
-		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
+		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, with which this server authenticates to other API servers"))
 	}
 	if p.AdvertiseIP != "" {
 		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
-			bad("--peer-advertise-ip %q is no address that a server can be reached at", p.AdvertiseIP)
+			bad("--peer-advertise-ip %q is not an address at which a server can be reached", p.AdvertiseIP)
 		}
 	}
 	if p.AdvertisePort != "" {
 		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
-			bad("--peer-advertise-port %q is no port", p.AdvertisePort)
+			bad("--peer-advertise-port %q is not a port", p.AdvertisePort)
 		}
 	}
 	return errs

@@ -34,9 +34,9 @@ func newServiceOptions() ServiceOptions {
 }
 
 func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
-	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
-	m.Var(&o.NodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
-	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
+	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of service cluster IPs, at most one per IP family.")
+	m.Var(&o.NodePorts, "service-node-port-range", "Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service has type NodePort and this port.")
 	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 

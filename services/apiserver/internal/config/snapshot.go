@@ -19,7 +19,7 @@ func SnapshotCommand() options.Command {
 	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
 	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
-		Name: SnapshotName, Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run,
+		Name: SnapshotName, Short: "Save, restore and inspect snapshots of etcd.", Options: save, Run: save.Run,
 		Commands: []options.Command{
 			{Name: "save", Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run},
 			{Name: "restore", Short: "Create the data folder of an etcd member from a snapshot.", Options: restore, Run: restore.Run},
@@ -39,9 +39,9 @@ func (o *saveOptions) AddFlags(s *options.Sections) {
 	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
 	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
 	f.StringVar(&o.To, "to", "", "File to write. It must not exist.")
-	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The name of the file has the time.")
-	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, how many snapshots to keep in the folder. Older ones are removed.")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. A server that does not answer fails within 5s.")
+	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The file name contains the time.")
+	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, number of snapshots to keep in the folder. Older snapshots are removed.")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. An unreachable server is reported within 5s.")
 }
 
 // Complete implements options.Options.
@@ -69,7 +69,7 @@ func (o *restoreOptions) AddFlags(s *options.Sections) {
 	f := s.Set("restore")
 	f.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
 	f.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
-	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Added to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
+	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Number to add to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
 	c := s.Set("cluster")
 	c.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
 	c.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")

@@ -15,7 +15,7 @@ import (
 const Name = "authn-webhook"
 
 // Short is a one-line description of the service.
-const Short = "The authn-webhook service of binnacle, for bearer tokens."
+const Short = "Review bearer tokens for API servers (TokenReview)."
 
 const defaultPort = 6444
 
@@ -64,7 +64,7 @@ func (o *Options) mount(s *service) (err error) {
 		return err
 	}
 	s.Follow = known.Knows
-	if o.Clients.Anybody {
+	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})

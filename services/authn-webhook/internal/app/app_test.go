@@ -93,7 +93,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 			func() { w.api.Delete("secrets", "default", "secret") }, `secret "secret" of the token does not exist`},
 		{"bootstrap token", "abcdef.0123456789abcdef", "system:bootstrap:abcdef",
 			func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, "there is no bootstrap token abcdef"},
-		{"account made anew", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
+		{"account was recreated", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
 	}
 	for _, s := range steps {
 		if got := w.review(s.token); got != s.user {
@@ -133,7 +133,7 @@ func TestClientCertificates(t *testing.T) {
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
 	o.Serving.ClientCAFile = w.files.Trust(Name, certs.ClientCA)
-	o.Clients.Anybody = false
+	o.Clients.AnyClient = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
 	w.run(o)
 	tests := []struct {

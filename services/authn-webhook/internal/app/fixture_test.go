@@ -120,7 +120,7 @@ func (w *fixture) options() *Options {
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
 	o.Client.Master = w.api.URL()
-	o.Clients.Anybody = true
+	o.Clients.AnyClient = true
 	return o
 }
 

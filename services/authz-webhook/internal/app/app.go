@@ -23,7 +23,7 @@ import (
 const Name = "authz-webhook"
 
 // Short is a one-line description of the service.
-const Short = "The authz-webhook service of binnacle, for permission."
+const Short = "Authorize requests for API servers by RBAC, Node and ABAC (SubjectAccessReview)."
 
 const defaultPort = 6445
 
@@ -91,7 +91,7 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 		return nil, err
 	}
 	s.Follow = known.Knows
-	if o.Clients.Anybody {
+	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authorize")

@@ -42,8 +42,8 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "ordered list of authorizers: "+strings.Join(modes(), ", "))
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "file with one JSON object per line, the policies of the mode "+modeABAC)
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(modes(), ", ")+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "File with one JSON object per line, the policies of the mode "+modeABAC+".")
 	o.Clients.AddFlags(f)
 }
 

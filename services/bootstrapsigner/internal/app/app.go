@@ -21,7 +21,7 @@ import (
 const Name = "bootstrapsigner"
 
 // Short is a one-line description of the service.
-const Short = "The bootstrapsigner service of binnacle, for the cluster-info config map."
+const Short = "Sign the ConfigMap cluster-info with bootstrap tokens."
 
 const defaultPort = 6447
 

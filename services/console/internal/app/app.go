@@ -21,7 +21,7 @@ import (
 const Name = "console"
 
 // Short is a one-line description of the service.
-const Short = "The console service of binnacle, which shows the suite to people."
+const Short = "Serve a web page that shows the state of the suite."
 
 const defaultPort = 6448
 
@@ -45,9 +45,9 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	f := s.Set("console")
-	f.StringArrayVar(&o.Targets, "target", o.Targets, "service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated")
-	f.DurationVar(&o.Interval, "interval", o.Interval, "scrape interval while clients view the page")
-	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "scrape interval otherwise")
+	f.StringArrayVar(&o.Targets, "target", o.Targets, "Service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated.")
+	f.DurationVar(&o.Interval, "interval", o.Interval, "Scrape interval while clients view the page.")
+	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "Scrape interval otherwise.")
 }
 
 // Complete implements options.Options.

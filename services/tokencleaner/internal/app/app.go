@@ -22,7 +22,7 @@ import (
 const Name = "tokencleaner"
 
 // Short is a one-line description of the service.
-const Short = "The tokencleaner service of binnacle, for expired bootstrap tokens."
+const Short = "Delete expired bootstrap tokens."
 
 const defaultPort = 6446
 
@@ -44,7 +44,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	o.Election.AddFlags(s)
 	s.Set("token cleaner").DurationVar(&o.ClockSkewTolerance, "clock-skew-tolerance", o.ClockSkewTolerance,
-		"how long after its expiration a token's secret is left, for clocks that differ; it is never deleted earlier")
+		"How long after its expiration a token's secret is left, for clocks that differ; it is never deleted earlier.")
 }
 
 // Validate implements options.Options.
