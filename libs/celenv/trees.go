@@ -118,7 +118,7 @@ func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
 	case *types.Err:
 		return nil, v
 	}
-	return nil, fmt.Errorf("a value of type %s is no part of an object", v.Type().TypeName())
+	return nil, fmt.Errorf("a value of type %s is not part of an object", v.Type().TypeName())
 }
 
 // each calls do for each element of a list or each key of a map.

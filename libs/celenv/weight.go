@@ -38,8 +38,8 @@ const (
 // maxWeight is more weight than any evaluation can pay for.
 const maxWeight = freeWeight + weightPerCost*PerCallLimit + 1
 
-// weighty reports whether a function reads all of its arguments.
-func weighty(function string) bool {
+// readsArguments reports whether a function reads all of its arguments.
+func readsArguments(function string) bool {
 	switch function {
 	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, "format", "join", "replace":
 		return true
@@ -64,7 +64,7 @@ type weighed struct {
 // weigh registers calls whose arguments are weighed. The planner calls it for each step.
 func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
-	if !ok || !weighty(c.Function()) || len(c.Args()) == 0 {
+	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
 	w := weighed{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
@@ -83,8 +83,8 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	return i, nil
 }
 
-// arrived charges the weight of a call's arguments when the last argument is known.
-func (m *meter) arrived(w weighed) {
+// chargeArguments charges the weight of a call's arguments when the last argument is known.
+func (m *meter) chargeArguments(w weighed) {
 	var sum uint64
 	for _, id := range w.args {
 		sum += weightOf(m.value(id), maxWeight-min(sum, maxWeight))
@@ -157,8 +157,8 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 // lookup starts at its root.
 const concatType = "*types.concatList"
 
-// flatly wraps add so that a concatenation of lists is a flat list with fast lookups.
-func flatly(add functions.BinaryOp) functions.BinaryOp {
+// flattened wraps add so that a concatenation of lists is a flat list with fast lookups.
+func flattened(add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
 		sum := add(a, b)
 		both, ok := sum.(traits.Lister)
@@ -179,9 +179,9 @@ func flatly(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// added charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
+// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
 // type already have a cost.
-func (m *meter) added(c *call, v ref.Val) {
+func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 	switch n := textSize(v); {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
 		m.cost += share(uint64(n), common.StringTraversalCostFactor)

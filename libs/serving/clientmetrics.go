@@ -16,15 +16,15 @@ type clientMetrics struct {
 func newClientMetrics(r prometheus.Registerer) (*clientMetrics, error) {
 	delayed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_http2_delayed_seconds_total",
-		Help: "Seconds for which HTTP/2 connections were not read because the client sent too many resets or control frames.",
+		Help: "Time in seconds for which HTTP/2 connections were throttled because of too many resets or control frames.",
 	}, []string{"frames"})
 	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_tls_handshakes_total",
-		Help: "TLS handshakes with clients, by result: ok, failed, late.",
+		Help: "Number of TLS handshakes with clients, by result: ok, failed, late.",
 	}, []string{"result"})
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "binnacle_tls_handshakes_waiting",
-		Help: "TLS handshakes that wait for a permit of the handshake limit.",
+		Help: "Number of TLS handshakes waiting for the handshake limit.",
 	})
 	m := &clientMetrics{
 		resets: delayed.WithLabelValues("resets"), control: delayed.WithLabelValues("control"),
