@@ -27,8 +27,8 @@ import (
 // controllers maintain objects of the cluster.
 type controllers struct {
 	bootstrap       *bootstrap.Bootstrap
-	storageVersions *storageversions.Manager // nil if disabled
-	leaderElection  *leaderelection.Keeper   // nil if disabled
+	storageVersions *storageversions.Manager   // nil if disabled
+	leaderElection  *leaderelection.Controller // nil if disabled
 }
 
 func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, custom *customResources, z *authorization, services *allocator.Allocator, info *extensionInfo) *controllers {
@@ -74,7 +74,7 @@ func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 }
 
 // newRegistrations follows definitions and maintains the APIServices of their group versions.
-func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Follower, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
+func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Server, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
 	v := bootstrap.NewCustomVersions()
 	informer.OnSwapped(func(update kind.Update) { v.Set(update.Changed, update.Complete) })
 	registrations := &bootstrap.Registrations{

@@ -28,7 +28,7 @@ func definitions() schema.GroupVersionResource {
 type customResources struct {
 	// informer serves defined resources. controller maintains the statuses of definitions and
 	// deletes the objects of deleted ones.
-	informer   *crdinformer.Follower
+	informer   *crdinformer.Server
 	controller *definition.Controller
 }
 
@@ -66,7 +66,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.
-func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Follower, error) {
+func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Server, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
 	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
 	if err != nil {
@@ -100,7 +100,7 @@ func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdi
 			}
 			d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 			if !ok {
-				return nil, fmt.Errorf("%T is no definition", obj)
+				return nil, fmt.Errorf("%T is not a CustomResourceDefinition", obj)
 			}
 			return d, nil
 		},

@@ -29,7 +29,7 @@ type documents struct {
 
 // newDocuments creates the documents, which follow definitions and extension servers. paths returns
 // the paths that are served in addition to the API.
-func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Follower) (*documents, error) {
+func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Server) (*documents, error) {
 	minor := o.Compatibility.Emulation().Minor
 	docs, err := discovery.New(c.served, respond.Object, discovery.WithServerAddress(b.address), discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(minor)))
 	if err != nil {

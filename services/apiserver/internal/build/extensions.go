@@ -35,7 +35,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			}
 			s, ok := obj.(*apiregistrationv1.APIService)
 			if !ok {
-				return nil, fmt.Errorf("%T is no APIService", obj)
+				return nil, fmt.Errorf("%T is not an APIService", obj)
 			}
 			return s, nil
 		},
@@ -47,7 +47,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
 		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(), Place: enter,
+		MaxRequests: o.Requests.MaxPerServer(), AcquireSlot: enter,
 		FollowRedirects: !o.Aggregation.RejectRedirects, Write: d.writeAvailable,
 		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
 	})

@@ -33,7 +33,7 @@ func overridePrefixes(b *base, o *config.EtcdOptions, c *catalogs) map[string][]
 		out[servers] = append(out[servers], prefix)
 	}
 	for of := range exact {
-		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or is stored with another one", "resource", of.String())
+		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource", "resource", of.String())
 	}
 	for servers := range out {
 		slices.Sort(out[servers])

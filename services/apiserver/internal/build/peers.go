@@ -44,7 +44,7 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 			}
 			e, ok := obj.(*corev1.Endpoints)
 			if !ok {
-				return nil, fmt.Errorf("%T are no endpoints", obj)
+				return nil, fmt.Errorf("%T are not Endpoints", obj)
 			}
 			return e, nil
 		},
@@ -68,7 +68,7 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 			}
 			v, ok := obj.(*apiserverinternalv1alpha1.StorageVersion)
 			if !ok {
-				return nil, fmt.Errorf("%T is no StorageVersion", obj)
+				return nil, fmt.Errorf("%T is not a StorageVersion", obj)
 			}
 			return v, nil
 		},

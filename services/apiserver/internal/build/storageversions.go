@@ -14,7 +14,7 @@ import (
 
 // newStorageVersions creates the manager of StorageVersion objects of this replica. It returns nil if
 // a required gate is disabled.
-func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Follower) *storageversions.Manager {
+func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Server) *storageversions.Manager {
 	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 // newTypeChecks maintains the type-checking results in the statuses of admission policies.
-func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Follower, compiler func() (*expressions.Compiler, error)) {
+func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Server, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServed(c.codec.Scheme(), c.served, sets.kinds)
-	keeper := typecheck.New(typecheck.Config{
+	controller := typecheck.New(typecheck.Config{
 		Policies: k.Store,
 		Decode: func(e *watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error) {
 			obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
@@ -28,15 +28,15 @@ func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Fo
 			}
 			policy, ok := obj.(*admissionv1.ValidatingAdmissionPolicy)
 			if !ok {
-				return nil, fmt.Errorf("%T is no policy", obj)
+				return nil, fmt.Errorf("%T is not a policy", obj)
 			}
 			return policy, nil
 		},
 		Schemas: served.Schemas, Settled: informer.Settled,
 		Compiler: compiler, Client: policyStatuses{sets.client}, Logger: b.log,
 	})
-	informer.OnSwapped(func(update kind.Update) { keeper.Redefined(served.Set(update)) })
-	b.life.whileServing("types of admission policies", keeper.Run)
+	informer.OnSwapped(func(update kind.Update) { controller.Redefined(served.Set(update)) })
+	b.life.whileServing("types of admission policies", controller.Run)
 }
 
 // policyStatuses writes the statuses of policies as the server itself.

@@ -84,7 +84,7 @@ func (f *documentFields) attributes(stored []byte, absent Absences) (Attributes,
 	defer d.Release()
 	var a Attributes
 	if d.Kind(tape.Root) != tape.Object {
-		return a, errors.New("it is no object of JSON")
+		return a, errors.New("it is not a JSON object")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
 		a.Name, a.Namespace = textAt(d, m, "name"), textAt(d, m, "namespace")

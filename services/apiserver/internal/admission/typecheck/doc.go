@@ -5,11 +5,11 @@
 //	kinds       the kinds that rules name
 //	declare     the CEL types of a schema
 //	check       the warnings
-//	keeper      the status
+//	controller  the status
 //
 // In Kubernetes, a controller of kube-controller-manager does this work,
-// validatingadmissionpolicy-status. A Keeper produces the results of that controller (of 1.33) as
+// validatingadmissionpolicy-status. A Controller produces the results of that controller (of 1.33) as
 // the same field manager, so that both may run. It also checks again when definitions of custom
-// resources change. Every replica runs a Keeper. It does not write a status that is already
+// resources change. Every replica runs a Controller. It does not write a status that is already
 // correct.
 package typecheck

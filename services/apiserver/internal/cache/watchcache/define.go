@@ -45,7 +45,7 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 		if had != nil {
 			had.gone.Store(true)
 		}
-		c.cfg.Logger.Error("Resource cannot be taken up", "definition", key, "revision", revision, "error", err)
+		c.cfg.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
 		return fired
 	}
 	c.defined[key] = s

@@ -125,7 +125,7 @@ func (l *loading) commit(place storage.Position) {
 	again := c.reloading
 	c.reloading = false
 	if again {
-		c.cfg.Logger.Info("What the store holds now is loaded", "revision", revision)
+		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
 	if again || !c.cfg.LoadsHistory {
 		c.ready.set(true)

@@ -32,7 +32,7 @@ type fixture struct {
 	stored      map[string]registry.Object
 	writes      map[string]int
 	down        bool
-	controllers []*leaderelection.Keeper
+	controllers []*leaderelection.Controller
 	calls       map[internalclient.Verb]int
 	// most is the largest number of calls without a pause, by verb.
 	most, since map[internalclient.Verb]int

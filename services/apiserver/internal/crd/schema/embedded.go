@@ -28,7 +28,7 @@ func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
 
 func (w *walker) embedded(at Place, v tape.Ref) {
 	n := &w.program.nodes[at]
-	if n.embedded && w.doc.Kind(v) == tape.Object && w.heard() {
+	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.putBelow(checkEmbedded(w.doc, v, nil))
 	}
 	w.down(n, v, hasEmbedded, w.embedded)
@@ -45,7 +45,7 @@ func (w *walker) putBelow(errs field.ErrorList) {
 		prefix = at.String() + "."
 	}
 	for _, e := range errs {
-		if !w.heard() {
+		if !w.mayReport() {
 			return
 		}
 		below := *e // an error may be shared by several places

@@ -63,16 +63,16 @@ func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 
 // reportMeta reports unknown fields of embedded metadata.
 func (s *shaper) reportMeta(unknown []string) {
-	if len(unknown) == 0 || s.told >= maxTold {
+	if len(unknown) == 0 || s.reportedSize >= maxErrorBytes {
 		return
 	}
 	prefix := fieldPath(s.doc, s.base, s.steps).String()
 	for _, u := range unknown {
-		if s.told >= maxTold {
+		if s.reportedSize >= maxErrorBytes {
 			return
 		}
 		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
-		s.told += len(prefix) + 1 + len(u)
+		s.reportedSize += len(prefix) + 1 + len(u)
 	}
 }
 

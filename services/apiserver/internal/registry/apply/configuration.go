@@ -52,7 +52,7 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	}
 	tree, ok := merged.AsValue().Unstructured().(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("failed to convert typed object to object: %T is no object", merged.AsValue().Unstructured())
+		return nil, fmt.Errorf("failed to convert typed object to object: %T is not an object", merged.AsValue().Unstructured())
 	}
 	return tree, nil
 }

@@ -63,8 +63,8 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 		})
 	case x.IsList():
 		l := x.AsList()
-		told := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
-		if told && l.Length() > MaxMembers {
+		associative := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		if associative && l.Length() > MaxMembers {
 			return true
 		}
 		of := smd.TypeRef{}
@@ -74,7 +74,7 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 		for i := range l.Length() {
 			y := l.At(i)
 			step := indexStep
-			if told {
+			if associative {
 				step += keyOf(atom.List, y)
 			}
 			if w.visit(of, y, path+step) {

@@ -22,8 +22,8 @@ const lastAppliedManager = "kubectl"
 
 // withoutLastApplied removes from conflicts the fields that client-side apply set and that still
 // have its values. The manager may take them over when it migrates.
-func (m *Manager) withoutLastApplied(who string, live registry.Object, conflicts merge.Conflicts) merge.Conflicts {
-	if who != lastAppliedManager {
+func (m *Manager) withoutLastApplied(manager string, live registry.Object, conflicts merge.Conflicts) merge.Conflicts {
+	if manager != lastAppliedManager {
 		return conflicts
 	}
 	allowed := m.lastApplied(live)
@@ -71,9 +71,9 @@ func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 
 // syncLastApplied updates the annotation of client-side apply, if present, so that its user can
 // return to client-side apply.
-func syncLastApplied(who string, obj registry.Object, patch map[string]any) error {
+func syncLastApplied(manager string, obj registry.Object, patch map[string]any) error {
 	annotations := obj.GetAnnotations()
-	if who != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {
+	if manager != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {
 		return nil
 	}
 	u := (&unstructured.Unstructured{Object: patch}).DeepCopy()

@@ -36,7 +36,7 @@ var stripped = fieldpath.NewSet(
 // or patched it. The managedFields in the request count on the object's own path, if
 // they are valid. An empty list, or one with an empty entry, ends the tracking until the next
 // apply. ctx bounds conversions by a webhook.
-func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {
+func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager string) error {
 	before := RecordedIn(obj)
 	asked := before.Entries()
 	entries := managed{}
@@ -53,7 +53,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 		return nil
 	}
 	obj.SetManagedFields(nil)
-	if err := m.record(ctx, live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
+	if err := m.record(ctx, live, obj, entries, m.owner(manager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 		return err
 	}
 	if err := entries.bound(); err != nil {
@@ -68,11 +68,11 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 }
 
 // owner returns the owner for a write by a manager.
-func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner {
-	if who == "" {
-		who = unknownManager
+func (m *Manager) owner(manager string, op metav1.ManagedFieldsOperationType) owner {
+	if manager == "" {
+		manager = unknownManager
 	}
-	o := owner{Manager: who, Operation: op, Subresource: m.subresource}
+	o := owner{Manager: manager, Operation: op, Subresource: m.subresource}
 	if !o.applied() {
 		o.APIVersion = m.gvk.GroupVersion().String()
 	}

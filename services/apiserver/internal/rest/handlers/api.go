@@ -22,7 +22,7 @@ import (
 type Config struct {
 	// Kinds holds all kinds that the server stores, including those that clients cannot access.
 	Kinds *apiset.Live
-	responsewriters.Answers
+	responsewriters.Writers
 	Store storage.Interface
 	// Root is the prefix of all keys. Spans omit it.
 	Root string

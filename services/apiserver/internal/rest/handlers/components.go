@@ -40,7 +40,7 @@ func (c *Component) entry(ctx context.Context, coder *codec.Coder) (*watchcache.
 	if err != nil {
 		return nil, err
 	}
-	return watchcache.Apart(c.Name, stored), nil
+	return watchcache.Uncached(c.Name, stored), nil
 }
 
 // listComponents checks the selected components in parallel and writes their list.

@@ -103,7 +103,7 @@ func (a *API) updateScale(c *Call) error {
 	}
 	sc, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
-		return fmt.Errorf("%T is no scale", obj)
+		return fmt.Errorf("%T is not a Scale", obj)
 	}
 	req.Object = sc
 	return a.answerScale(c, req, a.Writes.Update)

@@ -13,7 +13,7 @@ import (
 // audit log only.
 
 // tellObject records an object that is not written as plain JSON in the audit event.
-func (f *Form) tellObject(r *http.Request, s Shown) {
+func (f *Form) tellObject(r *http.Request, s Encodable) {
 	rec := audit.From(r.Context())
 	if !rec.Wants(audit.RequestResponse) {
 		return

@@ -10,19 +10,19 @@ import (
 // behind long ones. The limiter is not held while a piece is written or the store is read. Nil
 // disables the limit.
 type Limiter interface {
-	// Enter acquires the limiter, which Leave releases. It fails when ctx ends.
-	Enter(ctx context.Context) error
-	Leave()
+	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
+	Acquire(ctx context.Context) error
+	Release()
 }
 
 // SlowLimiter limits the number of requests that encode slow forms, fairly between client
 // addresses. Human-readable forms acquire it for some objects at a time, because each object takes
 // longer than a piece of a list in other forms. Nil disables the limit.
 type SlowLimiter interface {
-	// Enter acquires the limiter, which Leave releases. It fails when the request ends. It fails
+	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
 	// immediately if too many requests wait and the response has not begun.
-	Enter(r *http.Request, begun bool) error
-	Leave()
+	Acquire(r *http.Request, begun bool) error
+	Release()
 }
 
 // slowLimit implements Limiter for one request with SlowLimiter.
@@ -32,7 +32,7 @@ type slowLimit struct {
 	begun   *bool // whether the response has begun; may be nil
 }
 
-// Enter implements Limiter.
-func (s *slowLimit) Enter(context.Context) error {
-	return s.SlowLimiter.Enter(s.request, s.begun != nil && *s.begun)
+// Acquire implements Limiter.
+func (s *slowLimit) Acquire(context.Context) error {
+	return s.SlowLimiter.Acquire(s.request, s.begun != nil && *s.begun)
 }

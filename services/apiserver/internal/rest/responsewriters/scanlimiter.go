@@ -14,7 +14,7 @@ type ScanLimiter struct {
 
 // ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
 // the end.
-func (a *Answers) ScanLimiter(ctx context.Context) *ScanLimiter {
+func (a *Writers) ScanLimiter(ctx context.Context) *ScanLimiter {
 	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
 }
 
@@ -25,7 +25,7 @@ func (s *ScanLimiter) Pause() bool {
 	if s == nil || s.limiter == nil {
 		return true
 	}
-	s.err = asTimeout(s.limiter.Enter(s.ctx))
+	s.err = asTimeout(s.limiter.Acquire(s.ctx))
 	s.acquired = s.err == nil
 	return s.acquired
 }
@@ -42,6 +42,6 @@ func (s *ScanLimiter) Err() error {
 func (s *ScanLimiter) End() {
 	if s != nil && s.acquired {
 		s.acquired = false
-		s.limiter.Leave()
+		s.limiter.Release()
 	}
 }

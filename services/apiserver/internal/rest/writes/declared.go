@@ -20,7 +20,7 @@ func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.
 	}
 	for _, difference := range differences(errs.ExtractCoveredByDeclarative(), declared) {
 		w.Metrics.mismatches.Inc()
-		w.Logger.Warn("declared and written validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
+		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
 	}
 	if !w.Declared.Takeover {
 		return errs

@@ -101,7 +101,7 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	}
 	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
 		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
-		Costly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+		OnCostly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})
 }
 

@@ -7,9 +7,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-var _ storage.Historian = (*Store)(nil)
+var _ storage.HistoryReader = (*Store)(nil)
 
-// Changes implements storage.Historian for an etcd in this process.
+// Changes implements storage.HistoryReader for an etcd in this process.
 func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, bytes int) (_ storage.Batch, ok bool, err error) {
 	if s.changes == nil {
 		return storage.Batch{}, false, nil

@@ -231,7 +231,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	switch {
 	case resp.CompactRevision != 0 && s.rechecking:
 		s.compacted = max(resp.CompactRevision, s.from+1)
-		return errNotTold
+		return errLastCompacted
 	case resp.CompactRevision != 0:
 		s.store.noteCompacted(resp.CompactRevision)
 		return &storage.CompactedError{Oldest: resp.CompactRevision}

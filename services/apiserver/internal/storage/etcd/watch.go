@@ -133,13 +133,13 @@ func (w *watch) run() {
 			w.fail(err)
 			return
 		}
-		if errors.Is(err, errNotTold) {
+		if errors.Is(err, errLastCompacted) {
 			continue
 		}
 		if w.position.Revision > before {
 			backoff = minBackoff
 		}
-		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
+		w.store.log.Warn("etcd watch failed; resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
 		// Jitter spreads the reconnects of replicas to a member.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {

@@ -9,7 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// A store that implements storage.Historian reads history directly. Other stores read it for
+// A store that implements storage.HistoryReader reads history directly. Other stores read it for
 // watches: a store reads a long history for one watch in small steps with pauses in between, and
 // reads everything that is left for each step. etcd takes 100 ms for 1,000 revisions, and longer
 // for the first of many. Watches that begin at different revisions share the steps. So history is
@@ -49,7 +49,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 		level = slog.LevelDebug
 	}
 	f.log.Log(ctx, level, "reading missed changes from the store", "after", after.Revision, "until", newest)
-	if h, ok := f.store.(storage.Historian); ok {
+	if h, ok := f.store.(storage.HistoryReader); ok {
 		if reached, ok, err := f.throughHistory(ctx, h, after, newest); ok {
 			return reached, err
 		}
@@ -62,7 +62,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 
 // throughHistory delivers the changes that the store reads without a watch. It returns false if the
 // store cannot.
-func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Position, newest int64) (storage.Position, bool, error) {
+func (f *feed) throughHistory(ctx context.Context, h storage.HistoryReader, after storage.Position, newest int64) (storage.Position, bool, error) {
 	for after.Revision < newest {
 		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
 		if !ok || err != nil {

@@ -63,7 +63,7 @@ func (f *feed) run(ctx context.Context, after storage.Position) {
 		}
 		after = reached
 		d := back.next()
-		f.log.Warn("store watch ended, opening it again", "revision", after.Revision, "wait", d, "error", err)
+		f.log.Warn("store watch ended; reconnecting", "revision", after.Revision, "wait", d, "error", err)
 		if !pause(ctx, d) {
 			return
 		}

@@ -9,8 +9,8 @@ import (
 // per second, and is not ready before.
 const maxReplay = 50_000
 
-// Historian returns the bounds of a store's history.
-type Historian interface {
+// HistoryReader returns the bounds of a store's history.
+type HistoryReader interface {
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
@@ -19,7 +19,7 @@ type Historian interface {
 // watches that they had on another replica without a loss of events (specification: "A watch from the
 // last received resourceVersion loses no events"). The function returns 0 if the revision cannot be
 // determined.
-func SinceLastCompaction(store Historian, log *slog.Logger) func(context.Context) int64 {
+func SinceLastCompaction(store HistoryReader, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)
 		if err != nil {

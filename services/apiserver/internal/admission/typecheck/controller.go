@@ -20,7 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// Manager is the field manager of a Keeper.
+// Manager is the field manager of a Controller.
 const Manager = "validatingadmissionpolicy-status"
 
 // Client writes policies as the server itself.
@@ -29,7 +29,7 @@ type Client interface {
 	ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
 }
 
-// Config holds the dependencies of a Keeper.
+// Config holds the dependencies of a Controller.
 type Config struct {
 	// Policies is the watch cache of policies. Decode decodes an entry.
 	Policies *watchcache.Store
@@ -43,8 +43,8 @@ type Config struct {
 	Logger   *slog.Logger
 }
 
-// Keeper updates the statuses of all policies.
-type Keeper struct {
+// Controller updates the statuses of all policies.
+type Controller struct {
 	Config
 	informer *informer.Informer
 	// due holds the policies to check. late holds those whose status could not be written. done
@@ -66,15 +66,15 @@ type checked struct {
 // retryPause is the pause before another attempt to write a status.
 const retryPause = time.Second
 
-// New returns a keeper. It works while Run runs.
-func New(c Config) *Keeper {
-	k := &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}}
+// New returns a Controller. It works while Run runs.
+func New(c Config) *Controller {
+	k := &Controller{Config: c, redefined: map[schema.GroupResource]bool{}}
 	k.informer = informer.New(informer.Config{Store: c.Policies, Replace: k.replace, Apply: k.apply})
 	return k
 }
 
 // Redefined reports resources whose definition changed or was removed.
-func (k *Keeper) Redefined(resources []schema.GroupResource) {
+func (k *Controller) Redefined(resources []schema.GroupResource) {
 	k.mu.Lock()
 	for _, r := range resources {
 		k.redefined[r] = true
@@ -86,12 +86,12 @@ func (k *Keeper) Redefined(resources []schema.GroupResource) {
 }
 
 // Run updates statuses until ctx ends or the watch cache stops.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Controller) Run(ctx context.Context) error {
 	return k.informer.Run(ctx)
 }
 
 // replace checks all policies.
-func (k *Keeper) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
+func (k *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
 	k.due, k.late, k.done = map[string]bool{}, map[string]bool{}, map[string]checked{}
 	for _, e := range policies {
 		k.due[e.Name()] = true
@@ -100,7 +100,7 @@ func (k *Keeper) replace(ctx context.Context, policies []*watchcache.Entry, revi
 }
 
 // apply checks changed policies, those that match changed definitions, and late ones.
-func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
+func (k *Controller) apply(ctx context.Context, changes []watchcache.Event, revision int64) {
 	for _, ev := range changes {
 		if ev.Type == watchcache.Deleted {
 			delete(k.done, ev.Entry.Name())
@@ -112,7 +112,7 @@ func (k *Keeper) apply(ctx context.Context, changes []watchcache.Event, revision
 }
 
 // work checks the due policies against definitions of at least the given revision.
-func (k *Keeper) work(ctx context.Context, at int64) {
+func (k *Controller) work(ctx context.Context, at int64) {
 	maps.Copy(k.due, k.late)
 	clear(k.late)
 	k.dueToDefinitions()
@@ -148,7 +148,7 @@ func (k *Keeper) work(ctx context.Context, at int64) {
 }
 
 // dueToDefinitions adds the policies that may match a resource whose definition changed.
-func (k *Keeper) dueToDefinitions() {
+func (k *Controller) dueToDefinitions() {
 	k.mu.Lock()
 	redefined := k.redefined
 	k.redefined = map[schema.GroupResource]bool{}
@@ -177,7 +177,7 @@ func (k *Keeper) dueToDefinitions() {
 
 // keep writes the status of one policy if it differs from the wanted one. It does not undo later
 // changes by other writers.
-func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
+func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	e, ok := k.Policies.Get(k.Policies.Prefix() + name)
 	if !ok {
 		return nil
@@ -197,11 +197,11 @@ func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
 		k.done[name] = now
 		return nil
 	}
-	var told []admissionv1.ExpressionWarning
+	var known []admissionv1.ExpressionWarning
 	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
-		told = p.Status.TypeChecking.ExpressionWarnings
+		known = p.Status.TypeChecking.ExpressionWarnings
 	}
-	if p.Status.ObservedGeneration != p.Generation || !same(told, warnings) {
+	if p.Status.ObservedGeneration != p.Generation || !same(known, warnings) {
 		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -1,0 +1,99 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/rest/internalclient"
+)
+
+const (
+	group            = coordinationv1.GroupName
+	leases           = "leases"
+	candidates       = "leasecandidates"
+	candidateVersion = "v1beta1"
+)
+
+// Config holds the dependencies of a Controller.
+type Config struct {
+	API *internalclient.Client
+	// Identity is unique to this run of this replica.
+	Identity string
+	Logger   *slog.Logger
+	Now      func() time.Time
+}
+
+// Controller elects leaders while its replica holds the Lease for it.
+type Controller struct {
+	Config
+	begun atomic.Bool
+	// term is nil while another replica holds the Lease.
+	term atomic.Pointer[worker]
+}
+
+// namespacedName identifies a lease or a candidate.
+type namespacedName struct{ namespace, name string }
+
+func (p namespacedName) String() string { return p.namespace + "/" + p.name }
+
+func (p namespacedName) lease() internalclient.Ref {
+	return internalclient.Collection(group, "v1", leases, p.namespace).Named(p.name)
+}
+
+func (p namespacedName) candidate() internalclient.Ref {
+	return internalclient.Collection(group, candidateVersion, candidates, p.namespace).Named(p.name)
+}
+
+// New returns a Controller.
+func New(c Config) *Controller { return &Controller{Config: c} }
+
+// CandidateChanged notifies the Controller of a written or deleted candidate.
+func (k *Controller) CandidateChanged(namespace, name string) {
+	if c := k.term.Load(); c != nil {
+		c.soon(job{candidates, namespacedName{namespace, name}})
+	}
+}
+
+// LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes. They
+// change all the time and have no candidates.
+func (k *Controller) LeaseChanged(namespace, name string) {
+	at := namespacedName{namespace, name}
+	if c := k.term.Load(); c != nil && c.isContested(at) {
+		c.soon(job{leases, at})
+	}
+}
+
+// Check is a health check. It fails until Run has started.
+func (k *Controller) Check(*http.Request) error {
+	if !k.begun.Load() {
+		return errors.New("not finished")
+	}
+	return nil
+}
+
+// Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
+func (k *Controller) Run(ctx context.Context) error {
+	k.begun.Store(true)
+	o := &elector{Config: k.Config, at: controllerLease()}
+	return o.run(ctx, k.choose)
+}
+
+// controllerLease returns the Lease that the replicas compete for. Candidates may not stand for it.
+func controllerLease() namespacedName {
+	return namespacedName{api.SystemNamespace, "leader-election-controller"}
+}
+
+// choose runs a worker until ctx ends.
+func (k *Controller) choose(ctx context.Context) {
+	c := newWorker(k.Config)
+	k.term.Store(c) // before the first read, so that no later change is missed
+	defer k.term.Store(nil)
+	c.run(ctx)
+}
