@@ -11,7 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"binnacle/libs/callers"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/reviews"
 )
 
@@ -65,7 +65,7 @@ func TestRefusalsAreNotCacheable(t *testing.T) {
 func TestUnauthorizedClientsAreRejected(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
 	for anyClient, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
-		clients, err := callers.NewGuard(&callers.Options{AnyClient: anyClient}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
+		clients, err := callerauth.NewGuard(&callerauth.Options{AnyClient: anyClient}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
 		if err != nil {
 			t.Fatal(err)
 		}

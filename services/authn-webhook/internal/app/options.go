@@ -6,17 +6,17 @@ import (
 	"slices"
 
 	"binnacle/libs/authnconfig"
-	"binnacle/libs/callers"
-	"binnacle/libs/chassis"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/features"
 	"binnacle/libs/options"
 	"binnacle/libs/satoken"
+	"binnacle/libs/servicerunner"
 )
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
-	Clients callers.Options
+	*servicerunner.Options
+	Clients callerauth.Options
 	Tokens  TokenOptions
 	// Features holds the feature gates. Gates of other cluster components are accepted, too.
 	Features *features.Gates
@@ -42,7 +42,7 @@ type ServiceAccountOptions struct {
 // NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{
-		Options:  chassis.NewOptions(Name, defaultPort),
+		Options:  servicerunner.NewOptions(Name, defaultPort),
 		Features: features.New(),
 		Tokens: TokenOptions{
 			ServiceAccounts: ServiceAccountOptions{Lookup: true},

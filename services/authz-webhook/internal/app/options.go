@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"binnacle/libs/callers"
-	"binnacle/libs/chassis"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/features"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 )
 
 // Modes of authorization.
@@ -23,8 +23,8 @@ func modes() []string { return []string{modeNode, modeRBAC, modeABAC} }
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
-	Clients callers.Options
+	*servicerunner.Options
+	Clients callerauth.Options
 	// Modes is the ordered list of authorizers.
 	Modes      []string
 	PolicyFile string
@@ -34,7 +34,7 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
 }
 
 // AddFlags implements options.Options.

@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/task"
 	"binnacle/services/console/internal/access"
 	"binnacle/services/console/internal/page"
@@ -27,7 +27,7 @@ const defaultPort = 6448
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	// Targets holds the monitored services, as SERVICE=URL.
 	Targets []string
 	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
@@ -38,7 +38,7 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
 }
 
 // AddFlags implements options.Options.
@@ -85,8 +85,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) {
-	s, err := chassis.New(Name, o.Options, log)
+func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *page.Page, error) {
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +97,7 @@ func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) 
 	return s, p, nil
 }
 
-func (o *Options) mount(s *chassis.Service) (*page.Page, error) {
+func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	client, err := kubernetes.NewForConfig(s.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/features"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 )
 
 // Name is the name of the service, of its binary, its certificate and its clients.
@@ -29,7 +29,7 @@ const (
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	Election *election.Options
 	Features *features.Gates
 	// Controllers selects controllers: "*", "name" or "-name".
@@ -48,7 +48,7 @@ type Options struct {
 // NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{
-		Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name), Features: features.New(),
+		Options: servicerunner.NewOptions(Name, defaultPort), Election: election.NewOptions(Name), Features: features.New(),
 		Controllers: []string{everything}, YieldToLease: managerLease,
 		GCWorkers: defaultGCWorkers, NamespaceWorkers: defaultNamespaceWorkers, QuotaWorkers: defaultQuotaWorkers,
 		NamespaceResync: defaultResync, QuotaResync: defaultResync,

@@ -1,4 +1,4 @@
-package callers
+package callerauth
 
 import (
 	"crypto/x509"
