@@ -1,4 +1,4 @@
-# Everything that people and CI run. `make` or `make help` lists it.
+# Everything that contributors and CI run. `make` or `make help` lists it.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,14 +16,18 @@ E2E      := $(wildcard e2e/go.mod)
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# The binary of up and ha.
+.PHONY: $(BIN)/binnacle
+$(BIN)/binnacle:
+	@[ -e $@ ] || echo "building $@; the first build takes several minutes"
+	@$(GO) build -o $@ ./cmd/binnacle
+
 .PHONY: up
-up: ## Build and run the whole suite on this machine; Ctrl-C stops it; UP="--port=7443" for more
-	@$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+up: $(BIN)/binnacle ## Build and run the whole suite on this machine; Ctrl-C stops it; UP="--port=7443" for more
 	@exec $(BIN)/binnacle up --dir=.local $(UP)
 
 .PHONY: ha
-ha: ## Run three API servers, two of everything else, etcd and NATS clusters; what dies is started again, kill -HUP restarts all one by one
-	@$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+ha: $(BIN)/binnacle ## Run three API servers, two of everything else, etcd and NATS clusters; processes that exit are restarted, kill -HUP restarts all one by one
 	@exec $(BIN)/binnacle ha --dir=.local-ha $(UP)
 
 .PHONY: build
@@ -95,7 +99,7 @@ FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd depl
 FUZZTIME ?= 2m
 
 .PHONY: fuzz
-fuzz: ## Fuzz everything that reads what others send, FUZZTIME (2m) each
+fuzz: ## Fuzz all decoders of untrusted input, FUZZTIME (2m) each
 	@$(FUZZ_TARGETS) | while read -r dir name; do \
 		echo "fuzz $$dir $$name"; \
 		out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./$$dir 2>&1) || { echo "$$out"; exit 1; }; \
@@ -159,11 +163,11 @@ bench: build ## Measure speed and memory (nothing is asserted)
 	cd e2e && $(GO) run ./bench
 
 .PHONY: robustness
-robustness: build ## Check the watch guarantees while parts are killed and cut off
+robustness: build ## Check the watch guarantees while processes are killed and links are cut
 	cd e2e && BINNACLE_ROBUSTNESS=long $(GO) test -count=1 -v -timeout 60m ./robustness/...
 
 .PHONY: hostile
-hostile: build ## Attack a server while a well-behaved client goes on
+hostile: build ## Attack a server that a well-behaved client uses
 	cd e2e && BINNACLE_HOSTILE=long $(GO) test -count=1 -v -timeout 60m ./hostile
 
 .PHONY: images
@@ -171,7 +175,7 @@ images: ## Make container images with docker, podman or buildah; IMAGES="--arch=
 	$(GO) run ./deploy/images $(IMAGES)
 
 .PHONY: dist
-dist: ## Make a release in dist/: archives for amd64 and arm64, checksums, bills of materials; DIST="--version=v1.0.0" for more
+dist: ## Make a release in dist/: archives for amd64 and arm64, checksums, bills of materials, provenance; DIST="--version=v1.0.0" for more
 	$(GO) run ./deploy/dist $(DIST)
 
 # Where envtest looks for what it starts; KUBEBUILDER_ASSETS names the folder.
@@ -187,7 +191,7 @@ envtest: ## Lay out the API server, etcd and kubectl for controller-runtime's en
 	@echo "export KUBEBUILDER_ASSETS=$(abspath $(ENVTEST))"
 
 .PHONY: compose
-compose: ## Run the suite in containers that it makes itself, with docker; COMPOSE="--port=7443" for more
+compose: ## Build images and run the suite in containers, with docker; COMPOSE="--port=7443" for more
 	$(GO) run ./deploy/compose up $(COMPOSE)
 
 .PHONY: compose-down
@@ -195,7 +199,7 @@ compose-down: ## Remove the containers of make compose; the data stays
 	$(GO) run ./deploy/compose down $(COMPOSE)
 
 .PHONY: containers
-containers: ## Kill, pause and cut off the containers of a composition under load, for long
+containers: ## Kill, pause and disconnect the containers of a composition under load; takes long
 	cd e2e && BINNACLE_CONTAINERS=long $(GO) test -count=1 -v -timeout 120m ./containers
 
 .PHONY: kubectl
@@ -230,7 +234,7 @@ api-diff: ## Print what the API lacks of another minor version of Kubernetes: VE
 	@$(GO) -C tools run ./apidiff -root .. -version "$(VERSION)"
 
 .PHONY: cover
-cover: ## Write what the main module's tests reach, each others' packages too, to cover.html
+cover: ## Write the coverage of the main module's tests, across packages, to cover.html
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
 	$(GO) tool cover -html=cover.out -o cover.html
 	$(GO) tool cover -func=cover.out | tail -1

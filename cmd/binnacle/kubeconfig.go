@@ -33,8 +33,8 @@ func newKubeconfig() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&dir, "dir", "certs", "folder of the certificates")
-	c.Flags().StringVar(&server, "server", "https://127.0.0.1:6443", "URL of the API server")
+	c.Flags().StringVar(&dir, "dir", "certs", "Folder of the certificates.")
+	c.Flags().StringVar(&server, "server", "https://127.0.0.1:6443", "URL of the API server.")
 	return c
 }
 

@@ -90,7 +90,7 @@ func (t *tree) root() *cobra.Command {
 		&cobra.Group{ID: operations, Title: "Operations:"}, &cobra.Group{ID: servers, Title: "Storage and messaging servers:"})
 	for _, p := range []command.Program{
 		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
-		{Name: "ha", Short: "Run three API servers, two of every other service, clusters of etcd and NATS; processes that end are restarted.", Dir: ".binnacle-ha", Replicated: true},
+		{Name: "ha", Short: "Run three API servers, two of every other service, and clusters of etcd and NATS; restart processes that exit.", Dir: ".binnacle-ha", Replicated: true},
 	} {
 		root.AddCommand(t.supervisor(p, suite))
 	}

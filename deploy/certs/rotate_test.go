@@ -86,9 +86,9 @@ func TestRotationKeepsTrust(t *testing.T) {
 			t.Errorf("after %s: got files %v", step, made)
 		}
 		for ca, pair := range pairsOf(l) {
-			for who, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
+			for pool, roots := range map[string]map[certs.CA]*x509.CertPool{"before": trusted, "after": trust(t, l)} {
 				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), who, err)
+					t.Errorf("%s: %s is not trusted by a process that read %s: %v", step, filepath.Base(pair.Cert), pool, err)
 				}
 			}
 		}

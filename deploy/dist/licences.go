@@ -132,8 +132,8 @@ func (n noticesOf) entries() (out []entry) {
 	return out
 }
 
-// phrases returns phrases that identify licences. The first match counts.
-func phrases() []struct{ id, words string } {
+// licencePhrases returns licencePhrases that identify licences. The first match counts.
+func licencePhrases() []struct{ id, words string } {
 	return []struct{ id, words string }{
 		{"Apache-2.0", "apache license version 2.0"},
 		{"MPL-2.0", "mozilla public license version 2.0"},
@@ -159,7 +159,7 @@ func (n noticesOf) declared(module string) (string, error) {
 			return "", err
 		}
 		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(text)), " ")), "license, version", "license version")
-		for _, p := range phrases() {
+		for _, p := range licencePhrases() {
 			if strings.Contains(words, p.words) {
 				return p.id, nil
 			}

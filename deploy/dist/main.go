@@ -30,17 +30,27 @@ const (
 
 // config holds the command line and the data of the checkout.
 type config struct {
-	Out, Version, Commit string
-	Architectures        []string
-	Time                 time.Time
-	log                  io.Writer
+	Out, Version  string
+	Architectures []string
+	// Source is the URI of the repository, and Builder that of what runs dist. Both are recorded in
+	// the provenance.
+	Source, Builder string
+	// Commit is empty if the sources have no git history or differ from the commit.
+	Commit string
+	Time   time.Time
+	log    io.Writer
 }
+
+// localBuilder is the builder of a release that was built by hand.
+const localBuilder = "https://binnacle.invalid/dist/local"
 
 func main() {
 	c := config{log: os.Stdout}
-	pflag.StringVar(&c.Out, "out", "dist", "folder of the release; existing files are replaced")
-	pflag.StringVar(&c.Version, "version", "", "version of the suite; output of `git describe` if empty")
-	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "architectures, by Go's names")
+	pflag.StringVar(&c.Out, "out", "dist", "Folder of the release; existing files are replaced.")
+	pflag.StringVar(&c.Version, "version", "", "Version of the suite; the output of git describe if empty.")
+	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "Architectures, by Go's names.")
+	pflag.StringVar(&c.Source, "source", "", "URI of the repository for the provenance, such as git+https://example.org/binnacle@refs/tags/v1.0.0.")
+	pflag.StringVar(&c.Builder, "builder-id", localBuilder, "URI of the builder for the provenance.")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -65,7 +75,19 @@ func (c *config) run(ctx context.Context) error {
 		}
 		made = append(made, names...)
 	}
-	return writeSums(c.Out, made)
+	goVersion, err := output(ctx, "go", "env", "GOVERSION")
+	if err != nil {
+		return err
+	}
+	text, err := c.statement(made, goVersion)
+	if err != nil {
+		return fmt.Errorf("provenance: %w", err)
+	}
+	statement := fmt.Sprintf("%s-%s.provenance.json", program, c.Version)
+	if err := os.WriteFile(filepath.Join(c.Out, statement), text, 0o644); err != nil {
+		return err
+	}
+	return writeSums(c.Out, append(made, statement))
 }
 
 // complete fills in missing values from the checkout.
@@ -79,18 +101,22 @@ func (c *config) complete(ctx context.Context) error {
 	if strings.ContainsAny(c.Version, "/\\ \t\n'\"") {
 		return fmt.Errorf("--version %q cannot be part of a file's name", c.Version)
 	}
-	if c.Commit, err = output(ctx, "git", "rev-parse", "HEAD"); err != nil {
+	changes, err := output(ctx, "git", "status", "--porcelain")
+	if err == nil && changes == "" {
+		c.Commit, err = output(ctx, "git", "rev-parse", "HEAD")
+	}
+	if err != nil {
 		c.Commit = "" // sources without a git history
 	}
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {
 		if epoch, err = output(ctx, "git", "log", "-1", "--format=%ct"); err != nil {
-			return fmt.Errorf("neither SOURCE_DATE_EPOCH nor a commit says of when this is: %w", err)
+			return fmt.Errorf("cannot determine the build time: set SOURCE_DATE_EPOCH or build from a git checkout: %w", err)
 		}
 	}
 	seconds, err := strconv.ParseInt(epoch, 10, 64)
 	if err != nil || seconds < 0 {
-		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is not a number of seconds", epoch)
 	}
 	c.Time = time.Unix(seconds, 0).UTC()
 	return nil

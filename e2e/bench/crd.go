@@ -49,7 +49,7 @@ func (l *load) crds(c *http.Client) {
 func crd(i int) []byte {
 	props := map[string]any{}
 	for f := 0; f < 60; f++ {
-		props[fmt.Sprintf("field%d", f)] = map[string]any{"type": "object", "description": strings.Repeat("Explains what the field does for people who read it. ", 3), "properties": map[string]any{
+		props[fmt.Sprintf("field%d", f)] = map[string]any{"type": "object", "description": strings.Repeat("Explains what the field does for its readers. ", 3), "properties": map[string]any{
 			"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
 			"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
 			"items": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{"key": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}}}},

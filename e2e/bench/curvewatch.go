@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// matching is the number of narrow watchers that each write matches.
-	matching = 10
-	// broadest is the maximum number of broad watchers. The cost of each is constant beyond it.
-	broadest = 1000
-	// slowest is the p99 of deliveries in ms from which on a server does not keep up.
-	slowest = 1000
+	// watchersPerObject is the number of narrow watchers that each write matches.
+	watchersPerObject = 10
+	// maxBroadWatchers is the maximum number of broad watchers. The cost of each is constant beyond it.
+	maxBroadWatchers = 1000
+	// overloadedP99 is the p99 of deliveries in ms above which a server does not keep up.
+	overloadedP99 = 1000
 )
 
-// growWatchers writes while the number of watchers grows: narrow watchers of one object, a
-// constant number matches each write, and broad watchers of everything.
+// growWatchers writes while the number of watchers grows: narrow watchers of one object, with a
+// constant number per write, and broad watchers of all objects.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
-	cost := &figure{file: "curve-watchers.svg", title: "What a delivery costs among more and more watchers", x: "watchers", y: "CPU µs a delivery"}
+	cost := &figure{file: "curve-watchers.svg", title: "CPU of a delivery by number of watchers", x: "watchers", y: "CPU µs a delivery"}
 	l, api, err := b.ours(like, "watchers")
 	if err != nil {
 		return nil, err
 	}
 	defer api.stop()
-	l.n = broadest
+	l.n = maxBroadWatchers
 	l.run(l.newClient(), "seed")
 	bare, floor, err := b.bare(l)
 	if err != nil {
@@ -35,18 +35,18 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	defer floor.stop()
 	for _, w := range []int{100, 1000, 10000} {
 		for _, narrow := range []bool{true, false} {
-			name, key := fmt.Sprintf("%d of an object each, a write matching to %d", w, matching), fmt.Sprintf("of one object each, a write matching to %d", matching)
+			name, key := fmt.Sprintf("%d of an object each, a write matching %d", w, watchersPerObject), fmt.Sprintf("of one object each, a write matching %d", watchersPerObject)
 			path := func(w int) string {
-				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/matching)
+				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/watchersPerObject)
 			}
-			n, rate := w/matching, 50.0
+			n, rate := w/watchersPerObject, 50.0
 			if !narrow {
-				if w > broadest {
+				if w > maxBroadWatchers {
 					continue
 				}
 				name, key = fmt.Sprintf("%d of all", w), "of everything"
 				path = func(int) string { return "/api/v1/pods?watch=1" }
-				n, rate = broadest, max(5, 2000/float64(w))
+				n, rate = maxBroadWatchers, max(5, 2000/float64(w))
 			}
 			for _, side := range []*load{l, bare} {
 				s := *side
@@ -63,8 +63,8 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 
 // growRate increases the rate of writes until deliveries are too slow.
 func growRate(b *bench, like *load, _ int) ([]*figure, error) {
-	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything are matching of more and more writes", x: "writes/s", y: "p99 from before the write until a watcher has it, ms"}
-	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything are matching of more and more writes", x: "writes/s", y: "CPU µs a delivery, with its part of the write"}
+	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "latency from the write to the watcher, ms"}
+	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything, by rate of writes", x: "writes/s", y: "CPU µs a delivery, with its share of the write"}
 	l, api, err := b.ours(like, "rate")
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 			late.of("p99", side == bare).add(rate, s.last("p99_ms"))
 			late.of("p50", side == bare).add(rate, s.last("p50_ms"))
 			cost.of("a delivery", side == bare).add(rate, s.last("cpu_s_per_million_deliveries"))
-			if s.last("p99_ms") > slowest {
+			if s.last("p99_ms") > overloadedP99 {
 				break
 			}
 		}
@@ -99,7 +99,7 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 // one NATS server.
 func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
 	const shared = 1500 // watchers on 15 connections, which divide evenly over the replicas
-	write := &figure{file: "curve-replicas.svg", title: "What a write costs all processes, nobody watching", x: "replicas", y: "CPU ms a write"}
+	write := &figure{file: "curve-replicas.svg", title: "CPU of all processes per write, without watchers", x: "replicas", y: "CPU ms a write"}
 	delivery := &figure{file: "curve-replicas-watch.svg", title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared), x: "replicas", y: "CPU µs a delivery"}
 	for _, name := range []string{"etcd", "nats-server"} {
 		if out, err := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), "./cmd/"+name).CombinedOutput(); err != nil {
@@ -165,7 +165,7 @@ func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figu
 	}
 	write.of("etcd", false).add(x, per("etcd"))
 	write.of("NATS", false).add(x, per("nats"))
-	write.of("the replica that is asked", false).add(x, per("replica-0"))
+	write.of("the replica that serves the write", false).add(x, per("replica-0"))
 	others := 0.0
 	for i := 1; i < replicas; i++ {
 		others += per(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)

@@ -43,7 +43,7 @@ func sides() []side {
 
 // gadgets returns a definition with a schema of 60 fields and five rules.
 func gadgets() []byte {
-	part := map[string]any{"type": "object", "description": "Explains what the field does for people who read it.", "properties": map[string]any{
+	part := map[string]any{"type": "object", "description": "Explains what the field does for its readers.", "properties": map[string]any{
 		"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
 		"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
 		"note":  map[string]any{"type": "string", "maxLength": 256},

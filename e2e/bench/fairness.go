@@ -132,8 +132,8 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 	as := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
 	// The probe clients have real-time priority, as if they ran on other machines.
 	standing := exec.Command("chrt", append(append([]string{"--rr", "1"}, as...), "standing")...)
-	var told bytes.Buffer
-	standing.Stdout, standing.Stderr = &told, os.Stderr
+	var output bytes.Buffer
+	standing.Stdout, standing.Stderr = &output, os.Stderr
 	if err := standing.Start(); err != nil {
 		return nil, "", err
 	}
@@ -147,7 +147,7 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 	if err := standing.Wait(); err != nil {
 		return nil, "", fmt.Errorf("probe clients, which need the right to use real-time priority: %w", err)
 	}
-	if err := json.Unmarshal(told.Bytes(), &answers); err != nil {
+	if err := json.Unmarshal(output.Bytes(), &answers); err != nil {
 		return nil, "", err
 	}
 	return answers, strings.TrimSpace(string(out)), nil

@@ -62,7 +62,7 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	begin := time.Now()
-	for told := time.Duration(-reportEvery); ; {
+	for reported := time.Duration(-reportEvery); ; {
 		select {
 		case <-ctx.Done():
 			return out
@@ -74,8 +74,8 @@ func (l *load) samples(ctx context.Context) (out []sample) {
 			continue
 		}
 		s.at = time.Since(begin)
-		if out = append(out, s); s.at-told >= reportEvery {
-			told = s.at
+		if out = append(out, s); s.at-reported >= reportEvery {
+			reported = s.at
 			fmt.Printf("| %.0f | %.0f | %.0f | %.0f | %.0f |\n", s.at.Minutes(), s.resident, s.anonymous, s.heap, s.goroutines)
 		}
 	}

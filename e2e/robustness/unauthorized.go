@@ -55,7 +55,7 @@ func (s *scenario) startUnauthorizedClients() *unauthorizedClients {
 			all = append(all, unauthorizedClient{fmt.Sprintf("%s at replica %d", name, i), r.URL + "/api/v1/secrets", client, from, clock})
 		}
 		add("an anonymous client", time.Time{}, nil, rest.AnonymousClientConfig(r.Config()))
-		add("a user without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("nobody-special")))
+		add("a user without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("user-without-roles")))
 		end := time.Now().Add(shortLifetime)
 		over := r.PKI.Reissue(r.PKI.Client("former-admin", harness.SystemMasters), end)
 		// Validity times of certificates have whole seconds.

@@ -24,7 +24,7 @@ func main() {
 	flag.DurationVar(&u.Narrow, "narrow", u.Narrow, "CPU of a delivery to a narrow watcher")
 	flag.IntVar(&own.Objects, "objects", 0, "number of objects; 0 prints the table")
 	flag.IntVar(&own.Watchers, "watchers", 1000, "narrow watchers")
-	flag.IntVar(&own.Matching, "told", 3, "narrow watchers that each write matches")
+	flag.IntVar(&own.Matching, "matching", 3, "narrow watchers that each write matches")
 	flag.IntVar(&own.Broad, "broad", 30, "broad watchers")
 	flag.IntVar(&own.Replicas, "replicas", own.Replicas, "number of API servers")
 	flag.IntVar(&own.Cores, "cores", own.Cores, "cores of each API server")

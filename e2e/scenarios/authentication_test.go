@@ -216,7 +216,7 @@ func TestTokenService(t *testing.T) {
 	recovers("replaced")
 	l.end()
 	log := server.Log()
-	contains(t, "log", log, "bearer tokens cannot be reviewed", "bearer tokens are reviewed again")
+	contains(t, "log", log, "token webhook unreachable", "token webhook reachable again")
 	for _, token := range known {
 		if strings.Contains(log, token) || strings.Contains(service.Log(), token) {
 			t.Error("a log contains a token")

@@ -106,7 +106,8 @@ func makeToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
 	}
 }
 
-func soon(d time.Duration) (string, time.Time) {
+// expirationIn returns the time after d in the form of a token's expiration.
+func expirationIn(d time.Duration) (string, time.Time) {
 	at := time.Now().Add(d).Truncate(time.Second)
 	return at.UTC().Format(time.RFC3339), at
 }
@@ -132,11 +133,11 @@ func TestBootstrapTokens(t *testing.T) {
 	makeClusterInfo(t, client)
 	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
 
-	expiration, _ := soon(-time.Hour)
+	expiration, _ := expirationIn(-time.Hour)
 	makeToken(t, client, "bbbbbb", expiration)
 	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })
 
-	text, at := soon(5 * time.Second)
+	text, at := expirationIn(5 * time.Second)
 	makeToken(t, client, "cccccc", text)
 	harness.Eventually(t, tokenSettle, "another signature", func() error { return signatures(t, client, "aaaaaa", "cccccc") })
 	harness.Eventually(t, tokenSettle, "removal of a token", func() error { return vanished(t, client, "cccccc") })
@@ -145,7 +146,7 @@ func TestBootstrapTokens(t *testing.T) {
 	}
 	harness.Eventually(t, tokenSettle, "removal of its signature", func() error { return signatures(t, client, "aaaaaa") })
 
-	joiner(t, server, "aaaaaa")
+	verifyAsJoiner(t, server, "aaaaaa")
 
 	for p, two := range replicas {
 		leader, other := two[0], two[1]
@@ -157,25 +158,25 @@ func TestBootstrapTokens(t *testing.T) {
 		}
 		leader.Kill()
 	}
-	expiration, _ = soon(-time.Hour)
+	expiration, _ = expirationIn(-time.Hour)
 	makeToken(t, client, "dddddd", expiration)
 	makeToken(t, client, "eeeeee", "")
 	harness.Eventually(t, tokenSettle, "takeover by the other cleaner", func() error { return vanished(t, client, "dddddd") })
 	harness.Eventually(t, tokenSettle, "takeover by the other signer", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
 }
 
-// joiner reads cluster-info with kubectl as an anonymous user, as the role in deploy/manifests
+// verifyAsJoiner reads cluster-info with kubectl as an anonymous user, as the role in deploy/manifests
 // allows, and verifies it by its token only. The signature is checked by another implementation of
 // the algorithm.
-func joiner(t *testing.T, s *harness.Server, id string) {
+func verifyAsJoiner(t *testing.T, s *harness.Server, id string) {
 	t.Helper()
 	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
 	// kubectl requires a credential; no server accepts this one.
-	const nobodys, all = "--username=nobody", "/api/v1/namespaces/kube-public/configmaps" // anonymous users have no access to discovery
-	nobody := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
+	const username, configMaps = "--username=unknown", "/api/v1/namespaces/kube-public/configmaps" // anonymous users have no access to discovery
+	anonymous := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
 	var r harness.Result
 	harness.Eventually(t, tokenSettle, "anonymous access to cluster-info", func() error {
-		r = nobody.Try(t, "", nobodys, "get", "--raw="+all+"/cluster-info")
+		r = anonymous.Try(t, "", username, "get", "--raw="+configMaps+"/cluster-info")
 		if r.Err != nil {
 			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
 		}
@@ -197,7 +198,7 @@ func joiner(t *testing.T, s *harness.Server, id string) {
 	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
 		t.Errorf("verify the signature: %v", err)
 	}
-	if r := nobody.Try(t, "", nobodys, "get", "--raw="+all); r.Err == nil {
+	if r := anonymous.Try(t, "", username, "get", "--raw="+configMaps); r.Err == nil {
 		t.Errorf("anonymous list of ConfigMaps succeeded: %s", r.Stdout)
 	}
 }

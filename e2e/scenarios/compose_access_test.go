@@ -44,10 +44,9 @@ func credential(t *testing.T, certs, trust, pair string) *tls.Config {
 	return c
 }
 
-// unauthorized are the certificates that neither etcd nor NATS may accept, with the reason why a
-// server might.
+// unauthorized holds certificates that neither etcd nor NATS accepts, by their holder.
 var unauthorized = map[string]string{
-	"nobody":                          "",
+	"a client without a certificate":  "",
 	"the token cleaner":               "tokencleaner/tokencleaner-client",
 	"a webhook's serving certificate": "authz-webhook/authz-webhook",
 	"the administrator of the API":    "admin/admin",
@@ -104,9 +103,9 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	if err := version(client, "apiserver/apiserver-etcd-client"); err != nil {
 		t.Error(err)
 	}
-	for who, pair := range with(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
+	for identity, pair := range with(unauthorized, "the API server, to NATS", "apiserver/apiserver-nats-client") {
 		if err := version(client, pair); err == nil {
-			t.Errorf("etcd serves %s", who)
+			t.Errorf("etcd serves %s", identity)
 		}
 	}
 	// A client is not a member, although etcd's CA signed its certificate.
@@ -117,16 +116,16 @@ func TestComposeEtcdServesOnlyAPIServers(t *testing.T) {
 	}
 }
 
-func with(m map[string]string, who, pair string) map[string]string {
-	out := map[string]string{who: pair}
+func with(m map[string]string, identity, pair string) map[string]string {
+	out := map[string]string{identity: pair}
 	for k, v := range m {
 		out[k] = v
 	}
 	return out
 }
 
-// answered connects, sends a text and checks the first line of the response.
-func answered(address string, c *tls.Config, say, want string) error {
+// answered sends a request and checks the first line of the response.
+func answered(address string, c *tls.Config, request, want string) error {
 	conn, err := tls.Dial("tcp", address, c)
 	if err != nil {
 		return err
@@ -135,7 +134,7 @@ func answered(address string, c *tls.Config, say, want string) error {
 	if err := conn.SetDeadline(time.Now().Add(accessTimeout)); err != nil {
 		return err
 	}
-	if _, err := conn.Write([]byte(say)); err != nil {
+	if _, err := conn.Write([]byte(request)); err != nil {
 		return err
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
@@ -168,24 +167,24 @@ func dialNATS(address string, c *tls.Config, connect string) (*natsClient, error
 	}
 	secure := tls.Client(conn, c)
 	n := &natsClient{Conn: secure, in: bufio.NewReader(secure)}
-	if err := n.say(connect, "PING"); err != nil {
+	if err := n.send(connect, "PING"); err != nil {
 		conn.Close()
 		return nil, err
 	}
-	if line, err := n.hear("PONG", "-ERR"); err != nil || strings.HasPrefix(line, "-ERR") {
+	if line, err := n.await("PONG", "-ERR"); err != nil || strings.HasPrefix(line, "-ERR") {
 		conn.Close()
 		return nil, fmt.Errorf("rejected: %s %w", line, err)
 	}
 	return n, nil
 }
 
-func (n *natsClient) say(lines ...string) error {
+func (n *natsClient) send(lines ...string) error {
 	_, err := n.Write([]byte(strings.Join(lines, "\r\n") + "\r\n"))
 	return err
 }
 
-// hear waits for a line that begins with one of the words.
-func (n *natsClient) hear(words ...string) (string, error) {
+// await returns the next line that begins with one of the words.
+func (n *natsClient) await(words ...string) (string, error) {
 	for {
 		line, err := n.in.ReadString('\n')
 		if err != nil {
@@ -210,12 +209,12 @@ func join(address string, c *tls.Config) error {
 		return err
 	}
 	n := &natsClient{Conn: conn, in: bufio.NewReader(conn)}
-	err = n.say(`CONNECT {"verbose":false,"tls_required":true,"name":"intruder","cluster":"binnacle"}`,
+	err = n.send(`CONNECT {"verbose":false,"tls_required":true,"name":"intruder","cluster":"binnacle"}`,
 		`INFO {"server_id":"intruder","cluster":"binnacle","proto":1}`, "PING")
 	if err != nil {
 		return err
 	}
-	line, err := n.hear("PONG", "-ERR")
+	line, err := n.await("PONG", "-ERR")
 	if err == nil && strings.HasPrefix(line, "-ERR") {
 		err = fmt.Errorf("rejected: %s", line)
 	}
@@ -268,41 +267,41 @@ func TestComposeNATSServesOnlyAPIServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer replicas[i].Close()
-		if err := replicas[i].say("SUB binnacle.binnacle.changes 1", "SUB binnacle.binnacle.ask 2"); err != nil {
+		if err := replicas[i].send("SUB binnacle.binnacle.changes 1", "SUB binnacle.binnacle.ask 2"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A message of one replica reaches the other through the route between the servers, once that
 	// exists.
-	heard := make(chan error, 1)
+	received := make(chan error, 1)
 	go func() {
-		_, err := replicas[1].hear("MSG binnacle.binnacle.changes")
-		heard <- err
+		_, err := replicas[1].await("MSG binnacle.binnacle.changes")
+		received <- err
 	}()
 	harness.Eventually(t, accessTimeout, "a message through another server", func() error {
-		if err := replicas[0].say("PUB binnacle.binnacle.changes 1", "x"); err != nil {
+		if err := replicas[0].send("PUB binnacle.binnacle.changes 1", "x"); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case err := <-heard:
+		case err := <-received:
 			return err
 		default:
 			return fmt.Errorf("no message yet")
 		}
 	})
-	for _, line := range []string{"PUB binnacle.other.changes 1\r\nx", "PUB _INBOX.a 1\r\nx", "SUB > 3", "SUB binnacle.other.ask 4", "SUB $SYS.> 5"} {
-		if err := replicas[0].say(line); err != nil {
+	for _, command := range []string{"PUB binnacle.other.changes 1\r\nx", "PUB _INBOX.a 1\r\nx", "SUB > 3", "SUB binnacle.other.ask 4", "SUB $SYS.> 5"} {
+		if err := replicas[0].send(command); err != nil {
 			t.Fatal(err)
 		}
-		if said, err := replicas[0].hear("-ERR"); err != nil || !strings.Contains(said, "Permissions Violation") {
-			t.Errorf("%s: got %s %v", line, said, err)
+		if line, err := replicas[0].await("-ERR"); err != nil || !strings.Contains(line, "Permissions Violation") {
+			t.Errorf("%s: got %s %v", command, line, err)
 		}
 	}
 	unauthorized := with(unauthorized, "the API server, to etcd", "apiserver/apiserver-etcd-client")
-	for who, pair := range with(unauthorized, "a member, which is no API server", "nats/nats") {
+	for identity, pair := range with(unauthorized, "a NATS server", "nats/nats") {
 		if c, err := dialNATS(clients[0], credential(t, certs, "nats-ca", pair), connect); err == nil {
 			c.Close()
-			t.Errorf("NATS accepts %s", who)
+			t.Errorf("NATS accepts %s", identity)
 		}
 	}
 	// An API server is not a member, although NATS' CA signed its certificate.

@@ -93,7 +93,7 @@ func TestControllersNeedOnlyTheirRoles(t *testing.T) {
 	}
 	makeToken(t, client, "aaaaaa", "")
 	makeClusterInfo(t, client)
-	expiration, _ := soon(-time.Hour)
+	expiration, _ := expirationIn(-time.Hour)
 	makeToken(t, client, "bbbbbb", expiration)
 	harness.Eventually(t, tokenSettle, "a signature", func() error { return signatures(t, client, "aaaaaa") })
 	harness.Eventually(t, tokenSettle, "removal of an expired token", func() error { return vanished(t, client, "bbbbbb") })

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	toldTest  = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
-	knownTest = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(t \*testing\.T\)`)
-	toldFlag  = regexp.MustCompile("`(--[a-z0-9-]+)")
+	testName       = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+	knownTest      = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(t \*testing\.T\)`)
+	documentedFlag = regexp.MustCompile("`(--[a-z0-9-]+)")
 )
 
 // TestEverySecurityStatementIsTested checks that each table row, paragraph and list item of
@@ -41,7 +41,7 @@ func TestEverySecurityStatementIsTested(t *testing.T) {
 			if strings.HasPrefix(s, "## ") || s == "Identities" || strings.TrimSpace(s) == "" {
 				continue
 			}
-			if checked++; !toldTest.MatchString(s) {
+			if checked++; !testName.MatchString(s) {
 				t.Errorf("statement without a test: %s", s)
 			}
 		}
@@ -103,12 +103,12 @@ func TestDocumentation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range toldTest.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
 			if named++; !tests[m[1]] {
 				t.Errorf("%s names the test %s, which does not exist", filepath.Base(page), m[1])
 			}
 		}
-		for _, m := range toldFlag.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range documentedFlag.FindAllStringSubmatch(string(text), -1) {
 			if !flags[m[1]] && !strings.HasSuffix(m[1], "-") { // --oidc-*
 				t.Errorf("%s names the flag %s, which does not exist", filepath.Base(page), m[1])
 			}

@@ -126,7 +126,7 @@ func TestControllerRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := environment.AddUser(envtest.User{Name: "somebody", Groups: []string{"system:masters"}}, nil)
+	user, err := environment.AddUser(envtest.User{Name: "ada", Groups: []string{"system:masters"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestControllerRuntime(t *testing.T) {
 		t.Error(err)
 	} else if stdout, stderr, err := kubectl.Run("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); err != nil {
 		t.Errorf("kubectl: got %v %v", err, stderr)
-	} else if b, err := io.ReadAll(stdout); err != nil || string(b) != "somebody" {
+	} else if b, err := io.ReadAll(stdout); err != nil || string(b) != "ada" {
 		t.Errorf("whoami: got %q, %v", b, err)
 	}
 	startCopier(t, config)
@@ -212,7 +212,7 @@ func TestEnvtestAssets(t *testing.T) {
 			if what == "links" {
 				return // no kubectl
 			}
-			user, err := environment.AddUser(envtest.User{Name: "somebody", Groups: []string{"system:masters"}}, nil)
+			user, err := environment.AddUser(envtest.User{Name: "ada", Groups: []string{"system:masters"}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

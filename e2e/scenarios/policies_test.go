@@ -267,12 +267,12 @@ func TestCommonPolicies(t *testing.T) {
 	rejected("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
 
 	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"v"},"spec":{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
-	allowed("a class, by who may everything", claim, "create", "--dry-run=server", "-f", "-")
-	allowed("somebody else", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
-	rejected("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	allowed("a class, by the administrator", claim, "create", "--dry-run=server", "-f", "-")
+	allowed("a role of another user", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
+	rejected("a class, without permission", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 	allowed("a role", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"fast"},"rules":[{"verbs":["use"],"apiGroups":["storage.k8s.io"],"resources":["storageclasses"],"resourceNames":["fast"]}]}`, create...)
-	allowed("who has it", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
-	allowed("a class, by who may", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	allowed("a binding of the role", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
+	allowed("a class, with permission", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
 
 	team = cli.In("default")
 	rejected("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")

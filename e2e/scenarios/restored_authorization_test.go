@@ -104,14 +104,14 @@ func (s *accessSuite) agree(when string, may, mayNot map[string]*kubernetes.Clie
 func (s *accessSuite) decides(when string, may, mayNot map[string]*kubernetes.Clientset, wrong func(error)) {
 	s.asked++
 	for _, name := range []string{"c", fmt.Sprintf("new-%d", s.asked)} {
-		for who, c := range may {
+		for user, c := range may {
 			if err := readConfigMap(s.t.Context(), c, name); err != nil && !apierrors.IsNotFound(err) {
-				wrong(fmt.Errorf("%s: %s cannot read %s: %w", when, who, name, err))
+				wrong(fmt.Errorf("%s: %s cannot read %s: %w", when, user, name, err))
 			}
 		}
-		for who, c := range mayNot {
+		for user, c := range mayNot {
 			if err := rejected(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
-				wrong(fmt.Errorf("%s: %s and %s: %w", when, who, name, err))
+				wrong(fmt.Errorf("%s: %s and %s: %w", when, user, name, err))
 			}
 		}
 	}

@@ -31,10 +31,10 @@ func TestSuiteIsSecured(t *testing.T) {
 		console   = 5
 	)
 	for _, c := range []struct {
-		who     string
-		service int
-		path    string
-		want    int
+		identity string
+		service  int
+		path     string
+		want     int
 	}{
 		// Anonymous.
 		{"", api, "/livez", 200}, {"", api, "/readyz", 200}, {"", api, "/healthz", 200}, {"", api, "/version", 200},
@@ -70,8 +70,8 @@ func TestSuiteIsSecured(t *testing.T) {
 		{"tokencleaner/tokencleaner-client", reviewer, "review", 401}, {"tokencleaner/tokencleaner-client", authority, "review", 401},
 		{"etcd/etcd", reviewer, "review", 401}, {"", reviewer, "review", 401}, {"", authority, "review", 401},
 	} {
-		if got := k.code(c.who, c.service, c.path); got != c.want {
-			t.Errorf("%q at service %d, %s: got %d, want %d", c.who, c.service, c.path, got, c.want)
+		if got := k.code(c.identity, c.service, c.path); got != c.want {
+			t.Errorf("%q at service %d, %s: got %d, want %d", c.identity, c.service, c.path, got, c.want)
 		}
 	}
 	for i := range suiteSize {
@@ -91,15 +91,15 @@ type requester struct {
 	first int // port
 }
 
-func (k *requester) code(who string, service int, path string) int {
+func (k *requester) code(identity string, service int, path string) int {
 	k.t.Helper()
-	code, _ := k.request(who, service, path)
+	code, _ := k.request(identity, service, path)
 	return code
 }
 
-func (k *requester) request(who string, service int, path string) (int, string) {
+func (k *requester) request(identity string, service int, path string) (int, string) {
 	k.t.Helper()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", who)}}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", identity)}}
 	defer client.CloseIdleConnections()
 	url := fmt.Sprintf("https://127.0.0.1:%d", k.first+service)
 	var resp *http.Response
@@ -115,7 +115,7 @@ func (k *requester) request(who string, service int, path string) (int, string) 
 			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u","nonResourceAttributes":{"path":"/","verb":"get"}}}`))
 	}
 	if err != nil {
-		k.t.Fatalf("%q at service %d, %s: %v", who, service, path, err)
+		k.t.Fatalf("%q at service %d, %s: %v", identity, service, path, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

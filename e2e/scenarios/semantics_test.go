@@ -106,7 +106,7 @@ func compareAndSwap(t *testing.T, s subject) {
 	if _, err := s.maps.Create(t.Context(), configMap("counter", "0"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("second create: got %v", err)
 	}
-	if _, err := s.maps.Update(t.Context(), configMap("nobody", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := s.maps.Update(t.Context(), configMap("absent", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("update of a missing object: got %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func (s subject) addOne(ctx context.Context) error {
 
 func deleteOptions(t *testing.T, s subject) {
 	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
-	wrongUID, wrongVersion := types.UID("nobody"), "1"
+	wrongUID, wrongVersion := types.UID("absent"), "1"
 	for name, p := range map[string]*metav1.Preconditions{
 		"uid": {UID: &wrongUID}, "version": {ResourceVersion: &wrongVersion}, "version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
 	} {

@@ -54,7 +54,7 @@ func TestUnreachableEtcdIsNamed(t *testing.T) {
 		}
 	}
 	harness.Eventually(t, time.Minute, "the log names etcd", func() error {
-		if log := p.Log(); !strings.Contains(log, "etcd does not answer") || !strings.Contains(log, noEtcd) {
+		if log := p.Log(); !strings.Contains(log, "etcd unreachable") || !strings.Contains(log, noEtcd) {
 			return fmt.Errorf("log: %s", log)
 		}
 		return nil

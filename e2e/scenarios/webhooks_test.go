@@ -241,7 +241,7 @@ func TestUnreachableWebhooksDoNotPreventRepair(t *testing.T) {
 	harness.Eventually(t, time.Minute, "the configuration in the log", func() error {
 		lines := 0
 		for line := range strings.Lines(server.Log()) {
-			if strings.Contains(line, "admission webhook is not called until it can be reached again") && strings.Contains(line, "kueue-mutating-webhook-configuration") {
+			if strings.Contains(line, "admission webhook unreachable; not called until it responds") && strings.Contains(line, "kueue-mutating-webhook-configuration") {
 				lines++
 			}
 		}

@@ -18,7 +18,7 @@ func line(spec string) string {
 }
 
 func TestDecisions(t *testing.T) {
-	z, err := abac.Parse(strings.NewReader("# who may what\n\n" +
+	z, err := abac.Parse(strings.NewReader("# policies\n\n" +
 		line(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
 		line(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
 		line(`"group":"dev","namespace":"a","resource":"events","apiGroup":"events.k8s.io"`) +

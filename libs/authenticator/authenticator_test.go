@@ -32,10 +32,10 @@ func TestUnion(t *testing.T) {
 		user  string
 		errs  []error
 	}{
-		"nobody":                   {union: authenticator.Union{fixed("", false, nil)}},
+		"no user":                  {union: authenticator.Union{fixed("", false, nil)}},
 		"first decides":            {union: authenticator.Union{fixed("a", true, nil), never}, user: "a"},
 		"an error does not decide": {union: authenticator.Union{fixed("", false, bad), fixed("b", true, nil)}, user: "b"},
-		"all errors are told":      {union: authenticator.Union{fixed("", false, bad), fixed("", false, nil), fixed("", false, worse)}, errs: []error{bad, worse}},
+		"all errors are returned":  {union: authenticator.Union{fixed("", false, bad), fixed("", false, nil), fixed("", false, worse)}, errs: []error{bad, worse}},
 		"too long is not asked":    {union: authenticator.Union{never}, token: strings.Repeat("x", authenticator.MaxTokenBytes+1), errs: []error{authenticator.ErrTooLong}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,10 +61,10 @@ func TestForAudiences(t *testing.T) {
 		asked, want []string
 		ok          bool
 	}{
-		"none asked":           {ok: true},
-		"own":                  {asked: []string{"api2", "other", "api"}, want: []string{"api2", "api"}, ok: true},
-		"others' alone":        {asked: []string{"other"}},
-		"each is told of once": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
+		"none asked":             {ok: true},
+		"own":                    {asked: []string{"api2", "other", "api"}, want: []string{"api2", "api"}, ok: true},
+		"others' alone":          {asked: []string{"other"}},
+		"duplicates are removed": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, ok, err := authenticator.ForAudiences(own, fixed("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
@@ -90,7 +90,7 @@ func TestUnreserved(t *testing.T) {
 		user authenticator.User
 		ok   bool
 	}{
-		"anybody":        {authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, true},
+		"any user":       {authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, true},
 		"nearly":         {authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, true},
 		"a service":      {authenticator.User{Name: "system:binnacle:tokencleaner"}, false},
 		"of their group": {authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, false},

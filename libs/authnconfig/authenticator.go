@@ -286,7 +286,7 @@ func (r *runner) reload(_ context.Context, data []byte, err error) {
 	}
 	r.c.Metrics.reloaded(err == nil)
 	if err != nil {
-		r.c.Logger.Error("the authentication configuration cannot be loaded, keeping the one in use", "file", r.c.File, "error", err)
+		r.c.Logger.Error("failed to reload authentication configuration; keeping the previous one", "file", r.c.File, "error", err)
 		return
 	}
 	r.start(next)

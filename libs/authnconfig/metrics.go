@@ -25,15 +25,15 @@ func NewMetrics(r prometheus.Registerer, instance string) *Metrics {
 		instance: hash(instance),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reloads_total",
-			Help: "[ALPHA] Reloads of the authentication configuration, by outcome and process.",
+			Help: "[ALPHA] Number of reloads of the authentication configuration, by outcome and server.",
 		}, []string{"apiserver_id_hash", "status"}),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "automatic_reload_last_timestamp_seconds",
-			Help: "[ALPHA] Time of the last reload of the authentication configuration, by outcome and process.",
+			Help: "[ALPHA] Unix timestamp in seconds of the last reload of the authentication configuration, by outcome and server.",
 		}, []string{"apiserver_id_hash", "status"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: "authentication", Name: "jwt_authenticator_latency_seconds",
-			Help:    "[ALPHA] Time to authenticate a token of a configured issuer, by outcome and issuer.",
+			Help:    "[ALPHA] Latency of JWT authentication operations in seconds, by result and issuer.",
 			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 		}, []string{"result", "jwt_issuer_hash"}),
 	}

@@ -24,7 +24,7 @@ func NewOptions() *Options { return &Options{OIDC: oidctoken.NewOptions()} }
 
 // AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
-	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File, "file with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags")
+	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File, "File with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags.")
 	o.OIDC.AddFlags(s)
 }
 

@@ -112,7 +112,7 @@ func TestParseErrors(t *testing.T) {
 		{"username is a number", issuer(expr("1")), "must evaluate to string or dyn, not int"},
 		{"username is optional", issuer(expr("claims.?sub")), "must evaluate to string"},
 		{"username of the user", issuer(expr("user.username")), "undeclared reference to 'user'"},
-		{"username is no CEL", issuer(expr("claims.")), "line 9: jwt[0].claimMappings.username.expression: Invalid value: \"claims.\": compilation failed"},
+		{"username is not CEL", issuer(expr("claims.")), "line 9: jwt[0].claimMappings.username.expression: Invalid value: \"claims.\": compilation failed"},
 		{"email unsure", issuer(expr("claims.email")), "claims.email_verified must be used in"},
 		{"email unsure by index", issuer(expr(`claims["email"]`)), "claims.email_verified must be used in"},
 		{"email sure only if there", issuer(expr(`has(claims.email_verified) ? claims.email : ""`)), "claims.email_verified must be used in"},
@@ -138,16 +138,16 @@ func TestParseErrors(t *testing.T) {
 		{"rule with a value", rules("  - {expression: claims.x == '', requiredValue: v}\n"), "requiredValue can't be set when expression is set"},
 		{"claim twice", rules("  - {claim: x, requiredValue: v}\n  - {claim: x, requiredValue: w}\n"), "jwt[0].claimValidationRules[1].claim: Duplicate value"},
 		{"rule twice", rules("  - {expression: 'true'}\n  - {expression: 'true'}\n"), "jwt[0].claimValidationRules[1].expression: Duplicate value"},
-		{"rule is no boolean", rules("  - {expression: claims.x}\n"), "must evaluate to bool, not dyn"},
+		{"rule is not a boolean", rules("  - {expression: claims.x}\n"), "must evaluate to bool, not dyn"},
 		{"user rule empty", user("  - message: x\n"), "jwt[0].userValidationRules[0].expression: Required value"},
 		{"user rule twice", user("  - {expression: 'true'}\n  - {expression: 'true'}\n"), "jwt[0].userValidationRules[1].expression: Duplicate value"},
-		{"user rule is no boolean", user("  - {expression: user.username}\n"), "must evaluate to bool, not string"},
+		{"user rule is not a boolean", user("  - {expression: user.username}\n"), "must evaluate to bool, not string"},
 		{"user rule on claims", user("  - {expression: claims.x == 1}\n"), "undeclared reference to 'claims'"},
 		{"user rule on no field", user("  - {expression: user.name == ''}\n"), "undefined field 'name'"},
 
 		{"conditions of none", header + "anonymous: {enabled: false, conditions: [{path: /x}]}\n", "enabled should be set to true when conditions are defined"},
 		{"condition without a path", header + "anonymous: {enabled: true, conditions: [{}]}\n", "anonymous.conditions[0].path: Required value"},
-		{"condition is no path", header + "anonymous: {enabled: true, conditions: [{path: x}]}\n", "must begin with /"},
+		{"condition is not a path", header + "anonymous: {enabled: true, conditions: [{path: x}]}\n", "must begin with /"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

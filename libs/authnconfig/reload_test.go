@@ -110,7 +110,7 @@ func (w *fixture) authenticate(t *testing.T, token string) string {
 const (
 	reachable = "OIDC issuer is reachable"
 	reloaded  = "configuration reloaded"
-	kept      = "keeping the one in use"
+	kept      = "keeping the previous one"
 )
 
 func TestReload(t *testing.T) {

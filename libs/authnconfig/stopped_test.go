@@ -120,9 +120,9 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &fixture{file: filepath.Join(t.TempDir(), "authn.yaml")}
 			w.write(t, header+"anonymous: {enabled: true}\n")
-			told := make(chan struct{}, 1)
+			reloaded := make(chan struct{}, 1)
 			a, err := authnconfig.New(authnconfig.Config{
-				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: m, Reloaded: func() { told <- struct{}{} },
+				File: w.file, Logger: slog.New(slog.DiscardHandler), Metrics: m, Reloaded: func() { reloaded <- struct{}{} },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +131,7 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 			done := make(chan error)
 			go func() { done <- a.Run(ctx) }()
 			w.write(t, header+"anonymous: {enabled: false}\n")
-			<-told
+			<-reloaded
 			if a.Anonymous().Allows("/") {
 				t.Error("the former file is in use")
 			}
@@ -145,20 +145,20 @@ func TestReloadWithoutMetricsOrInstance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	reloaded := 0
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {
 				if l.GetName() != "apiserver_id_hash" {
 					continue
 				}
-				if told++; l.GetValue() != "" {
+				if reloaded++; l.GetValue() != "" {
 					t.Errorf("metric %s has label %q", f.GetName(), l.GetValue())
 				}
 			}
 		}
 	}
-	if told == 0 {
+	if reloaded == 0 {
 		t.Error("no metric was counted")
 	}
 }

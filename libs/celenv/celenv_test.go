@@ -90,7 +90,7 @@ func TestCompileErrors(t *testing.T) {
 		text       string
 	}{
 		{`user.name`, nil, "undefined field 'name'"},
-		{`nobody.name`, nil, "undeclared reference to 'nobody'"},
+		{`unknown.name`, nil, "undeclared reference to 'unknown'"},
 		{`user.`, nil, "Syntax error"},
 		{`user.username`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not string"},
 		{`claims.n`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not dyn"},

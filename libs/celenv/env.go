@@ -97,7 +97,7 @@ func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 		if f.Name() == operators.Add {
 			for _, b := range bindings {
 				if b.Binary != nil {
-					b.Binary = flatly(b.Binary)
+					b.Binary = flattened(b.Binary)
 				}
 			}
 		}

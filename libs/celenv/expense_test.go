@@ -29,35 +29,35 @@ func TestExpense(t *testing.T) {
 	}
 	values := variables()
 	values["claims"] = map[string]any{"list": list}
-	told := 0
-	ctx := celenv.NewExpense(bound, func() { told++ }).With(t.Context())
+	calls := 0
+	ctx := celenv.NewExpense(bound, func() { calls++ }).With(t.Context())
 	run := func(p *celenv.Program) {
 		if ok, err := p.Bool(ctx, values, nil); err != nil || !ok {
 			t.Fatalf("%v, %v", ok, err)
 		}
 	}
 	times := 0
-	for ; told == 0 && times < 100; times++ {
+	for ; calls == 0 && times < 100; times++ {
 		run(few)
 	}
 	if times < 5 || times > 50 {
 		t.Errorf("costly was called after %d evaluations", times)
 	}
-	if run(many); told != 1 {
-		t.Errorf("costly was called %d times, want 1", told)
+	if run(many); calls != 1 {
+		t.Errorf("costly was called %d times, want 1", calls)
 	}
 
 	// A single expensive expression calls costly before it ends.
-	told = 0
-	ctx = celenv.NewExpense(bound, func() { told++ }).With(t.Context())
+	calls = 0
+	ctx = celenv.NewExpense(bound, func() { calls++ }).With(t.Context())
 	values["user"] = func() any { // evaluated last
-		if told != 1 {
-			t.Errorf("costly was called %d times before the end", told)
+		if calls != 1 {
+			t.Errorf("costly was called %d times before the end", calls)
 		}
 		return map[string]any{"username": "ada"}
 	}
-	if run(many); told != 1 {
-		t.Errorf("costly was called %d times", told)
+	if run(many); calls != 1 {
+		t.Errorf("costly was called %d times", calls)
 	}
 }
 

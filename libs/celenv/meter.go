@@ -72,7 +72,7 @@ func (m *meter) observe(id int64, step any, v ref.Val) {
 	m.values[id] = v
 	if len(m.before) > 0 {
 		if w, ok := m.before[id]; ok {
-			m.arrived(w)
+			m.chargeArguments(w)
 		}
 	}
 	m.add(*c, v)
@@ -84,7 +84,7 @@ func (m *meter) add(c charge, v ref.Val) {
 	if c.call != nil {
 		m.called(c.call, v)
 		if c.call.adds {
-			m.added(c.call, v)
+			m.chargeConcatenation(c.call, v)
 		}
 	}
 	if m.cost > m.bound {

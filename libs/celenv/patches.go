@@ -139,7 +139,7 @@ var ErrPatch = errors.New("type mismatch")
 func Configuration(v ref.Val, limit int) (map[string]any, error) {
 	c, ok := v.(*constructed)
 	if !ok || c.kind.TypeName() != objectTypeName {
-		return nil, fmt.Errorf("%w: %s is no %s", ErrPatch, v.Type().TypeName(), objectTypeName)
+		return nil, fmt.Errorf("%w: %s is not an %s", ErrPatch, v.Type().TypeName(), objectTypeName)
 	}
 	t := &treeMaker{left: limit}
 	tree, err := t.fields(c, objectTypeName)

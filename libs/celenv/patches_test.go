@@ -39,12 +39,12 @@ func TestConfiguration(t *testing.T) {
 		{expression: `Object{?a: optional.none(), ?b: object.?name}`, want: `{"b":"ada"}`},
 		{expression: `Object{a: duration("90s"), b: timestamp("2020-01-01T00:00:00Z"), c: b"hi"}`, want: `{"a":"90s","b":"2020-01-01T00:00:00Z","c":"aGk="}`},
 		{expression: `Object{a: {"b": [{"c": Object.a{}}]}}`, want: `{"a":{"b":[{"c":{}}]}}`},
-		{expression: `Object.spec{}`, wrong: "Object.spec is no Object"},
+		{expression: `Object.spec{}`, wrong: "Object.spec is not an Object"},
 		{expression: `Object{spec: Object.status{}}`, wrong: `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`},
 		{expression: `Object{a: [{"b": Object.b{}}]}`, wrong: `unexpected type name "Object.b", expected "Object.a"`},
 		{expression: `Object{a: {1: 2}}`, wrong: "map key 1 is of type int, not string"},
-		{expression: `Object{a: 0.0 / 0.0}`, wrong: "is no part of an object"},
-		{expression: `Object{a: type(1)}`, wrong: "is no part of an object"},
+		{expression: `Object{a: 0.0 / 0.0}`, wrong: "is not part of an object"},
+		{expression: `Object{a: type(1)}`, wrong: "is not part of an object"},
 		{expression: `Object{a: [1,2,3,4].map(a, [1,2,3,4].map(b, [1,2,3,4].map(c, [1,2,3,4])))}`, wrong: "the value is too large"},
 		{expression: `Object{a: "0123456789".replace("", "0123456789").replace("", "0123456789")}`, wrong: "the value is too large"},
 	} {
@@ -58,7 +58,7 @@ func TestConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := celenv.Configuration(v, patchLimit)
-			told(t, got, err, tt.want, tt.wrong)
+			checkResult(t, got, err, tt.want, tt.wrong)
 		})
 	}
 }
@@ -67,7 +67,7 @@ func patched() map[string]any {
 	return map[string]any{"object": map[string]any{"name": "ada", "names": []any{"x", "y"}}}
 }
 
-func told(t *testing.T, got any, err error, want, wrong string) {
+func checkResult(t *testing.T, got any, err error, want, wrong string) {
 	t.Helper()
 	if wrong != "" {
 		if err == nil || !strings.Contains(err.Error(), wrong) {
@@ -106,7 +106,7 @@ func TestOperations(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := celenv.Operations(v, patchLimit)
-			told(t, got, err, tt.want, tt.wrong)
+			checkResult(t, got, err, tt.want, tt.wrong)
 		})
 	}
 }

@@ -44,8 +44,8 @@ const (
 // maxWeight is more weight than any evaluation can pay for.
 const maxWeight = freeWeight + weightPerCost*PerCallLimit + 1
 
-// weighty reports whether a function reads all of its arguments.
-func weighty(function string) bool {
+// readsArguments reports whether a function reads all of its arguments.
+func readsArguments(function string) bool {
 	switch function {
 	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, "format", "join", "replace":
 		return true
@@ -70,7 +70,7 @@ type weighed struct {
 // weigh registers calls whose arguments are weighed. The planner calls it for each step.
 func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
-	if !ok || !weighty(c.Function()) || len(c.Args()) == 0 {
+	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
 	w := weighed{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
@@ -89,8 +89,8 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	return i, nil
 }
 
-// arrived charges the weight of a call's arguments when the last argument is known.
-func (m *meter) arrived(w weighed) {
+// chargeArguments charges the weight of a call's arguments when the last argument is known.
+func (m *meter) chargeArguments(w weighed) {
 	var sum uint64
 	for _, id := range w.args {
 		sum += weightOf(m.value(id), maxWeight-min(sum, maxWeight))
@@ -163,8 +163,8 @@ func weightOf(v ref.Val, limit uint64) uint64 {
 // lookup starts at its root.
 const concatType = "*types.concatList"
 
-// flatly wraps add so that a concatenation of lists is a flat list with fast lookups.
-func flatly(add functions.BinaryOp) functions.BinaryOp {
+// flattened wraps add so that a concatenation of lists is a flat list with fast lookups.
+func flattened(add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
 		sum := add(a, b)
 		both, ok := sum.(traits.Lister)
@@ -185,9 +185,9 @@ func flatly(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// added charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
+// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
 // type already have a cost.
-func (m *meter) added(c *call, v ref.Val) {
+func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 	switch n := textSize(v); {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
 		m.cost += share(uint64(n), common.StringTraversalCostFactor)
@@ -320,7 +320,7 @@ func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
 	case *types.Err:
 		return nil, v
 	}
-	return nil, fmt.Errorf("a value of type %s is no part of an object", v.Type().TypeName())
+	return nil, fmt.Errorf("a value of type %s is not part of an object", v.Type().TypeName())
 }
 
 // each calls do for each element of a list or each key of a map.

@@ -73,8 +73,8 @@ func TestVerify(t *testing.T) {
 		{"cut short", good[:len(good)-4], kubeconfig, id, secret, "not made from"},
 		{"broken into lines", good[:dot+5] + "\r\n" + good[dot+5:], kubeconfig, id, secret, "not made from"},
 		{"padded", good + "=", kubeconfig, id, secret, "not made from"},
-		{"header is no JSON", encode("{") + good[strings.Index(good, ".."):], kubeconfig, id, secret, "JSON"},
-		{"header is no base64url", "!" + good, kubeconfig, id, secret, "base64url"},
+		{"header is not JSON", encode("{") + good[strings.Index(good, ".."):], kubeconfig, id, secret, "JSON"},
+		{"header is not base64url", "!" + good, kubeconfig, id, secret, "base64url"},
 		{"empty", "", kubeconfig, id, secret, "form"},
 		{"too long", good + strings.Repeat("A", 2000), kubeconfig, id, secret, "too long"},
 	}

@@ -65,12 +65,12 @@ func TestEmulateMetric(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]string{}
+	stages := map[string]string{}
 	for _, m := range families[0].Metric {
-		told[m.Label[0].GetValue()] = m.Label[1].GetValue()
+		stages[m.Label[0].GetValue()] = m.Label[1].GetValue()
 	}
-	if _, ok := told["DeclarativeValidation"]; ok || told["ClusterTrustBundle"] != "ALPHA" || told["SidecarContainers"] != "BETA" {
-		t.Errorf("errors = %v", told)
+	if _, ok := stages["DeclarativeValidation"]; ok || stages["ClusterTrustBundle"] != "ALPHA" || stages["SidecarContainers"] != "BETA" {
+		t.Errorf("errors = %v", stages)
 	}
 	if n, err := testutil.GatherAndCount(reg, "kubernetes_feature_enabled"); n < 100 || err != nil {
 		t.Errorf("%d series, %v", n, err)

@@ -293,9 +293,9 @@ func (g *Gates) Warn(log *slog.Logger) {
 	for _, name := range slices.Sorted(maps.Keys(g.set)) {
 		switch g.specs[name].Stage {
 		case GA:
-			log.Warn("feature gate is given although its feature is generally available; it will be removed in a future release", "gate", name, "value", g.set[name])
+			log.Warn("feature gate of a generally available feature is set; it will be removed in a future release", "gate", name, "value", g.set[name])
 		case Deprecated:
-			log.Warn("deprecated feature gate is given; it will be removed in a future release", "gate", name, "value", g.set[name])
+			log.Warn("deprecated feature gate is set; it will be removed in a future release", "gate", name, "value", g.set[name])
 		}
 	}
 }

@@ -79,7 +79,7 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 	var failures chan error
 	folders, err := watchFolders(files)
 	if err != nil {
-		log.Warn("files are followed by polling only", "files", files, "interval", pollInterval, "error", err)
+		log.Warn("file notifications unavailable; polling files", "files", files, "interval", pollInterval, "error", err)
 	} else {
 		defer folders.watcher.Close()
 		events, failures = folders.watcher.Events, folders.watcher.Errors

@@ -105,16 +105,16 @@ func circles(t *testing.T, sources map[string]string) (out [][]string) {
 		}
 		reach[from] = seen
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(reach)) {
-		if told[name] || !reach[name][name] {
+		if reported[name] || !reach[name][name] {
 			continue
 		}
 		var circle []string
 		for other := range reach[name] {
 			if reach[other][name] {
 				circle = append(circle, other)
-				told[other] = true
+				reported[other] = true
 			}
 		}
 		slices.Sort(circle)

@@ -100,13 +100,13 @@ func forTests(importPath string) bool {
 func violations(p pkg) []string {
 	var out []string
 	if p.Module != nil && slices.Contains(forbidden(), p.Module.Path) {
-		out = append(out, p.ImportPath+" is of a forbidden module")
+		out = append(out, p.ImportPath+" is in a forbidden module")
 	}
 	if !under(p.ImportPath, module) {
 		return out
 	}
 	if slices.Contains([]string{"util", "utils"}, path.Base(p.ImportPath)) {
-		out = append(out, p.ImportPath+" is named for nothing")
+		out = append(out, p.ImportPath+" has a name without meaning")
 	}
 	for _, imported := range p.Imports {
 		if imported == "github.com/spf13/pflag" && group(p.ImportPath) >= 0 && p.ImportPath != internal("config") {
@@ -133,10 +133,10 @@ func violations(p pkg) []string {
 			}
 		}
 		if forTests(imported) && !forTests(p.ImportPath) {
-			out = append(out, fmt.Sprintf("%s imports %s, which is for tests", p.ImportPath, imported))
+			out = append(out, fmt.Sprintf("%s imports %s, which is a test package", p.ImportPath, imported))
 		}
 		if imported == "net/http" && (under(p.ImportPath, internal("rest/writes")) || under(p.ImportPath, internal("rest/patch"))) {
-			out = append(out, p.ImportPath+" knows HTTP")
+			out = append(out, p.ImportPath+" imports net/http")
 		}
 	}
 	for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
@@ -151,20 +151,20 @@ func violations(p pkg) []string {
 func mayNotImport(importer, imported string) string {
 	for _, f := range forbidden() {
 		if under(imported, f) {
-			return "it is of a forbidden module"
+			return "it is in a forbidden module"
 		}
 	}
 	service := serviceOf(imported)
 	switch {
 	case service == "":
 	case serviceOf(importer) != "" && serviceOf(importer) != service:
-		return "services know each other by the wire alone"
+		return "services share only the wire protocol"
 	case under(importer, module+"/libs"):
-		return "libs know no service"
+		return "libs do not import services"
 	case under(importer, module+"/deploy"):
-		return "deploy knows services as binaries alone"
+		return "deploy runs services as binaries and does not import them"
 	case serviceOf(importer) == "" && path.Base(imported) != "program":
-		return "from outside a service is entered by its program"
+		return "other packages import only the package program of a service"
 	}
 	return ""
 }
@@ -250,10 +250,10 @@ func TestRulesCatchViolations(t *testing.T) {
 		p    pkg
 		want int
 	}{
-		{"etcd in its place", pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
-		{"etcd beside its place", pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}}, 1},
+		{"etcd in its package", pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
+		{"etcd beside its package", pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}}, 1},
 		{"etcd in a test", pkg{ImportPath: server + "/cache/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}}, 0},
-		{"NATS in its place", pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, 0},
+		{"NATS in its package", pkg{ImportPath: server + "/storage/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, 0},
 		{"NATS elsewhere", pkg{ImportPath: server + "/build", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
 		{"service to its own", pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/build"}}, 0},
 		{"service to service", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/build"}}, 1},
@@ -261,28 +261,28 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"service to libs", pkg{ImportPath: server + "/build", Imports: []string{module + "/libs/serving"}}, 0},
 		{"libs to service", pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/build"}}, 1},
 		{"deploy to service", pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/build"}}, 1},
-		{"a binary of several services to their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}}, 0},
-		{"a binary of several services past their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}}, 1},
-		{"service to another's door", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}}, 1},
+		{"a binary of several services to their entry points", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}}, 0},
+		{"a binary of several services to their internals", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/build"}}, 1},
+		{"service to the entry point of another service", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}}, 1},
 		{"etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
 		{"NATS in etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
 		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
 		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
-		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},
+		{"util of another module", pkg{ImportPath: "example.com/util"}, 0},
 		{"a package to one below in its group", pkg{ImportPath: server + "/rest/handlers", Imports: []string{server + "/rest/writes"}}, 0},
 		{"a package to one above in its group", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/rest/handlers"}}, 1},
 		{"a package to one above in a test", pkg{ImportPath: server + "/rest/writes", XTestImports: []string{server + "/rest/handlers"}}, 0},
 		{"an operation to another", pkg{ImportPath: server + "/rest/subresources/pods", Imports: []string{server + "/rest/subresources/tokens"}}, 1},
 		{"a group to one below", pkg{ImportPath: server + "/rest/writes", Imports: []string{server + "/cache/watchcache"}}, 0},
 		{"a group to one above", pkg{ImportPath: server + "/cache/watchcache", Imports: []string{server + "/rest/writes"}}, 1},
-		{"options to what reads them", pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}}, 1},
-		{"flags in their place", pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}}, 0},
+		{"options to the package that reads them", pkg{ImportPath: server + "/config", Imports: []string{server + "/build"}}, 1},
+		{"flags in their package", pkg{ImportPath: server + "/config", Imports: []string{"github.com/spf13/pflag"}}, 0},
 		{"flags elsewhere", pkg{ImportPath: server + "/build", Imports: []string{"github.com/spf13/pflag"}}, 1},
 		{"a package outside all groups", pkg{ImportPath: server + "/other"}, 1},
 		{"HTTP in writes", pkg{ImportPath: server + "/rest/writes", Imports: []string{"net/http"}}, 1},
-		{"a package for tests", pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, 1},
-		{"a package for tests in a test", pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}}, 0},
-		{"a package for tests in another", pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, 0},
+		{"a test package", pkg{ImportPath: server + "/build", Imports: []string{server + "/storage/storagetest"}}, 1},
+		{"a test package in a test", pkg{ImportPath: server + "/build", TestImports: []string{server + "/storage/storagetest"}}, 0},
+		{"a test package in another", pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, 0},
 		{"forbidden import", pkg{ImportPath: server + "/build", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
 		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, 1},
 		{"api and apimachinery", pkg{ImportPath: server + "/build", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},

@@ -57,7 +57,7 @@ func (a *Authenticator) resolve(ctx context.Context, claims Claims, payload []by
 	}
 	value, ok := v.claims[name]
 	if !ok {
-		return time.Time{}, fmt.Errorf("distributed claim %q: the token of the claim source does not have it", name)
+		return time.Time{}, fmt.Errorf("distributed claim %q: the token of the claim source lacks the claim", name)
 	}
 	claims[name] = value
 	return v.expires, nil

@@ -39,15 +39,15 @@ func NewOptions() *Options {
 // AddFlags adds the flags to the section "authentication".
 func (o *Options) AddFlags(s *options.Sections) {
 	own := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
-	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "https URL of the OpenID Connect provider whose ID tokens are accepted")
-	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "client ID that must be an audience of ID tokens")
-	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim with the user name")
-	own.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email")
-	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim with the user's groups, a string or a list of strings")
-	own.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of groups")
-	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that the token's claims must contain; may be repeated")
-	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA bundle that verifies the provider's server certificate; empty for the host's roots")
-	own.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", "))
+	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "HTTPS URL of the OpenID Connect provider whose ID tokens are accepted.")
+	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "Client ID that must be an audience of ID tokens.")
+	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "Claim with the user name.")
+	own.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "Prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email.")
+	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "Claim with the user's groups, a string or a list of strings.")
+	own.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "Prefix of groups.")
+	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that the token's claims must contain; may be repeated.")
+	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "CA bundle that verifies the provider's server certificate; empty for the host's roots.")
+	own.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "Signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", ")+".")
 	o.flags = own
 	s.Set("authentication").AddFlagSet(own)
 }

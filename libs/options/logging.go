@@ -15,8 +15,8 @@ type logging struct {
 
 func (l *logging) addFlags(s *Sections) {
 	fs := s.Set("logs")
-	fs.IntVarP(&l.verbosity, "v", "v", 0, "number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed")
-	fs.StringVar(&l.format, "logging-format", "text", `log format: "text" or "json"`)
+	fs.IntVarP(&l.verbosity, "v", "v", 0, "Number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed.")
+	fs.StringVar(&l.format, "logging-format", "text", `Log format: "text" or "json".`)
 }
 
 func (l *logging) validate() []error {

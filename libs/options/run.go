@@ -60,9 +60,9 @@ func (c *common) addFlags(s *Sections) {
 	c.logs.addFlags(s)
 	global := s.Set("global")
 	global.BoolP("help", "h", false, "print this help and exit")
-	global.Var(&c.version, "version", "print the version and exit; --version=raw prints full build information")
+	global.Var(&c.version, "version", "Print the version and exit; --version=raw prints full build information.")
 	global.Lookup("version").NoOptDefVal = "true"
-	global.StringVar(&c.config, configFlag, "", "YAML file with flag values; its keys are flag names, and the command line takes precedence")
+	global.StringVar(&c.config, configFlag, "", "YAML file with flag values; its keys are flag names, and the command line takes precedence.")
 }
 
 // Run is the complete main function of a service, with the arguments after its name. It does not
@@ -111,8 +111,8 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 		DisableSuggestions: true,
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if told := shared.version; told != "" && told != "false" {
-				return told.print(stdout, name)
+			if v := shared.version; v != "" && v != "false" {
+				return v.print(stdout, name)
 			}
 			if shared.config != "" {
 				if err := applyConfigFile(cmd.Flags(), shared.config); err != nil {

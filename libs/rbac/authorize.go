@@ -235,7 +235,7 @@ const (
 )
 
 // errMore means that a user has more rules than are listed.
-var errMore = fmt.Errorf("the user has more rules than %d, or more than %d bytes of them: the others are left out", maxListed, maxListedBytes)
+var errMore = fmt.Errorf("incomplete: the user has more than %d rules, or rules of more than %d bytes", maxListed, maxListedBytes)
 
 // RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once
 // for each binding, but only within the bounds above.

@@ -99,12 +99,12 @@ func TestRulesWithManyPartsAreRejected(t *testing.T) {
 		refused bool
 		missing int
 	}{
-		"nobody":                   {nil, true, 1000},
-		"somebody of other rules":  {many, true, 1000},
-		"somebody who has all":     {append(slices.Clone(many), rule("*", "*", "*")), false, 0},
-		"somebody of the same":     {append(slices.Clone(many), large), false, 0},
-		"somebody of both halves":  {[]rbacv1.PolicyRule{half, otherHalf}, true, 0},
-		"somebody of half of them": {[]rbacv1.PolicyRule{otherHalf}, true, 1000},
+		"no rules":          {nil, true, 1000},
+		"other rules":       {many, true, 1000},
+		"all permissions":   {append(slices.Clone(many), rule("*", "*", "*")), false, 0},
+		"the same rules":    {append(slices.Clone(many), large), false, 0},
+		"both halves":       {[]rbacv1.PolicyRule{half, otherHalf}, true, 0},
+		"half of the rules": {[]rbacv1.PolicyRule{otherHalf}, true, 1000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))

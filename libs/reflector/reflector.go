@@ -29,7 +29,7 @@ const (
 var ErrNotServed = errors.New("it is not served")
 
 var (
-	errLost       = errors.New("the place in the history is lost")
+	errLost       = errors.New("the position in the watch history is lost")
 	errShort      = errors.New("the watch ended at once")
 	errUnanswered = errors.New("the API server did not answer")
 )

@@ -125,7 +125,7 @@ func TestReflectorListsInPagesAndResumesWatches(t *testing.T) {
 		"watch 5", "set d", "set a", "remove b", "advance 9", "watch 9", "watch 9")
 }
 
-func TestReflectorListsAgainWhenItsPlaceIsLost(t *testing.T) {
+func TestReflectorListsAgainWhenResourceVersionIsLost(t *testing.T) {
 	tooLarge := apierrors.NewTimeoutError("Too large resource version", 1)
 	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	expired := apierrors.NewResourceExpired("too old")

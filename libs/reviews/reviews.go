@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
-	"binnacle/libs/callers"
+	"binnacle/libs/callerauth"
 )
 
 // retryAfter is the value of the header Retry-After, in seconds.
@@ -69,9 +69,9 @@ func NotAllowed(c *gin.Context, what string) {
 }
 
 // Mount serves reviews at paths to authorized callers.
-func Mount(engine *gin.Engine, who *callers.Guard, serve, notAllowed gin.HandlerFunc, paths ...string) {
+func Mount(engine *gin.Engine, clients *callerauth.Guard, serve, notAllowed gin.HandlerFunc, paths ...string) {
 	guard := func(c *gin.Context) {
-		if who.Check(c.Request) != nil {
+		if clients.Check(c.Request) != nil {
 			Refuse(c, Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
 			c.Abort()
 		}

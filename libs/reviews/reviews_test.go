@@ -11,7 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"binnacle/libs/callers"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/reviews"
 )
 
@@ -64,19 +64,19 @@ func TestRefusalsAreNotCacheable(t *testing.T) {
 // TestUnauthorizedClientsAreRejected checks that all methods are rejected.
 func TestUnauthorizedClientsAreRejected(t *testing.T) {
 	gin.SetMode(gin.ReleaseMode)
-	for anybody, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
-		who, err := callers.NewGuard(&callers.Options{Anybody: anybody}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
+	for anyClient, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
+		clients, err := callerauth.NewGuard(&callerauth.Options{AnyClient: anyClient}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := gin.New()
-		reviews.Mount(e, who, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, "/", "/review")
+		reviews.Mount(e, clients, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, "/", "/review")
 		for _, path := range []string{"/", "/review"} {
 			for i, method := range []string{http.MethodPost, http.MethodGet} {
 				w := httptest.NewRecorder()
 				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
-				if w.Code != codes[i] || !anybody && strings.Contains(w.Body.String(), "secret") {
-					t.Errorf("%s %s, any client allowed = %t: %d %s", method, path, anybody, w.Code, w.Body)
+				if w.Code != codes[i] || !anyClient && strings.Contains(w.Body.String(), "secret") {
+					t.Errorf("%s %s, any client allowed = %t: %d %s", method, path, anyClient, w.Code, w.Body)
 				}
 			}
 		}

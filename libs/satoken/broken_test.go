@@ -138,20 +138,20 @@ func TestLegacy(t *testing.T) {
 		world  func(*fixture)
 		err    string
 	}{
-		"good":                 {},
-		"no namespace":         {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
-		"no secret name":       {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
-		"no name":              {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
-		"no uid":               {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
-		"another subject":      {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
-		"expired":              {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
-		"no secret":            {world: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
-		"secret being deleted": {world: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
-		"another token inside": {world: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
-		"marked invalid":       {world: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
-		"no account":           {world: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
-		"account made anew":    {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
-		"lookup fails":         {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
+		"good":                  {},
+		"no namespace":          {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
+		"no secret name":        {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
+		"no name":               {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
+		"no uid":                {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
+		"another subject":       {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
+		"expired":               {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
+		"no secret":             {world: func(w *fixture) { w.secrets = nil }, err: "invalidated"},
+		"secret being deleted":  {world: func(w *fixture) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
+		"another token inside":  {world: func(w *fixture) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
+		"marked invalid":        {world: func(w *fixture) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
+		"no account":            {world: func(w *fixture) { w.accounts = nil }, err: "has been deleted"},
+		"account was recreated": {world: func(w *fixture) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"lookup fails":          {world: func(w *fixture) { w.down = errors.New("no connection") }, err: "no connection"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, tok := full(), token(c.claims)

@@ -50,7 +50,7 @@ func TestLegacyAccounts(t *testing.T) {
 		err         string
 		unavailable bool
 	}{
-		"somebody's": {uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
+		"manually created secret": {uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
 		"made with its account": {world: func(w *fixture) satoken.Objects {
 			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}, {Name: "s"}}
 			return w
@@ -214,8 +214,8 @@ func TestValidateIssuers(t *testing.T) {
 		"a,https://b":         "",
 		"":                    "must not be empty",
 		"https://a,https://a": "given twice",
-		"https://%zz":         "no URL",
-		"https://a b:%zz":     "no URL",
+		"https://%zz":         "not a URL",
+		"https://a b:%zz":     "not a URL",
 	} {
 		var texts []string
 		for _, err := range satoken.ValidateIssuers(strings.Split(issuers, ",")) {

@@ -2,14 +2,14 @@ package satoken
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metricsOfUses holds counters under the names of Kubernetes.
-var metricsOfUses = map[Use]struct{ name, help string }{
-	UseValid:         {"serviceaccount_valid_tokens_total", "used in their time"},
-	UseStale:         {"serviceaccount_stale_tokens_total", "used although they should have been renewed"},
-	UseLegacy:        {"serviceaccount_legacy_tokens_total", "used and live in secrets"},
-	UseLegacyAuto:    {"serviceaccount_legacy_auto_token_uses_total", "used and live in secrets that were made with their account"},
-	UseLegacyManual:  {"serviceaccount_legacy_manual_token_uses_total", "used and live in secrets that somebody made"},
-	UseLegacyInvalid: {"serviceaccount_invalid_legacy_auto_token_uses_total", "refused because their secret is marked invalid"},
+// usageMetrics holds the names and help texts of Kubernetes' counters.
+var usageMetrics = map[Use]struct{ name, help string }{
+	UseValid:         {"serviceaccount_valid_tokens_total", "Cumulative valid projected service account tokens used"},
+	UseStale:         {"serviceaccount_stale_tokens_total", "Cumulative stale projected service account tokens used"},
+	UseLegacy:        {"serviceaccount_legacy_tokens_total", "Cumulative legacy service account tokens used"},
+	UseLegacyAuto:    {"serviceaccount_legacy_auto_token_uses_total", "Cumulative auto-generated legacy tokens used"},
+	UseLegacyManual:  {"serviceaccount_legacy_manual_token_uses_total", "Cumulative manually created legacy tokens used"},
+	UseLegacyInvalid: {"serviceaccount_invalid_legacy_auto_token_uses_total", "Cumulative invalid auto-generated legacy tokens used"},
 }
 
 // CountUses registers counters for some uses of tokens and returns a function for Config.Observe.
@@ -17,8 +17,8 @@ var metricsOfUses = map[Use]struct{ name, help string }{
 func CountUses(r prometheus.Registerer, uses ...Use) func(Use) {
 	counters := map[Use]prometheus.Counter{}
 	for _, use := range uses {
-		m := metricsOfUses[use]
-		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{Name: m.name, Help: "[ALPHA] Service account tokens that were " + m.help + "."})
+		m := usageMetrics[use]
+		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{Name: m.name, Help: "[ALPHA] " + m.help})
 		r.MustRegister(counters[use])
 	}
 	return func(u Use) {

@@ -100,7 +100,7 @@ func ValidateIssuers(issuers []string) (errs []error) {
 			errs = append(errs, fmt.Errorf("%q is given twice", issuer))
 		case strings.Contains(issuer, ":"):
 			if _, err := url.Parse(issuer); err != nil {
-				errs = append(errs, fmt.Errorf("%q contains a colon and is no URL: %w", issuer, err))
+				errs = append(errs, fmt.Errorf("%q contains a colon and is not a URL: %w", issuer, err))
 			}
 		}
 	}

@@ -79,13 +79,13 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 		case len(record) < columnGroups:
 			return nil, nil, fmt.Errorf("line %d: must have at least 3 columns (token, user name, user uid), found %d", line, len(record))
 		case token == "":
-			warnings = append(warnings, fmt.Sprintf("line %d: empty token, passed over", line))
+			warnings = append(warnings, fmt.Sprintf("line %d: empty token; ignoring the line", line))
 		case len(token) > authenticator.MaxTokenBytes:
 			return nil, nil, fmt.Errorf("line %d: %w", line, authenticator.ErrTooLong)
 		default:
 			key := sha256.Sum256([]byte(token))
 			if _, twice := a.users[key]; twice {
-				warnings = append(warnings, fmt.Sprintf("line %d: the token stands on an earlier line too, which is passed over", line))
+				warnings = append(warnings, fmt.Sprintf("line %d: duplicate token; ignoring the earlier line", line))
 			}
 			a.users[key] = user(record)
 		}

@@ -1,4 +1,4 @@
-// Command console runs the service of package app.
+// Command console runs the service of package program.
 package main
 
 import (

@@ -42,18 +42,18 @@ func New(name string) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError{err} })
 	p := root.PersistentFlags()
-	p.StringVar(&f.Dir, "dir", "certs", "folder of the files")
-	p.StringSliceVar(&f.Names, "name", nil, "additional DNS name of the API server; may be repeated")
-	p.IPSliceVar(&f.Addresses, "address", nil, "additional IP address of the API server; may be repeated")
+	p.StringVar(&f.Dir, "dir", "certs", "Folder of the files.")
+	p.StringSliceVar(&f.Names, "name", nil, "Additional DNS name of the API server; may be repeated.")
+	p.IPSliceVar(&f.Addresses, "address", nil, "Additional IP address of the API server; may be repeated.")
 	l := root.Flags()
-	l.BoolVar(&f.Renew, "renew", false, "replace all certificates, except those of the CAs")
-	l.BoolVar(&f.NewCA, "new-ca", false, "replace each CA that is missing, damaged or about to expire, and every certificate that it signed")
-	l.StringSliceVar(&f.outside, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates", certs.CAs()))
-	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "lifetime of new certificates")
-	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "lifetime of new CAs")
-	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("step in the rotation of the CAs: %v, in this order; restart the services after each step", certs.Steps()))
-	l.StringSliceVar(&f.rotate, "ca", nil, fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated", certs.CAs()))
-	l.StringVar(&f.secrets, "secrets", "", "write the files as Secrets for deploy/manifests to this YAML file")
+	l.BoolVar(&f.Renew, "renew", false, "Replace all certificates, except those of the CAs.")
+	l.BoolVar(&f.NewCA, "new-ca", false, "Replace each CA that is missing, damaged or about to expire, and every certificate that it signed.")
+	l.StringSliceVar(&f.outside, "external-ca", nil, fmt.Sprintf("CA whose key is kept elsewhere, of %v; may be repeated. Signing requests are written for its certificates.", certs.CAs()))
+	l.DurationVar(&f.Lifetime, "lifetime", certs.DefaultLifetime, "Lifetime of new certificates.")
+	l.DurationVar(&f.CALifetime, "ca-lifetime", certs.DefaultCALifetime, "Lifetime of new CAs.")
+	l.StringVar(&f.step, "rotate-ca", "", fmt.Sprintf("Step in the rotation of the CAs: %v, in this order; restart the services after each step.", certs.Steps()))
+	l.StringSliceVar(&f.rotate, "ca", nil, fmt.Sprintf("CA that --rotate-ca rotates, of %v; may be repeated. Without it, all CAs are rotated.", certs.CAs()))
+	l.StringVar(&f.secrets, "secrets", "", "Write the files as Secrets for deploy/manifests to this YAML file.")
 	root.AddCommand(f.newCheck())
 	root.CompletionOptions.DisableDefaultCmd = true
 	return root
@@ -66,7 +66,7 @@ func (f *flags) newCheck() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 		RunE:  func(c *cobra.Command, _ []string) error { return f.check(c.OutOrStdout()) },
 	}
-	c.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "report certificates that expire within this time")
+	c.Flags().DurationVar(&f.within, "within", 30*24*time.Hour, "Report certificates that expire within this time.")
 	return c
 }
 

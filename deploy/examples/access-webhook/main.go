@@ -1,6 +1,6 @@
-// Command access-webhook is the least that can take the place of authz-webhook: a
-// service that reviews access. Its rules stand in a JSON file, the verbs of each
-// user and group, or a star:
+// Command access-webhook is a minimal replacement of authz-webhook: a service that
+// answers SubjectAccessReviews. A JSON file lists the allowed verbs of each user and
+// group; * allows every verb:
 //
 //	{"users": {"ada": ["*"]}, "groups": {"dev": ["get", "list", "watch"]}}
 package main
@@ -29,18 +29,19 @@ type review struct {
 }
 
 type spec struct {
-	User     string   `json:"user,omitempty"`
-	Groups   []string `json:"groups,omitempty"` // in v1
-	Group    []string `json:"group,omitempty"`  // in v1beta1
-	Resource *verb    `json:"resourceAttributes,omitempty"`
-	Path     *verb    `json:"nonResourceAttributes,omitempty"`
+	User     string      `json:"user,omitempty"`
+	Groups   []string    `json:"groups,omitempty"` // in v1
+	Group    []string    `json:"group,omitempty"`  // in v1beta1
+	Resource *attributes `json:"resourceAttributes,omitempty"`
+	Path     *attributes `json:"nonResourceAttributes,omitempty"`
 }
 
-type verb struct {
+// attributes holds the attribute of a request that rules use.
+type attributes struct {
 	Verb string `json:"verb"`
 }
 
-// status without allowed is no opinion: another authorizer may still allow.
+// status is the decision. If Allowed is false, other authorizers may still allow the request.
 type status struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"`
@@ -52,15 +53,15 @@ type rules struct {
 }
 
 func (r *rules) decide(s *spec) status {
-	for _, asked := range []*verb{s.Resource, s.Path} {
-		if asked == nil || asked.Verb == "" {
+	for _, a := range []*attributes{s.Resource, s.Path} {
+		if a == nil || a.Verb == "" {
 			continue
 		}
 		verbs := slices.Clone(r.Users[s.User])
 		for _, g := range slices.Concat(s.Groups, s.Group) {
 			verbs = append(verbs, r.Groups[g]...)
 		}
-		if slices.Contains(verbs, "*") || slices.Contains(verbs, asked.Verb) {
+		if slices.Contains(verbs, "*") || slices.Contains(verbs, a.Verb) {
 			return status{Allowed: true, Reason: "allowed by a rule"}
 		}
 	}
@@ -71,20 +72,20 @@ func handler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil || in.Kind != "SubjectAccessReview" {
-			http.Error(w, "the body is no SubjectAccessReview", http.StatusBadRequest)
+			http.Error(w, "the body is not a SubjectAccessReview", http.StatusBadRequest)
 			return
 		}
-		// The answer is of the version of the question.
+		// The response has the API version of the request.
 		out := review{APIVersion: in.APIVersion, Kind: in.Kind, Status: rules.decide(&in.Spec)}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(out) // the client may have left
+		_ = json.NewEncoder(w).Encode(out) // fails only if the client has closed the connection
 	})
 }
 
 func main() {
 	address, file := flag.String("address", "127.0.0.1:8444", "address to listen on"), flag.String("rules", "", "JSON file of rules")
-	cert, key := flag.String("cert", "", "serving certificate, PEM"), flag.String("key", "", "its key, PEM")
-	clientCA := flag.String("client-ca", "", "CA of the clients that may ask, PEM")
+	cert, key := flag.String("cert", "", "serving certificate, PEM"), flag.String("key", "", "private key of --cert, PEM")
+	clientCA := flag.String("client-ca", "", "CA bundle that verifies client certificates, PEM")
 	flag.Parse()
 	allowed := &rules{}
 	data, err := os.ReadFile(*file)

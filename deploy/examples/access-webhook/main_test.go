@@ -25,10 +25,10 @@ func TestHandler(t *testing.T) {
 		{"a group in v1beta1", review("v1beta1", `"group":["dev"],`+path), 200, `"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{},"status":{"allowed":true`},
 		{"another verb", review("v1", `"groups":["dev"],`+remove), 200, `{"allowed":false,"reason":"no rule allows it"}`},
 		{"another user", review("v1", `"user":"dev","groups":["ada"],`+get), 200, `{"allowed":false`},
-		{"nothing asked", review("v1", `"user":"ada"`), 200, `{"allowed":false`},
-		{"another kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "no SubjectAccessReview"},
-		{"no JSON", `{`, 400, "no SubjectAccessReview"},
-		{"without end", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "no SubjectAccessReview"},
+		{"no attributes", review("v1", `"user":"ada"`), 200, `{"allowed":false`},
+		{"another kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "not a SubjectAccessReview"},
+		{"invalid JSON", `{`, 400, "not a SubjectAccessReview"},
+		{"body too large", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "not a SubjectAccessReview"},
 	} {
 		resp, err := server.Client().Post(server.URL, "application/json", strings.NewReader(c.body))
 		if err != nil {

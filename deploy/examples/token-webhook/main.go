@@ -51,7 +51,7 @@ func handler(users map[string]user) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&in); err != nil || in.Kind != "TokenReview" {
-			http.Error(w, "the body is no TokenReview", http.StatusBadRequest)
+			http.Error(w, "the body is not a TokenReview", http.StatusBadRequest)
 			return
 		}
 		// The answer is of the version of the question, and without the token.

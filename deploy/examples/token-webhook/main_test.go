@@ -29,9 +29,9 @@ func TestHandler(t *testing.T) {
 		{"wrong", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`, 200, `"status":{"authenticated":false}`},
 		{"digest", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + hex.EncodeToString(digest[:]) + `"}}`, 200, `"authenticated":false`},
 		{"none", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, 200, `"authenticated":false`},
-		{"other kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "no TokenReview"},
-		{"no JSON", `{`, 400, "no TokenReview"},
-		{"without end", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "no TokenReview"},
+		{"other kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "not a TokenReview"},
+		{"invalid JSON", `{`, 400, "not a TokenReview"},
+		{"body too large", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "not a TokenReview"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -37,10 +37,10 @@ func (p Program) NewFlags() *pflag.FlagSet { return p.flags(&suite.Config{}) }
 // flags returns the flags of the program, which set c.
 func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
-	f.StringVar(&c.Dir, "dir", p.Dir, "folder of data, certificates and kubeconfigs")
-	f.IntVar(&c.Port, "port", 6443, "port of the API server; the other services take the ports after it")
-	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
-	f.BoolVar(&c.NoControllers, "no-controllers", false, "leave out the controllers service, for example beside a kube-controller-manager")
+	f.StringVar(&c.Dir, "dir", p.Dir, "Folder of data, certificates and kubeconfigs.")
+	f.IntVar(&c.Port, "port", 6443, "Port of the API server; the other services take the ports after it.")
+	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "How long the services may take to be ready.")
+	f.BoolVar(&c.NoControllers, "no-controllers", false, "Leave out the controllers service, for example beside a kube-controller-manager.")
 	c.HA, c.Self = p.Replicated, p.Self
 	return f
 }
@@ -50,7 +50,7 @@ func (p Program) flags(c *suite.Config) *pflag.FlagSet {
 func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
 	c := suite.Config{Out: out, Colour: suite.IsTerminal(out)}
 	f := p.flags(&c)
-	printVersion := f.Bool("version", false, "print the version and exit")
+	printVersion := f.Bool("version", false, "Print the version and exit.")
 	f.SetOutput(errs)
 	f.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, f.FlagUsages()) }
 	err := f.Parse(args)

@@ -60,7 +60,7 @@ func configure(args []string, out io.Writer) (*embed.Config, error) {
 		return nil, err
 	}
 	if set.NArg() > 0 {
-		return nil, fmt.Errorf("%q is no flag", set.Arg(0))
+		return nil, fmt.Errorf("%q is not a flag", set.Arg(0))
 	}
 	if *file != "" {
 		return embed.ConfigFromFile(*file)
@@ -94,7 +94,7 @@ func configure(args []string, out io.Writer) (*embed.Config, error) {
 	set.Visit(func(f *flag.Flag) {
 		c.FlagsExplicitlySet[f.Name] = true
 		if strings.HasPrefix(f.Name, "experimental-") {
-			renamed = append(renamed, fmt.Errorf("--%s has another name by now: %s", f.Name, f.Usage))
+			renamed = append(renamed, fmt.Errorf("--%s was renamed: %s", f.Name, f.Usage))
 		}
 	})
 	if err := errors.Join(renamed...); err != nil {

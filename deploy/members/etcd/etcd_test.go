@@ -26,9 +26,9 @@ func TestFlags(t *testing.T) {
 		}, ""},
 		"nothing": {nil, ""},
 		"listen address without advertise address": {[]string{"--listen-client-urls=http://127.0.0.1:1"}, "--advertise-client-urls is required"},
-		"former name of a flag":                    {[]string{"--experimental-corrupt-check-time=1m"}, "--experimental-corrupt-check-time has another name by now"},
+		"former name of a flag":                    {[]string{"--experimental-corrupt-check-time=1m"}, "--experimental-corrupt-check-time was renamed"},
 		"an unknown flag":                          {[]string{"--nothing"}, "nothing"},
-		"an argument":                              {[]string{"x"}, `"x" is no flag`},
+		"an argument":                              {[]string{"x"}, `"x" is not a flag`},
 		"invalid cluster state":                    {[]string{"--initial-cluster-state=odd"}, "odd"},
 		"no file":                                  {[]string{"--config-file=/there/is/none"}, "/there/is/none"},
 	} {

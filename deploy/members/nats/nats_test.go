@@ -92,9 +92,9 @@ func awaitPort(t *testing.T, dir string, ended <-chan error) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told struct{ Nats []string }
-		if json.Unmarshal(data, &told) == nil && len(told.Nats) > 0 {
-			return told.Nats[0]
+		var ports struct{ Nats []string }
+		if json.Unmarshal(data, &ports) == nil && len(ports.Nats) > 0 {
+			return ports.Nats[0]
 		}
 	}
 }

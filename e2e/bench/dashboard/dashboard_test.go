@@ -197,7 +197,7 @@ func TestRunReportsErrors(t *testing.T) {
 		more                []string
 		want                []string
 	}{
-		"nobody answers":         {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
+		"unreachable server":     {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
 		"another server answers": {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
 		"queries are refused":    {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
 		"no dashboard":           {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},

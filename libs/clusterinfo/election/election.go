@@ -58,7 +58,7 @@ func NewWithClient(o *Options, client kubernetes.Interface, identity string, log
 		watchdog: leaderelection.NewLeaderHealthzAdaptor(healthTolerance),
 		status: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "leader_election_master_status",
-			Help:        "[ALPHA] 1 while this process leads, else 0.",
+			Help:        "[ALPHA] Gauge of whether this process is the leader: 1 for the leader, 0 otherwise.",
 			ConstLabels: prometheus.Labels{"name": o.ResourceName},
 		}),
 	}

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics counts Listener, and the delays of HTTP/2 clients that send too many frames.
+// Metrics counts handshakes, and the delays of HTTP/2 clients that send too many frames.
 type Metrics struct {
 	resets, control             prometheus.Counter // seconds
 	succeeded, failed, timedOut prometheus.Counter
@@ -17,25 +17,25 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	delayed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_http2_delayed_seconds_total",
-		Help: "Seconds for which HTTP/2 connections were not read because the client sent too many resets or control frames.",
+		Help: "Time in seconds for which HTTP/2 connections were throttled because of too many resets or control frames.",
 	}, []string{"frames"})
-	Listener := prometheus.NewCounterVec(prometheus.CounterOpts{
+	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_tls_handshakes_total",
-		Help: "TLS Listener with clients, by result: ok, failed, late.",
+		Help: "Number of TLS handshakes with clients, by result: ok, failed, late.",
 	}, []string{"result"})
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "binnacle_tls_handshakes_waiting",
-		Help: "TLS Listener that wait for a permit of the handshake limit.",
+		Help: "Number of TLS handshakes waiting for the handshake limit.",
 	})
 	m := &Metrics{
 		resets: delayed.WithLabelValues("resets"), control: delayed.WithLabelValues("control"),
-		succeeded: Listener.WithLabelValues("ok"), failed: Listener.WithLabelValues("failed"), timedOut: Listener.WithLabelValues("late"),
+		succeeded: handshakes.WithLabelValues("ok"), failed: handshakes.WithLabelValues("failed"), timedOut: handshakes.WithLabelValues("late"),
 		waiting: waiting,
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{delayed, Listener, waiting} {
+	for _, c := range []prometheus.Collector{delayed, handshakes, waiting} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -109,7 +109,7 @@ type stallMetrics struct{ bodies, responses prometheus.Counter }
 func newStallMetrics(r prometheus.Registerer) (*stallMetrics, error) {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "binnacle_stalled_clients_total",
-		Help: "Requests that were aborted because the client did not send the body or did not read the response.",
+		Help: "Number of requests aborted because the client did not send the body or did not read the response, by part.",
 	}, []string{"part"})
 	m := &stallMetrics{bodies: v.WithLabelValues("body"), responses: v.WithLabelValues("answer")}
 	if r == nil {

@@ -165,7 +165,7 @@ func TestFrameErrors(t *testing.T) {
 		"an answer with settings":    frameOutcome(settings, http2.FlagSettingsAck, 0, setting(http2.SettingEnablePush, 0), goAwayFrameSize),
 		"an answer":                  frameOutcome(settings, http2.FlagSettingsAck, 0, "", pingAck),
 		"many settings":              frameOutcome(settings, 0, 0, strings.Repeat(setting(99, 1), 101), goAwayProtocol),
-		"not so many":                frameOutcome(settings, 0, 0, strings.Repeat(setting(99, 1), 100), pingAck),
+		"below the limit":            frameOutcome(settings, 0, 0, strings.Repeat(setting(99, 1), 100), pingAck),
 		"a setting of no such value": frameOutcome(settings, 0, 0, setting(http2.SettingEnablePush, 2), goAwayProtocol),
 		"a window of no such size":   frameOutcome(settings, 0, 0, setting(http2.SettingInitialWindowSize, 1<<31), goAwayFlowControl),
 		"a push":                     frameOutcome(push, endsHeaders, 1, "\x00\x00\x00\x02"+postBlock, goAwayProtocol),

@@ -28,7 +28,7 @@ const (
 )
 
 // errProtocol is the error of a stream whose client violates the protocol.
-var errProtocol = errors.New("the client has broken the protocol")
+var errProtocol = errors.New("protocol violation by the client")
 
 // headerBlock is a header block while its frames arrive. Only the reader uses it.
 type headerBlock struct {

@@ -191,7 +191,7 @@ func (b *headerBlock) decode(p []byte) error {
 }
 
 // errTruncatedField reports a header block that ends inside a field.
-var errTruncatedField = errors.New("a header field that does not end")
+var errTruncatedField = errors.New("unterminated header field")
 
 // close ends a header block.
 func (b *headerBlock) close() error {

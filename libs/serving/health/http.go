@@ -92,16 +92,16 @@ func exclusions(checks []check, asked []string) (excluded map[string]bool, unkno
 	for _, c := range checks {
 		excluded[c.name] = false
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, name := range asked {
 		if _, ok := excluded[name]; ok {
 			excluded[name] = true
 			continue
 		}
-		if told[name] || len(unknown) > maxUnknown {
+		if reported[name] || len(unknown) > maxUnknown {
 			continue
 		}
-		told[name] = true
+		reported[name] = true
 		if unknown != "" {
 			unknown += ","
 		}

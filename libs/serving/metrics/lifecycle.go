@@ -76,7 +76,7 @@ func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, e
 		}
 		if err != nil {
 			// As in Kubernetes, the process starts nevertheless.
-			log.Error("--allow-metric-labels-manifest cannot be read, so all values of labels are shown; mend the file and start again", "file", l.AllowLabelsManifest, "error", err)
+			log.Error("--allow-metric-labels-manifest cannot be read, so all label values are exported; correct the file and restart", "file", l.AllowLabelsManifest, "error", err)
 			return nil, nil
 		}
 	}

@@ -93,7 +93,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for file, told := range map[string]bool{"good": false, "bad": true, "absent": true, "": false} {
+	for file, logs := range map[string]bool{"good": false, "bad": true, "absent": true, "": false} {
 		var args []string
 		if file != "" {
 			args = []string{"--allow-metric-labels-manifest=" + filepath.Join(dir, file)}
@@ -102,7 +102,7 @@ func TestManifestsThatCannotBeRead(t *testing.T) {
 		if _, err := parsed(t, args...).Gatherer(counted(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
 			t.Error(err)
 		}
-		if strings.Contains(logged.String(), "cannot be read") != told {
+		if strings.Contains(logged.String(), "cannot be read") != logs {
 			t.Errorf("%q: logged %s", file, logged.String())
 		}
 	}

@@ -168,7 +168,7 @@ func TestFoldersThatCannotBeWatched(t *testing.T) {
 	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil)), l) }()
 	<-l.reloaded
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "followed by polling only") || !strings.Contains(log.String(), "file not found") {
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "polling files") || !strings.Contains(log.String(), "file not found") {
 		t.Errorf("%v, logged %s", err, &log)
 	}
 }

@@ -34,7 +34,7 @@ func (r *reloader) reload() {
 		switch {
 		case err != nil && err.Error() != r.failed[i]:
 			r.failed[i] = err.Error()
-			r.log.Error("certificate files cannot be loaded, keeping the content in use", "files", s.Files(), "error", err)
+			r.log.Error("failed to reload certificate files; keeping the previous ones", "files", s.Files(), "error", err)
 		case err == nil:
 			r.failed[i] = ""
 			if changed {

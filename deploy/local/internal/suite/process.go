@@ -20,12 +20,12 @@ const (
 // process is a running instance of a service.
 type process struct {
 	instance
-	told   atomic.Bool // the process was asked to end
-	cmd    *exec.Cmd
-	begin  time.Time
-	output *lines
-	done   chan struct{} // closed when it has ended
-	err    error         // of cmd.Wait; valid once done is closed
+	stopRequested atomic.Bool // the process was asked to end
+	cmd           *exec.Cmd
+	begin         time.Time
+	output        *lines
+	done          chan struct{} // closed when it has ended
+	err           error         // of cmd.Wait; valid once done is closed
 }
 
 // start starts an instance in its own process group, so that Ctrl-C reaches it through the
@@ -43,7 +43,7 @@ func start(i instance, c Config, out *lines, exited chan<- *process) (*process, 
 	go func() {
 		proc.err = cmd.Wait()
 		close(proc.done)
-		if !proc.told.Load() {
+		if !proc.stopRequested.Load() {
 			exited <- proc
 		}
 	}()
@@ -76,7 +76,7 @@ func (p *process) stop(hurry context.Context) (killed bool) {
 		return false
 	default:
 	}
-	p.told.Store(true)
+	p.stopRequested.Store(true)
 	// This fails only if the process has ended meanwhile.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopPatience)

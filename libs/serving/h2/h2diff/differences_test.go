@@ -31,7 +31,7 @@ var accepted = []difference{
 	{`request/(te of .*|connection|keep-alive|proxy-connection|transfer-encoding|upgrade), end .*`, malformed, answered,
 		"a malformed request ends its stream; net/http answers 400", true},
 	{`request/(length .*|two lengths), end .*`, malformed, answered,
-		"a Content-Length that is no number, comes twice, or has no body is malformed; net/http serves such requests", true},
+		"a Content-Length that is not a number, comes twice, or has no body is malformed; net/http serves such requests", true},
 	{`body/(bad length|two lengths) for .*`, malformed, `(1 HEADERS .*|handler: request .*)`,
 		"the same", true},
 	{`request/(two hosts|host unlike the authority|authority with a space), end .*`, malformed, answered,

@@ -25,7 +25,7 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	}
 	many := make([]int64, 45) // the cost of two evaluations is expensive
 	weighed := 0
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
 	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(size int) bool {
 		weighed++
 		return size < request.LargeBody // a rejection does not matter

@@ -266,7 +266,7 @@ func TestRepairFixesAllocations(t *testing.T) {
 	}
 	a.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
 	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
-	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "somebody"))
+	a.want(201, "POST", addressesPath, address("10.0.0.52", "gone", "other"))
 	a.want(200, "DELETE", addressesPath+"/10.0.0.40", "") // lost
 	key := a.server.base.root + "/ipaddresses/10.0.0.41"  // has another owner
 	kv, _, err := a.server.stores.store.Get(context.Background(), key, 0)
@@ -297,12 +297,12 @@ func TestRepairFixesAllocations(t *testing.T) {
 		items, _ := a.get("/apis/events.k8s.io/v1/namespaces/default/events").at("items").([]any)
 		return len(items)
 	}
-	told := events()
-	if told < 4 {
-		t.Errorf("got %d events", told)
+	created := events()
+	if created < 4 {
+		t.Errorf("got %d events", created)
 	}
 	repair()
-	if again := events(); again != told {
-		t.Errorf("a repair without errors created %d events", again-told)
+	if again := events(); again != created {
+		t.Errorf("a repair without errors created %d events", again-created)
 	}
 }

@@ -90,7 +90,7 @@ func definitions() schema.GroupVersionResource {
 type customResources struct {
 	// informer serves defined resources. controller maintains the statuses of definitions and
 	// deletes the objects of deleted ones.
-	informer   *crdinformer.Follower
+	informer   *crdinformer.Server
 	controller *definition.Controller
 }
 
@@ -119,7 +119,7 @@ func (c *customResources) settled(ctx context.Context, revision int64) {
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.
-func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Follower, error) {
+func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Server, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
 	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
 	if err != nil {
@@ -161,7 +161,7 @@ type documents struct {
 
 // newDocuments creates the documents, which follow definitions and extension servers. paths returns
 // the paths that are served in addition to the API.
-func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Follower) (*documents, error) {
+func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Server) (*documents, error) {
 	minor := o.Compatibility.Emulation().Minor
 	docs, err := discovery.New(c.served, respond.Object, discovery.WithServerAddress(b.address), discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(minor)))
 	if err != nil {

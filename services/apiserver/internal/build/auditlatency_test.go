@@ -51,7 +51,7 @@ func startAuditingAll(t *testing.T, change func(*config.Options)) (*api, func(id
 // Kubernetes.
 func TestLatencyIsAudited(t *testing.T) {
 	t.Parallel()
-	a, told := startAuditingAll(t, func(o *config.Options) { o.Audit.LatencyThreshold = time.Nanosecond })
+	a, audited := startAuditingAll(t, func(o *config.Options) { o.Audit.LatencyThreshold = time.Nanosecond })
 	a.want(201, "POST", configMaps, configMap("c"), "Audit-Id", "create")
 	a.want(200, "GET", configMaps+"/c", "", "Audit-Id", "get")
 	a.want(200, "GET", configMaps, "", "Audit-Id", "list")
@@ -62,8 +62,8 @@ func TestLatencyIsAudited(t *testing.T) {
 		"list":   "total authentication authorization apf-queue-wait etcd serialize-response-object response-write",
 		"patch":  "total authentication authorization apf-queue-wait etcd decode-response-object serialize-response-object response-write",
 	} {
-		a.eventually("audited: "+id, func() bool { e := told(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
-		events := told(id)
+		a.eventually("audited: "+id, func() bool { e := audited(id); return len(e) > 0 && e[len(e)-1].Stage == "ResponseComplete" })
+		events := audited(id)
 		got := events[len(events)-1].Annotations
 		want := map[string]bool{}
 		for _, part := range strings.Fields(parts) {
@@ -84,7 +84,7 @@ func TestLatencyIsAudited(t *testing.T) {
 // objects, under the ID that the extension server sees.
 func TestProxiedRequestsAreAudited(t *testing.T) {
 	t.Parallel()
-	a, told := startAuditingAll(t, nil)
+	a, audited := startAuditingAll(t, nil)
 	e := extend(t, a, false)
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 	const path = "/apis/ext.test/v1/namespaces/n/things"
@@ -102,8 +102,8 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
 			t.Errorf("%s: the other server sees the id %q", c.id, seen.Header.Get("Audit-Id"))
 		}
-		a.eventually("audited: "+c.id, func() bool { return len(told(c.id)) == 2 })
-		events := told(c.id)
+		a.eventually("audited: "+c.id, func() bool { return len(audited(c.id)) == 2 })
+		events := audited(c.id)
 		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" || events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
 			t.Errorf("%s: %+v", c.id, events)
 		}
@@ -116,8 +116,8 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 	}
 	e.Close()
 	a.eventually("gone", func() bool { return a.send("GET", path, "", "Audit-Id", "gone").code == 503 })
-	a.eventually("audited", func() bool { return len(told("gone")) > 1 })
-	if events := told("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
+	a.eventually("audited", func() bool { return len(audited("gone")) > 1 })
+	if events := audited("gone"); events[len(events)-1].ResponseStatus.Code != 503 && events[len(events)-1].ResponseStatus.Code != 200 {
 		t.Errorf("got events %+v", events)
 	}
 }

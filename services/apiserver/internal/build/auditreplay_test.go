@@ -329,20 +329,20 @@ func ordered(dec *json.Decoder) (string, error) {
 
 // differences returns the intended differences from the recordings, with reasons.
 func differences() map[string]string {
-	const lost = "it is told that the request has ended, which an apply in YAML is not there"
-	const kubelet = "requests for a node go to its kubelet, wherever that is"
+	const incomplete = "the recording lacks the stage ResponseComplete of an apply in YAML"
+	const kubelet = "requests for a node are proxied to its kubelet"
 	return map[string]string{
 		"10-kubelet-requests.json: node proxy":                         kubelet,
 		"10-kubelet-requests.json: node proxy with a port":             kubelet,
 		"10-kubelet-requests.json: node proxy, POST":                   kubelet,
-		"1-verbs.json: apply, YAML body":                               lost,
-		"1-verbs.json: apply conflict":                                 lost,
-		"9-apply-json.json: apply, YAML body":                          lost,
-		"2-refusals-and-identities.json: expired continue token (410)": "the message of the answer differs",
-		"2-refusals-and-identities.json: impersonation without user":   "it is answered 400, as it is the client's fault",
-		"4-annotations.json: deprecated API: componentstatuses":        "the order of components is that of the list, and there by chance",
-		"4-annotations.json: deprecated custom resource version":       "the fields of the answer have the order of built-in kinds",
-		"6-truncated.json: still too large without bodies":             "the event is told shortened, so that no client can avoid it by long texts",
+		"1-verbs.json: apply, YAML body":                               incomplete,
+		"1-verbs.json: apply conflict":                                 incomplete,
+		"9-apply-json.json: apply, YAML body":                          incomplete,
+		"2-refusals-and-identities.json: expired continue token (410)": "the message of the response differs",
+		"2-refusals-and-identities.json: impersonation without user":   "the response is 400, because the request is invalid",
+		"4-annotations.json: deprecated API: componentstatuses":        "the components are ordered; the order of the recording is random",
+		"4-annotations.json: deprecated custom resource version":       "the fields of the response have the order of built-in kinds",
+		"6-truncated.json: still too large without bodies":             "the event is shortened, so that a client cannot avoid it by long texts",
 	}
 }
 

@@ -325,7 +325,7 @@ func (a *authentication) externalTokens(ctx context.Context) (authenticator.Toke
 		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", longest, supported)
 	}
 	if o.ServiceAccountExtend && longest < tokens.MarkedLifetime {
-		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the one that marks them", "maximum", longest, "mark", tokens.MarkedLifetime)
+		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the lifetime that marks extended tokens", "maximum", longest, "mark", tokens.MarkedLifetime)
 	}
 	if o.ServiceAccountExtend && longest < tokens.ExtendedLifetime {
 		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime", "maximum", supported)

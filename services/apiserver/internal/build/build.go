@@ -110,7 +110,7 @@ func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *audi
 	if err != nil {
 		return err
 	}
-	if a.delegates, err = newDelegates(b, o, k, s, a.sets, network, api.ProxyLimit.Enter); err != nil {
+	if a.delegates, err = newDelegates(b, o, k, s, a.sets, network, api.ProxyLimit.Acquire); err != nil {
 		return err
 	}
 	info := newExtensionInfo(b, &o.Authentication, front.ClientCABundle(), k)

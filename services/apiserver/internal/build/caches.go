@@ -243,7 +243,7 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
 				}, err
 			},
 		}
-		for _, f := range k.Shown.Selectable {
+		for _, f := range k.Presentation.Selectable {
 			if f.Index {
 				r.Index = append(r.Index, f.Label)
 			}

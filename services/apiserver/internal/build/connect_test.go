@@ -35,13 +35,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("X-Saw", r.Header.Get("X-Say"))
-	told := r.Header.Get("Authorization")
+	received := r.Header.Get("Authorization")
 	for name := range r.Header {
 		if strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Remote-") {
-			told += name
+			received += name
 		}
 	}
-	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, told)
+	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, received)
 }
 
 // outside returns a non-loopback address of this machine, which proxy targets need.

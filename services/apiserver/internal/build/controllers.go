@@ -88,7 +88,7 @@ func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 }
 
 // newRegistrations follows definitions and maintains the APIServices of their group versions.
-func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Follower, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
+func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Server, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
 	v := bootstrap.NewCustomVersions()
 	informer.OnSwapped(func(update kind.Update) { v.Set(update.Changed, update.Complete) })
 	registrations := &bootstrap.Registrations{
@@ -130,18 +130,18 @@ func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leade
 	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
 	}
-	keeper := leaderelection.New(leaderelection.Config{API: client, Identity: b.host + "_" + uuid.NewString(), Logger: b.log, Now: time.Now})
+	controller := leaderelection.New(leaderelection.Config{API: client, Identity: b.host + "_" + uuid.NewString(), Logger: b.log, Now: time.Now})
 	candidates := k.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
 	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
-	b.life.whileServing("leader election", keeper.Run)
-	b.life.whileServing("lease candidates", func(ctx context.Context) error { return informer.FollowNames(ctx, candidates, keeper.CandidateChanged) })
-	b.life.whileServing("leases of leader election", func(ctx context.Context) error { return informer.FollowNames(ctx, leases, keeper.LeaseChanged) })
-	return keeper
+	b.life.whileServing("leader election", controller.Run)
+	b.life.whileServing("lease candidates", func(ctx context.Context) error { return informer.FollowNames(ctx, candidates, controller.CandidateChanged) })
+	b.life.whileServing("leases of leader election", func(ctx context.Context) error { return informer.FollowNames(ctx, leases, controller.LeaseChanged) })
+	return controller
 }
 
 // newStorageVersions creates the manager of StorageVersion objects of this replica. It returns nil if
 // a required gate is disabled.
-func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Follower) *storageversions.Manager {
+func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Server) *storageversions.Manager {
 	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}

@@ -90,7 +90,7 @@ func TestUnsafeDelete(t *testing.T) {
 		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before:  "ADDED othername ADDED good ",
 		secrets + "?watch=true&timeoutSeconds=1&resourceVersion=" + watched: "",
 	} {
-		told := ""
+		events := ""
 		for line := range strings.Lines(string(a.want(200, "GET", path, "").body)) {
 			var ev struct {
 				Type   string
@@ -99,10 +99,10 @@ func TestUnsafeDelete(t *testing.T) {
 			if err := json.Unmarshal([]byte(line), &ev); err != nil {
 				t.Fatal(err)
 			}
-			told += ev.Type + " " + ev.Object.Metadata.Name + " "
+			events += ev.Type + " " + ev.Object.Metadata.Name + " "
 		}
-		if told != want {
-			t.Errorf("%s: got events %q, want %q", path, told, want)
+		if events != want {
+			t.Errorf("%s: got events %q, want %q", path, events, want)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	for _, c := range []struct {
 		name, query string
 		code        int
-		told        bool
+		audited     bool
 	}{
 		{"bad", option + "true&dryRun=All", 422, false},
 		{"bad", option + "false", 500, false},
@@ -150,8 +150,8 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 			}
 			return line != ""
 		})
-		if told := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); told != c.told {
-			t.Errorf("%s%s: audited %v: %s", c.name, c.query, told, line)
+		if audited := strings.Contains(line, `"apiserver.k8s.io/unsafe-delete-ignore-read-error":""`); audited != c.audited {
+			t.Errorf("%s%s: audited %v: %s", c.name, c.query, audited, line)
 		}
 	}
 }

@@ -31,11 +31,11 @@ func (a *api) steps(t *testing.T, steps []step) {
 			t.Errorf("%s: %d, want %d: %s", s.what, r.code, s.code, r.body)
 			continue
 		}
-		var told struct {
+		var status struct {
 			Message string `json:"message"`
 		}
-		_ = json.Unmarshal(r.body, &told)
-		body := string(r.body) + "\n" + told.Message
+		_ = json.Unmarshal(r.body, &status)
+		body := string(r.body) + "\n" + status.Message
 		for _, text := range s.has {
 			if !strings.Contains(body, text) {
 				t.Errorf("%s: %s lacks %s", s.what, r.body, text)
@@ -111,7 +111,7 @@ func TestManagedFieldsOfResetFields(t *testing.T) {
 		t.Errorf("got managed fields: %s", r.body)
 	}
 	a.steps(t, []step{
-		{what: "what a request asks for changes nobody", method: "PATCH", path: requestsPath + "/r?fieldManager=m", body: `{"metadata":{"labels":{"a":"b"}},"spec":{"expirationSeconds":7777}}`, code: 200, has: []string{`"f:a":{}`}, lacks: []string{"7777", `"f:expirationSeconds"`}},
+		{what: "an immutable spec of a request", method: "PATCH", path: requestsPath + "/r?fieldManager=m", body: `{"metadata":{"labels":{"a":"b"}},"spec":{"expirationSeconds":7777}}`, code: 200, has: []string{`"f:a":{}`}, lacks: []string{"7777", `"f:expirationSeconds"`}},
 	})
 }
 
@@ -202,7 +202,7 @@ func TestReadDetails(t *testing.T) {
 		{what: "any version, with a limit", method: "GET", path: configMaps + "?limit=1&resourceVersion=0", code: 200, has: []string{`"name":"a"`, `"name":"c"`}, lacks: []string{"continue", "remainingItemCount"}},
 		{what: "the newest version, with a limit", method: "GET", path: configMaps + "?limit=1", code: 200, has: []string{`"name":"a"`, "continue"}, lacks: []string{`"name":"c"`}},
 		{what: "watch on an object's path", method: "GET", path: configMaps + "/a?watch=1", code: 200, has: []string{`"kind":"ConfigMap"`}},
-		{what: "a deletion told as metadata", method: "DELETE", path: configMaps + "/a", header: []string{"Accept", partial}, code: 200, has: []string{`"kind":"Status"`, `"Success"`}},
+		{what: "a deletion as partial metadata", method: "DELETE", path: configMaps + "/a", header: []string{"Accept", partial}, code: 200, has: []string{`"kind":"Status"`, `"Success"`}},
 		{what: "rules, without the question", method: "POST", path: "/apis/" + authorization + "/selfsubjectrulesreviews", body: review("SelfSubjectRulesReview", authorization, `"namespace":"default"`), code: 201, has: []string{`"spec":{}`, `"resourceRules":[`}, lacks: []string{"managedFields", `"namespace"`}},
 		{what: "a review that stands in a namespace", method: "POST", path: "/apis/" + authorization + "/subjectaccessreviews", body: review("SubjectAccessReview", authorization, `"user":"u","resourceAttributes":{"verb":"get","resource":"pods"}`), code: 201, lacks: []string{"other"}},
 		{what: "one of a token", method: "POST", path: "/apis/" + authentication + "/tokenreviews", body: review("TokenReview", authentication, `"token":"x"`), code: 201, has: []string{`"error":"invalid bearer token"`}, lacks: []string{"other"}},

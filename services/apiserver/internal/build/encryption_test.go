@@ -98,15 +98,15 @@ func TestReadErrors(t *testing.T) {
 		}
 		a.want(201, "POST", secrets, secret(fmt.Sprintf("s%d", i), "value"))
 	}
-	openedAnew := func(configuration string) {
+	reopened := func(configuration string) {
 		t.Helper()
 		const loads = `apiserver_watch_cache_initializations_total{resource="secrets"}`
 		before := a.sample(loads)
 		a.reconfigured(file, configuration)
 		a.eventually("reloaded", func() bool { return a.sample(loads) > before })
 	}
-	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
-	openedAnew(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
+	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret)))
+	reopened(encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"))
 	for _, x := range recording(t, "encryption", "read-errors.json") {
 		switch {
 		case x.Configuration != "":
@@ -114,7 +114,7 @@ func TestReadErrors(t *testing.T) {
 			if strings.Contains(x.Name, "no identity") {
 				a.overwrite(at+"plain", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"plain","namespace":"default"}}`)
 			}
-			openedAnew(configuration)
+			reopened(configuration)
 			if strings.Contains(x.Name, "other secrets") {
 				a.overwrite(at+"bad1", "k8s:enc:aescbc:v1:k1:")
 				a.overwrite(at+"bad2", "k8s:enc:aescbc:v1:k1:short")
@@ -242,15 +242,15 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() || !bytes.HasPrefix(a.stored(key), []byte(prefix)) {
 			t.Errorf("a dry run wrote %.40q", a.stored(key))
 		}
-		anew := a.want(200, "PUT", secrets+"/s", string(live.body))
-		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) || anew.version() == live.version() {
-			t.Errorf("stored %.40q at %s, want %s after %s", got, anew.version(), next.prefix, live.version())
+		rewritten := a.want(200, "PUT", secrets+"/s", string(live.body))
+		if got := a.stored(key); !bytes.HasPrefix(got, []byte(next.prefix)) || rewritten.version() == live.version() {
+			t.Errorf("stored %.40q at %s, want %s after %s", got, rewritten.version(), next.prefix, live.version())
 		}
-		if again := a.want(200, "PUT", secrets+"/s", string(anew.body)); again.version() != anew.version() {
-			t.Errorf("a fresh value was written anew")
+		if again := a.want(200, "PUT", secrets+"/s", string(rewritten.body)); again.version() != rewritten.version() {
+			t.Errorf("a value that is current was rewritten")
 		}
-		if again := a.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != anew.version() {
-			t.Errorf("a fresh value was written anew by a patch")
+		if again := a.want(200, "PATCH", secrets+"/s", `{}`, "Content-Type", mergePatch); again.version() != rewritten.version() {
+			t.Errorf("a patch rewrote a value that is current")
 		}
 		prefix = next.prefix
 	}
@@ -275,7 +275,7 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(listener.Close)
-	const plain, marker = "this is what nobody may read", "a marker that anybody may read"
+	const plain, marker = "this text is secret", "a public marker"
 	said := make(chan []byte, 10_000)
 	if _, err := listener.Subscribe(">", func(m *nats.Msg) { said <- m.Data }); err != nil {
 		t.Fatal(err)

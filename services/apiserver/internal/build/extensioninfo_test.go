@@ -86,7 +86,7 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 	var file string
 	a := start(t, func(o *config.Options) { file = o.Serving.ClientCAFile })
 	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-	told := func() any {
+	published := func() any {
 		data, _ := a.get(at).at("data").(map[string]any)
 		return data["client-ca-file"]
 	}
@@ -99,13 +99,13 @@ func TestDamagedCAFileKeepsPublishedCAs(t *testing.T) {
 		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
 		"gone":  func() error { return os.Remove(file) },
 	} {
-		a.eventually("published", func() bool { return told() == string(good) })
+		a.eventually("published", func() bool { return published() == string(good) })
 		if err := damage(); err != nil {
 			t.Fatal(err)
 		}
 		a.want(200, "DELETE", at, "")
 		a.eventually(what+", published again", func() bool { return a.get(at).code == 200 })
-		if got := told(); got != string(good) {
+		if got := published(); got != string(good) {
 			t.Errorf("%s: %q", what, got)
 		}
 		if err := os.WriteFile(file, good, 0o600); err != nil {

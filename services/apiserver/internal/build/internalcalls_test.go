@@ -95,7 +95,7 @@ func TestInternalCalls(t *testing.T) {
 // checkOwnCalls checks the events of internal calls.
 func (w *auditFixture) checkOwnCalls(t *testing.T) {
 	t.Helper()
-	told := map[string]bool{}
+	recorded := map[string]bool{}
 	for line := range strings.Lines(w.read()) {
 		var e struct {
 			Verb, RequestURI string
@@ -109,7 +109,7 @@ func (w *auditFixture) checkOwnCalls(t *testing.T) {
 		}
 		if e.User.Username == "system:apiserver" {
 			text, _ := json.Marshal([]any{e.Verb, e.RequestURI, e.ObjectRef.Name, e.ObjectRef.Subresource, e.ResponseStatus.Code, e.ResponseObject.Kind})
-			told[string(text)] = true
+			recorded[string(text)] = true
 		}
 	}
 	const maps = "/api/v1/namespaces/a/configmaps"
@@ -121,7 +121,7 @@ func (w *auditFixture) checkOwnCalls(t *testing.T) {
 		`["patch","/api/v1/namespaces/a/status","a","status",200,"Namespace"]`,
 		`["create","/api/v1/namespaces/a/secrets","s","",201,""]`,
 	} {
-		if !told[want] {
+		if !recorded[want] {
 			t.Errorf("%s was not audited", want)
 		}
 	}

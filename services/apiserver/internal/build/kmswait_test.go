@@ -21,7 +21,7 @@ func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	}
 	t.Run("before", func(t *testing.T) { start(t, on).want(201, "POST", secrets, secret("s", "value")) })
 
-	plugin.HangOn("Decrypt")
+	plugin.HangMethod("Decrypt")
 	a := start(t, on)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one seat
 	a.eventually("the schema counts", func() bool {

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	contestedLease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/example"
-	officeLease    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/leader-election-controller"
+	contestedLease  = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/example"
+	controllerLease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/leader-election-controller"
 )
 
 // candidate is a process that takes part in leader election with client-go, as components of
@@ -96,7 +96,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 		})
 	}
 	one := replica()
-	one.eventually("an electing replica exists", func() bool { return one.get(officeLease).code == http.StatusOK })
+	one.eventually("an electing replica exists", func() bool { return one.get(controllerLease).code == http.StatusOK })
 	two := replica()
 	two.want(200, "GET", "/readyz/poststarthook/start-kube-apiserver-coordinated-leader-election-controller", "")
 	spec := func(field string) string { return fmt.Sprint(two.get(contestedLease).at("spec", field)) }
@@ -113,7 +113,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 		t.Errorf("the lease says %s", got)
 	}
 
-	chooser := fmt.Sprint(two.get(officeLease).at("spec", "holderIdentity"))
+	holder := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity"))
 	one.stop()
 	next := two.runCandidate("next", "1.33.0", "1.33.0")
 	newer := two.runCandidate("newer", "1.34.0", "1.33.0")
@@ -123,7 +123,7 @@ func TestOldestCandidateLeads(t *testing.T) {
 	})
 	oldest.kill()
 	two.within("another one leads when the leader is dead", next.leads)
-	if now := fmt.Sprint(two.get(officeLease).at("spec", "holderIdentity")); now == chooser {
+	if now := fmt.Sprint(two.get(controllerLease).at("spec", "holderIdentity")); now == holder {
 		t.Errorf("%s still chooses", now)
 	}
 	select {
@@ -146,7 +146,7 @@ func TestNoElectionWithoutGate(t *testing.T) {
 	if a.server.controllers.leaderElection != nil {
 		t.Error("there is work to do")
 	}
-	for _, path := range []string{officeLease, contestedLease} {
+	for _, path := range []string{controllerLease, contestedLease} {
 		if got := a.get(path).code; got != http.StatusNotFound {
 			t.Errorf("%s: %d", path, got)
 		}

@@ -82,13 +82,13 @@ func TestLegacyTokens(t *testing.T) {
 	a.eventually("withdrawn", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
 	b.whoami(token)
 	a.eventually("a refused use is labelled", func() bool { return label() == time.Now().UTC().Format(time.DateOnly) })
-	told, err := os.ReadFile(log)
+	logged, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"authentication.k8s.io/legacy-token":"system:serviceaccount:default:sa"`, `"authentication.k8s.io/legacy-token-manual-secret":"home"`,
 		`"authentication.k8s.io/legacy-token-invalidated":"home/default"`} {
-		if n := strings.Count(string(told), want); n < 2 { // also for a cached review
+		if n := strings.Count(string(logged), want); n < 2 { // also for a cached review
 			t.Errorf("%s was recorded %d times", want, n)
 		}
 	}

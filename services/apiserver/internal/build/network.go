@@ -229,7 +229,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
 		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(), Place: enter,
+		MaxRequests: o.Requests.MaxPerServer(), AcquireSlot: enter,
 		FollowRedirects: !o.Aggregation.RejectRedirects,
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)

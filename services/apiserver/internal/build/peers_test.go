@@ -129,10 +129,10 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	}
 
 	// The peer authenticates the user, whatever headers the client sends.
-	who := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any", pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
+	created := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any", pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
 		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
-	if got := fmt.Sprint(who.at("spec", "username"), who.at("spec", "uid"), who.at("spec", "groups"), who.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
+	if got := fmt.Sprint(created.at("spec", "username"), created.at("spec", "uid"), created.at("spec", "groups"), created.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
 		t.Errorf("the peer takes him for %s", got)
 	}
 

@@ -207,15 +207,15 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 }
 
 // newTypeChecks maintains the type-checking results in the statuses of admission policies.
-func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Follower, compiler func() (*expressions.Compiler, error)) {
+func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Server, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	served := typecheck.NewServed(c.codec.Scheme(), c.served, sets.kinds)
-	keeper := typecheck.New(typecheck.Config{
+	controller := typecheck.New(typecheck.Config{
 		Policies: k.Store,
 		Decode:   lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
 		Schemas:  served.Schemas, Settled: informer.Settled,
 		Compiler: compiler, Client: statuses.Policies{Client: sets.client}, Logger: b.log,
 	})
-	informer.OnSwapped(func(update kind.Update) { keeper.Redefined(served.Set(update)) })
-	b.life.whileServing("types of admission policies", keeper.Run)
+	informer.OnSwapped(func(update kind.Update) { controller.Redefined(served.Set(update)) })
+	b.life.whileServing("types of admission policies", controller.Run)
 }

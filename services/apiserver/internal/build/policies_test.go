@@ -50,7 +50,7 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 			{what: "a policy mended", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
 			{what: "allowed", method: "POST", path: dry, body: object, code: 201},
 			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
-			{what: "the policy anew", method: "POST", path: policiesPath, body: no, code: 201},
+			{what: "the recreated policy", method: "POST", path: policiesPath, body: no, code: 201},
 			{what: "denied again", method: "POST", path: dry, body: object, code: 422},
 			{what: "a binding no more", method: "DELETE", path: bindingsPath + "/p", code: 200},
 			{what: "allowed again", method: "POST", path: dry, body: object, code: 201},

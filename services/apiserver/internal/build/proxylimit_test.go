@@ -169,7 +169,7 @@ func TestAnonymousProxiedRequestsShareByAddress(t *testing.T) {
 	if n != 5 {
 		t.Errorf("they have %d places, want half of 9", n)
 	}
-	c.want(429, "GET", ofNode+"hello", "", as("somebody", "system:unauthenticated")...)
+	c.want(429, "GET", ofNode+"hello", "", as("other", "system:unauthenticated")...)
 	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 

@@ -22,7 +22,7 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 		{what: "of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
 		{what: "of a group", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(`"groups":["system:masters"],` + pods), code: 201, has: []string{`"allowed":true`}},
 		{what: "of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
-		{what: "of nobody", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(pods), code: 422, has: []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"}},
+		{what: "without user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(pods), code: 422, has: []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"}},
 		{what: "of nothing", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(`"user":"u"`), code: 422, has: []string{neither}},
 		{what: "of both", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods + "," + path), code: 422, has: []string{"cannot be specified in combination with resourceAttributes"}},
 		{what: "that never runs", method: "POST", path: reviews + "/subjectaccessreviews?dryRun=Odd", body: subject(by + pods), code: 422, has: []string{"dryRun"}},
@@ -32,16 +32,16 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 		{what: "of a token without one", method: "POST", path: "/apis/authentication.k8s.io/v1/tokenreviews", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 400, has: []string{"token is required for TokenReview in authentication"}},
 
 		{what: "in a namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
-		{what: "in one that is not told", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
+		{what: "without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
 		{what: "in another", method: "POST", path: reviews + local, body: within("other", by+pods), code: 422, has: []string{`metadata.namespace: Invalid value: "other": must match the namespace of the request`}},
 		{what: "of another", method: "POST", path: reviews + local, body: within("default", by+strings.Replace(pods, `"default"`, `"other"`, 1)), code: 422, has: []string{`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`}},
 		{what: "of a path in a namespace", method: "POST", path: reviews + local, body: within("default", by+path), code: 422, has: []string{"spec.nonResourceAttributes: Invalid value", "disallowed on this kind of request"}, lacks: []string{"resourceAttributes.namespace"}},
-		{what: "of nobody in a namespace", method: "POST", path: reviews + local, body: within("default", pods), code: 422, has: []string{"at least one of user or group"}},
+		{what: "without user in a namespace", method: "POST", path: reviews + local, body: within("default", pods), code: 422, has: []string{"at least one of user or group"}},
 	})
-	who := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
+	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
-	if got := fmt.Sprint(who.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
-		t.Errorf("%d: got user info %s", who.code, got)
+	if got := fmt.Sprint(result.at("status", "userInfo", "extra")); got != "map[of:[a] other:[c]]" {
+		t.Errorf("%d: got user info %s", result.code, got)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestTokenRequestIsRejected(t *testing.T) {
 		{what: "of its name", method: "POST", path: at, body: token("sa", "default", ""), code: 201, has: []string{`"expirationSeconds":3600`, `"token":"`}},
 		{what: "of another name", method: "POST", path: at, body: token("sb", "", ""), code: 422, has: []string{"metadata.name", "must match the service account name if specified"}},
 		{what: "of another namespace", method: "POST", path: at, body: token("sa", "other", ""), code: 400, has: []string{"the namespace of the provided object does not match the namespace sent on the request"}},
-		{what: "of nobody", method: "POST", path: accounts + "/none/token", body: token("", "", ""), code: 404, has: []string{`serviceaccounts \"none\" not found`}},
+		{what: "without user", method: "POST", path: accounts + "/none/token", body: token("", "", ""), code: 404, has: []string{`serviceaccounts \"none\" not found`}},
 		{what: "odd options", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
 		{what: "no object", method: "POST", path: at, body: `{"spec":`, code: 400},
 		{what: "another object", method: "POST", path: at, body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 400},

@@ -99,7 +99,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 	}
 	if len(a.backends) == 0 {
 		if o.Log.Enabled() || o.Webhook.Enabled() {
-			b.log.Warn("no audit policy file is given, so nothing is audited; name one by --audit-policy-file")
+			b.log.Warn("no audit policy file was provided; no requests are audited; set --audit-policy-file")
 		}
 		return a, nil
 	}
@@ -137,7 +137,7 @@ func (a *auditing) shuttingDown() {
 // parsePolicy parses a policy. Its errors name the file.
 func (a *auditing) parsePolicy(data []byte) (*policy.Policy, error) {
 	decides, err := policy.Parse(data, func(why string) {
-		a.log.Warn("the audit policy has unknown or duplicate fields, which are ignored", "file", a.file, "error", why)
+		a.log.Warn("ignoring unknown or duplicate fields of the audit policy", "file", a.file, "error", why)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: from file %s", err, a.file)

@@ -379,12 +379,12 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 		if e["type"] != "DELETED" {
 			t.Fatalf("got event %v", e)
 		}
-		who, at := name(e)
-		seen[who], last = true, at
+		object, at := name(e)
+		seen[object], last = true, at
 	}
 	for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
-		who, _ := name(e)
-		seen[who] = true
+		object, _ := name(e)
+		seen[object] = true
 	}
 	if len(seen) != n {
 		t.Errorf("got %d of %d deletions", len(seen), n)

@@ -249,7 +249,7 @@ func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.numbe
 // may be unavailable.
 func openClusters(b *base, o *config.EtcdOptions, c *catalogs) (clusters, error) {
 	by := o.OverridePrefixes(c.stored(), func(of schema.GroupResource) {
-		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or is stored with another one", "resource", of.String())
+		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource", "resource", of.String())
 	})
 	var out clusters
 	for _, servers := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return strings.Compare(by[a][0], by[b][0]) }) {

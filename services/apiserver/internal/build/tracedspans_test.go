@@ -207,7 +207,7 @@ func TestOnlyPrivilegedUsersContinueTraces(t *testing.T) {
 		"0af7651916cd43dd8448eb211c803103", "0af7651916cd43dd8448eb211c803104", "0af7651916cd43dd8448eb211c803105", "0af7651916cd43dd8448eb211c803106"
 	b := a.bearer()
 	b.get("/healthz", "Traceparent", traceparent(anonymous))
-	b.get("/version", "Traceparent", traceparent(refused), "Authorization", "Bearer nobody")
+	b.get("/version", "Traceparent", traceparent(refused), "Authorization", "Bearer unknown")
 	b.get("/version", "Traceparent", traceparent(other), "Authorization", "Bearer other")
 	a.get("/version", "Traceparent", strings.TrimSuffix(traceparent(other), "1")+"0")
 	a.get("/version", "Traceparent", traceparent(impersonated), "Impersonate-User", "other")

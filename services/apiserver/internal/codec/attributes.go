@@ -43,7 +43,7 @@ type fieldProgram struct {
 // protobuf field numbers of its stored type.
 func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
-	for _, s := range k.Shown.Selectable {
+	for _, s := range k.Presentation.Selectable {
 		p := fieldProgram{label: s.Label, fn: s.Func}
 		if s.Func == nil {
 			path := s.Path
@@ -306,7 +306,7 @@ func head(stored []byte) (a Attributes, kind string, err error) {
 		case d.Kind(v) == tape.String:
 			text = strings.Clone(d.String(v))
 		default:
-			err = fmt.Errorf("%s is no string", name)
+			err = fmt.Errorf("%s is not a string", name)
 		}
 		return text
 	}
@@ -316,13 +316,13 @@ func head(stored []byte) (a Attributes, kind string, err error) {
 		case v == tape.None || d.Kind(v) == tape.Null:
 			return tape.None
 		case d.Kind(v) != tape.Object:
-			err = fmt.Errorf("%s is no object", name)
+			err = fmt.Errorf("%s is not an object", name)
 			return tape.None
 		}
 		return v
 	}
 	if d.Kind(tape.Root) != tape.Object {
-		return a, "", errors.New("it is no object")
+		return a, "", errors.New("it is not an object")
 	}
 	kind = text(tape.Root, "kind")
 	if m := object(tape.Root, "metadata"); m != tape.None {

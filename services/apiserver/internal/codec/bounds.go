@@ -343,15 +343,15 @@ func (m *message) check(b []byte, sofar *measure) error {
 		if !ok || f.typ != wireBytes {
 			continue
 		}
-		if sofar.size += int64(inner.size); sofar.size > MaxMade {
-			return errMade
+		if sofar.size += int64(inner.size); sofar.size > MaxListBytes {
+			return errListsTooLarge
 		}
 		check := inner.of.check
 		if inner.entry {
 			check = inner.of.checkEntry
 		}
 		if err := check(f.data, sofar); err != nil {
-			return under(inner.name, err)
+			return atField(inner.name, err)
 		}
 	}
 	return nil
@@ -363,13 +363,13 @@ func (m *message) checkLeaf(f wireField) error {
 	case wireBytes:
 		if text, ok := m.texts[f.num]; ok {
 			if err := text.check(f.data); err != nil {
-				return under(text.name, err)
+				return atField(text.name, err)
 			}
 		}
 	case wire64:
 		if name, ok := m.numbers[f.num]; ok {
 			if err := checkNumber(f.u); err != nil {
-				return under(name, err)
+				return atField(name, err)
 			}
 		}
 	}

@@ -56,7 +56,7 @@ type Coder struct {
 	// stored describes the stored form.
 	stored func() *storedMessage
 	// forTable decodes the fields that table columns read; nil if columns need the whole object.
-	forTable *looks
+	forTable *rowObjects
 }
 
 // New returns the codec of a catalog. The scheme must know every type that is served or stored.
@@ -89,7 +89,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
 	}
 	if k.Document != nil {
-		kc.inDocument = newDocumentFields(k.Shown.Selectable)
+		kc.inDocument = newDocumentFields(k.Presentation.Selectable)
 		return kc, nil
 	}
 	var err error
@@ -100,12 +100,12 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	kc.fieldTree = treeOf(kc.fields)
 	kc.program = programOf(k, kc.sameForm, stored)
 	kc.stored = sync.OnceValue(func() *storedMessage { return c.stored.of(stored) })
-	if len(k.Shown.Reads) > 0 {
-		read, err := kc.masked(k.Shown.Reads)
+	if len(k.Presentation.Reads) > 0 {
+		read, err := kc.masked(k.Presentation.Reads)
 		if err != nil {
 			return nil, err
 		}
-		kc.forTable = &looks{mask: read}
+		kc.forTable = &rowObjects{mask: read}
 	}
 	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
@@ -183,7 +183,7 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	o, ok := obj.(registry.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no API object", obj)
+		return nil, fmt.Errorf("%T is not an API object", obj)
 	}
 	return o, nil
 }
@@ -374,7 +374,7 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 		// fields of its own.
 		return label, k.Decl.Namespaced || !k.Decl.HasFieldLabels()
 	}
-	for _, s := range k.Decl.Shown.Selectable {
+	for _, s := range k.Decl.Presentation.Selectable {
 		if s.Label == label && !s.Own {
 			return label, true
 		}

@@ -166,7 +166,7 @@ func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
 	if err := json.Unmarshal(append(b, "}"+codec.ListTail...), &table); err != nil {
 		t.Fatalf("%s: %v", b, err)
 	}
-	cells := max(len(table.ColumnDefinitions), len(kc.Decl.Shown.Columns))
+	cells := max(len(table.ColumnDefinitions), len(kc.Decl.Presentation.Columns))
 	if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
 		t.Fatalf("got %d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
 	}

@@ -52,7 +52,7 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 func (k *Coder) treeOf(d *tape.Doc) (*unstructured.Unstructured, error) {
 	m, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%s is no object of JSON", k.Decl.Kind)
+		return nil, fmt.Errorf("%s is not a JSON object", k.Decl.Kind)
 	}
 	u := &unstructured.Unstructured{Object: m}
 	u.SetGroupVersionKind(k.Decl.GVK())
@@ -133,7 +133,7 @@ func (k *Coder) Text(obj registry.Object) ([]byte, error) {
 	}
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("%T is no document", obj)
+		return nil, fmt.Errorf("%T is not a document", obj)
 	}
 	rv, link := u.GetResourceVersion(), u.GetSelfLink()
 	u.SetResourceVersion("")
@@ -156,7 +156,7 @@ func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
 	}
 	defer d.Release()
 	if d.Kind(tape.Root) != tape.Object {
-		return nil, fmt.Errorf("stored %s is no object of JSON", k.Decl.Kind)
+		return nil, fmt.Errorf("stored %s is not a JSON object", k.Decl.Kind)
 	}
 	f := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
 	f = append(f, k.heads[t]...)

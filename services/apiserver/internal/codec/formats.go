@@ -49,7 +49,7 @@ func cborItem(b []byte) ([]byte, error) {
 func CBORToJSON(b []byte) ([]byte, error) {
 	var v any
 	if err := direct.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("the body is no CBOR that stands for an object: %w", err)
+		return nil, fmt.Errorf("the body is not a CBOR object: %w", err)
 	}
 	return json.Marshal(v)
 }

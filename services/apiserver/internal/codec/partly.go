@@ -175,28 +175,28 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	return left, nil
 }
 
-// looks is a pool of objects for table rows. A row uses an object only briefly, so the next row
+// rowObjects is a pool of objects for table rows. A row uses an object only briefly, so the next row
 // reuses its memory.
-type looks struct {
+type rowObjects struct {
 	mask mask
-	pool sync.Pool // of *look
+	pool sync.Pool // of *rowObject
 }
 
-// look is an object with the buffer from which it was decoded.
-type look struct {
+// rowObject is an object with the buffer from which it was decoded.
+type rowObject struct {
 	obj decodable
 	buf []byte
 }
 
-// maxLook is the maximum capacity in bytes of a buffer that is reused. Large objects are rare.
-const maxLook = 64 << 10
+// maxRowBuffer is the maximum capacity in bytes of a buffer that is reused. Large objects are rare.
+const maxRowBuffer = 64 << 10
 
 // at calls f with an object that has only the masked fields. f must not retain it.
-func (l *looks) at(k *Coder, it Item, f func(registry.Object)) error {
-	v, _ := l.pool.Get().(*look)
+func (l *rowObjects) at(k *Coder, it Item, f func(registry.Object)) error {
+	v, _ := l.pool.Get().(*rowObject)
 	var err error
 	if v == nil {
-		v = &look{}
+		v = &rowObject{}
 		if v.obj, err = k.empty(); err != nil {
 			return err
 		}
@@ -205,7 +205,7 @@ func (l *looks) at(k *Coder, it Item, f func(registry.Object)) error {
 		return err
 	}
 	f(v.obj)
-	if reuse := k.Decl.Shown.Reuse; reuse != nil && cap(v.buf) <= maxLook {
+	if reuse := k.Decl.Presentation.Reuse; reuse != nil && cap(v.buf) <= maxRowBuffer {
 		reuse(v.obj)
 		l.pool.Put(v)
 	}
@@ -288,7 +288,7 @@ func (f *documentFields) attributes(stored []byte, absent Absences) (Attributes,
 	defer d.Release()
 	var a Attributes
 	if d.Kind(tape.Root) != tape.Object {
-		return a, errors.New("it is no object of JSON")
+		return a, errors.New("it is not a JSON object")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
 		a.Name, a.Namespace = textAt(d, m, "name"), textAt(d, m, "namespace")

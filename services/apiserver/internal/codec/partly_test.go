@@ -58,12 +58,12 @@ func TestTableCellsFromParts(t *testing.T) {
 	catalog, c := newCodec(t)
 	seen := false
 	for _, k := range stored(catalog) {
-		if k.Shown.Reads == nil {
+		if k.Presentation.Reads == nil {
 			continue
 		}
 		seen = true
 		all := *k
-		all.Shown.Reads = nil
+		all.Presentation.Reads = nil
 		whole, err := c.Custom(&all)
 		if err != nil {
 			t.Fatal(err)

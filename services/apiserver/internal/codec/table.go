@@ -58,15 +58,15 @@ func defaultColumns() []registry.Column {
 // EmptyRows returns the JSON of the rows of an empty table: null for kinds without columns of their
 // own.
 func (k *Coder) EmptyRows() string {
-	if k.Decl.Shown.Columns == nil {
+	if k.Decl.Presentation.Columns == nil {
 		return "null"
 	}
 	return "[]"
 }
 
 func (k *Coder) columns() []registry.Column {
-	if k.Decl.Shown.Columns != nil {
-		return k.Decl.Shown.Columns
+	if k.Decl.Presentation.Columns != nil {
+		return k.Decl.Presentation.Columns
 	}
 	return defaultColumns()
 }
@@ -155,23 +155,23 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 		cells, err = k.cellsOfDocument(it)
 		return cells, nil, err
 	}
-	look := func(o registry.Object) {
+	rowObject := func(o registry.Object) {
 		columns := k.columns()
 		cells = make([]any, len(columns))
 		for i, c := range columns {
 			cells[i] = c.Cell(o)
 		}
-		if k.Decl.Shown.RowConditions != nil {
-			conditions = k.Decl.Shown.RowConditions(o)
+		if k.Decl.Presentation.RowConditions != nil {
+			conditions = k.Decl.Presentation.RowConditions(o)
 		}
 	}
-	err = k.lookAt(it, look)
+	err = k.lookAt(it, rowObject)
 	return cells, conditions, err
 }
 
 // lookAt calls f with an object that has at least the fields that columns and conditions read.
 func (k *Coder) lookAt(it Item, f func(registry.Object)) error {
-	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Shown.OfStored {
+	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Presentation.OfStored {
 		return k.forTable.at(k, it, f)
 	}
 	obj, err := k.wholeInTable(it)
@@ -183,7 +183,7 @@ func (k *Coder) lookAt(it Item, f func(registry.Object)) error {
 
 // wholeInTable decodes an object for the table.
 func (k *Coder) wholeInTable(it Item) (registry.Object, error) {
-	if k.Decl.Shown.OfStored {
+	if k.Decl.Presentation.OfStored {
 		return k.decodeAsStored(it.Stored)
 	}
 	return k.DecodeItem(context.Background(), it)

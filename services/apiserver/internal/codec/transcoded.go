@@ -252,7 +252,7 @@ func (m *storedMessage) check(b []byte, depth int) error {
 			continue
 		}
 		if err := m.fields[f.num].check(f, depth); err != nil {
-			return under(m.fields[f.num].name, err)
+			return atField(m.fields[f.num].name, err)
 		}
 	}
 	return nil

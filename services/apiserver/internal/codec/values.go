@@ -38,8 +38,8 @@ func (e *ValueError) Error() string {
 
 func (e *ValueError) Unwrap() error { return e.Reason }
 
-// under returns err with name, a field or an element, prefixed to its path.
-func under(name string, err error) error {
+// atField returns err with name, a field or an element, prefixed to its path.
+func atField(name string, err error) error {
 	v := &ValueError{Reason: err}
 	if name == "" || !errors.As(err, &v) { // an embedded struct has no name
 		return err
@@ -262,9 +262,9 @@ func unquote(value []byte) string {
 // Each JSON value that a leaf rule rejects, quantities excepted, contains one of these texts.
 var extremes = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), []byte("0000-01-01")}
 
-// suspect reports whether a document may have a value that a leaf rule rejects. It has no
+// mayBreakLeafRule reports whether a document may have a value that a leaf rule rejects. It has no
 // false negatives for JSON.
-func suspect(b []byte) bool {
+func mayBreakLeafRule(b []byte) bool {
 	for _, e := range extremes {
 		if bytes.Contains(b, e) {
 			return true

@@ -30,13 +30,13 @@ type AdmissionOptions struct {
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d := s.Set("admission")
-	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones, which are on unless they are switched off. Off by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is on by default where nodes may be authorized: by Node or Webhook of --authorization-mode, or by --authorization-config.")
-	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that is not ready, unless they say so themselves (taint not-ready:NoExecute).")
-	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that cannot be reached, unless they say so themselves (taint unreachable:NoExecute).")
-	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the admission plugins that are on, in whatever order; use --enable-admission-plugins and --disable-admission-plugins.")
-	d.StringVar(&o.ConfigFile, "admission-control-config-file", "", "File with an AdmissionConfiguration: the configuration of plugins.")
-	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks, "Tell in the status of a ValidatingAdmissionPolicy what is wrong with its expressions for the kinds that it is for, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does; both may.")
-	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
+	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
+	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
+	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
+	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
+	d.StringVar(&o.ConfigFile, "admission-control-config-file", "", "File with the configuration of admission plugins (AdmissionConfiguration).")
+	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks, "Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
+	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to disable, although they are enabled by default.")
 }
 
 func (o *AdmissionOptions) validate() (errs []error) {

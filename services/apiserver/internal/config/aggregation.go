@@ -25,8 +25,8 @@ type AggregationOptions struct {
 }
 
 func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
-	m.BoolVar(&o.Routing, "enable-aggregator-routing", false, "Reach the services of webhooks and of extension servers at their endpoints instead of at their cluster addresses.")
-	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
+	m.BoolVar(&o.Routing, "enable-aggregator-routing", false, "Route requests for webhooks and extension servers to the endpoints of their services instead of the cluster IP.")
+	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Reject redirects of extension servers instead of forwarding them to clients.")
 	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	o.Peers.addFlags(m)
@@ -39,9 +39,9 @@ type PeerOptions struct {
 
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
-	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies other API servers, which are asked for resources that this one does not serve. If empty, none is asked. Followed when it changes."+gate)
-	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. If empty, --advertise-address."+gate)
-	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. If empty, the one that is served at."+gate)
+	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate+".")
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. Defaults to --advertise-address."+gate+".")
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. Defaults to --secure-port."+gate+".")
 }
 
 func (o *Options) validatePeers() (errs []error) {
@@ -57,16 +57,16 @@ func (o *Options) validatePeers() (errs []error) {
 		return errs
 	}
 	if p.CAFile != "" && (o.Aggregation.ProxyClient.CertFile == "" || o.Aggregation.ProxyClient.KeyFile == "") {
-		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, by which other API servers know this one"))
+		errs = append(errs, errors.New("--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file, with which this server authenticates to other API servers"))
 	}
 	if p.AdvertiseIP != "" {
 		if ip := net.ParseIP(p.AdvertiseIP); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
-			bad("--peer-advertise-ip %q is no address that a server can be reached at", p.AdvertiseIP)
+			bad("--peer-advertise-ip %q is not an address at which a server can be reached", p.AdvertiseIP)
 		}
 	}
 	if p.AdvertisePort != "" {
 		if n, err := strconv.ParseUint(p.AdvertisePort, 10, 16); err != nil || n == 0 {
-			bad("--peer-advertise-port %q is no port", p.AdvertisePort)
+			bad("--peer-advertise-port %q is not a port", p.AdvertisePort)
 		}
 	}
 	return errs
@@ -97,9 +97,9 @@ func newServiceOptions() ServiceOptions {
 }
 
 func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
-	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
-	m.Var(&o.NodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
-	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
+	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of service cluster IPs, at most one per IP family.")
+	m.Var(&o.NodePorts, "service-node-port-range", "Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service has type NodePort and this port.")
 	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 

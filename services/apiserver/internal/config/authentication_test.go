@@ -28,7 +28,7 @@ func TestAuthenticationFlags(t *testing.T) {
 		"key without name":  {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key }, err: "needs --service-account-issuer"},
 		"an issuer twice":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
 		"an empty issuer":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
-		"no URL":            {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "no URL"},
+		"no URL":            {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
 		"empty audience":    {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
 		"too short a bound": {change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute }, err: "between 1 hour and 2^32 seconds"},
 		"webhook version":   {change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" }, err: "--authentication-token-webhook-version"},

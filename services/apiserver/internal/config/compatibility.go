@@ -43,33 +43,33 @@ type noEffectFlag struct {
 
 func noEffectFlags() []noEffectFlag {
 	const (
-		counted = "what is stored is counted as it changes, and sizes are read when metrics are"
-		logging = "each line is written as it comes"
+		counted = "objects are counted on each change, and sizes are read on each scrape"
+		logging = "log lines are not buffered"
 	)
 	return []noEffectFlag{
-		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), reason: "history is kept for five minutes, within --watch-history-memory"},
+		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), reason: "watch history covers five minutes, within --watch-history-memory"},
 		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, reason: counted},
 		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, reason: counted},
-		{section: "etcd", name: "default-watch-cache-size", sample: 100, reason: "the watch cache grows with what it holds", deprecated: true},
-		{section: "misc", name: apiserverCount, sample: 1, reason: "the endpoints of the kubernetes service are the servers that renew their lease", deprecated: true},
+		{section: "etcd", name: "default-watch-cache-size", sample: 100, reason: "the watch cache has no fixed size", deprecated: true},
+		{section: "misc", name: apiserverCount, sample: 1, reason: "the kubernetes service lists the servers that renew their lease", deprecated: true},
 		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), reason: "no request is sent to that port", deprecated: true},
-		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, reason: "the server is ready when everything is loaded, not before"},
+		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, reason: "the server is ready once everything is loaded"},
 		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, reason: logging},
 		{section: "logs", name: "log-text-info-buffer-size", sample: "", reason: logging},
 		{section: "logs", name: "log-text-split-stream", sample: false, reason: logging},
 		{section: "logs", name: "log-json-info-buffer-size", sample: "", reason: logging},
 		{section: "logs", name: "log-json-split-stream", sample: false, reason: logging},
-		{section: "logs", name: "vmodule", sample: "", reason: "--v counts for all of the process"},
+		{section: "logs", name: "vmodule", sample: "", reason: "--v applies to the whole process"},
 	}
 }
 
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf, "How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
-	f.BoolVar(&o.WatchCache, "watch-cache", true, "Every resource is in the watch cache. Without this flag, lists with resourceVersion=0 have the limit that a client gives, as if etcd served them.")
+	f.BoolVar(&o.WatchCache, "watch-cache", true, "Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
-	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
+	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File with the egress selector configuration: the proxies for connections to the control plane, etcd and the cluster (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
 	for _, i := range noEffectFlags() {
 		set, usage := s.Set(i.section), "Has no effect: "+i.reason+"."
 		switch v := i.sample.(type) {
@@ -124,7 +124,7 @@ func (o *CompatibilityOptions) Warn(log *slog.Logger) {
 	}
 	for _, f := range o.noEffect {
 		if f.Changed {
-			log.Warn("A flag has no effect here", "flag", "--"+f.Name, "why", reasons[f.Name])
+			log.Warn("flag has no effect", "flag", "--"+f.Name, "why", reasons[f.Name])
 		}
 	}
 }
@@ -140,9 +140,9 @@ type EmulationOptions struct {
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose feature gates and APIs are wanted: major.minor, as in kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d)", version.OldestEmulated, version.MinorNumber))
-	f.BoolVar(&o.Forward, "emulation-forward-compatible", false, "With an older --emulated-version, also serve the newer versions, beta or stable, of resources that are served.")
-	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config names by group and version. Without it, naming a newer resource is an error.")
+	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).", version.OldestEmulated, version.MinorNumber))
+	f.BoolVar(&o.Forward, "emulation-forward-compatible", false, "With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
+	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
 }
 
 // complete parses the version. Feature gates depend on it.

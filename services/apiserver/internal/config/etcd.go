@@ -45,18 +45,18 @@ type EtcdOptions struct {
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Where objects are stored: etcd3, or memory. memory is for tests and ephemeral use: there is one replica, and all objects are gone when the process ends.")
-	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
-	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Storage backend: etcd3 or memory. memory is for tests: it supports one replica and loses all objects when the process exits.")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "Comma-separated URLs of the etcd servers. If empty, the server embeds etcd, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Per-resource etcd servers, comma separated. The format of an override is group/resource#servers, where servers are URLs, semicolon separated, such as /events#https://etcd-events:2379. The resource * is all resources of the group. The certificates are those of --etcd-servers.")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
-	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
-	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
-	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
-	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
-	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
-	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "Prefix of all keys in etcd.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "Interval of compaction requests, and the minimum time that etcd keeps history. 0 disables compaction by API servers.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "Time in seconds for which an etcd lease is reused for further objects that expire.")
+	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "Timeout of the etcd check of /healthz and /livez.")
+	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "Timeout of the etcd check of /readyz.")
+	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Data directory of the embedded etcd.")
 	o.Embedded.addFlags(s)
 }
 
@@ -103,8 +103,8 @@ type EncryptionOptions struct {
 
 func (o *EncryptionOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
-	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption providers for resources in etcd (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, nothing is encrypted.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Reload the file of --encryption-provider-config when it changes. All KMS plugins then share the health check kms-providers.")
 }
 
 func (o *EncryptionOptions) validate() []error {
@@ -140,7 +140,7 @@ func (o *EtcdOptions) validateOverrides() []error {
 	list, errs := o.ParsedOverrides()
 	for _, each := range list {
 		if mainEtcdOnly(each.Resource) {
-			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s are what the server itself goes by, and stay with --etcd-servers", each.Resource))
+			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", each.Resource))
 		}
 		for _, s := range each.Servers {
 			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
@@ -222,11 +222,11 @@ func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
 
 func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size of the database of the etcd in this process, in bytes, from which on writes but deletions are refused.")
-	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which tools on this machine reach the embedded etcd: unix:///PATH, for this user only, or https://127.0.0.1:PORT, with a client certificate. If empty, it is not reachable.")
+	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size in bytes of the database of the embedded etcd. Above it, writes other than deletions are rejected.")
+	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which the embedded etcd serves tools on this machine: unix:///PATH, for the user of the server only, or https://127.0.0.1:PORT, with client certificates. If empty, it serves no clients.")
 	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
 	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
-	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA of the client certificates that --embedded-etcd-listen-client-url asks for, with https.")
+	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
 }
 
 // validate returns all errors. external reports whether --etcd-servers is set.
@@ -279,7 +279,7 @@ func SnapshotCommand() options.Command {
 	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
 	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
-		Name: SnapshotName, Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run,
+		Name: SnapshotName, Short: "Save, restore and inspect snapshots of etcd.", Options: save, Run: save.Run,
 		Commands: []options.Command{
 			{Name: "save", Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run},
 			{Name: "restore", Short: "Create the data folder of an etcd member from a snapshot.", Options: restore, Run: restore.Run},
@@ -299,9 +299,9 @@ func (o *saveOptions) AddFlags(s *options.Sections) {
 	f.StringVar(&o.CertFile, "cert", "", "Client certificate.")
 	f.StringVar(&o.KeyFile, "key", "", "Key of the client certificate.")
 	f.StringVar(&o.To, "to", "", "File to write. It must not exist.")
-	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The name of the file has the time.")
-	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, how many snapshots to keep in the folder. Older ones are removed.")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. A server that does not answer fails within 5s.")
+	f.StringVar(&o.ToDir, "to-dir", "", "Folder to write to instead of --to. The file name contains the time.")
+	f.IntVar(&o.Keep, "keep", o.Keep, "With --to-dir, number of snapshots to keep in the folder. Older snapshots are removed.")
+	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "Maximum time to copy the content. An unreachable server is reported within 5s.")
 }
 
 // Complete implements options.Options.
@@ -329,7 +329,7 @@ func (o *restoreOptions) AddFlags(s *options.Sections) {
 	f := s.Set("restore")
 	f.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
 	f.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
-	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Added to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
+	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Number to add to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
 	c := s.Set("cluster")
 	c.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
 	c.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")

@@ -58,9 +58,9 @@ func TestParseEtcdOverrides(t *testing.T) {
 		{name: "servers twice", value: "/events#http://a:2379#http://b:2379", want: form},
 		{name: "no URL", value: "/events#a:2379", want: `"a:2379" is not a URL`},
 		{name: "an empty server", value: "/events#http://a:2379;", want: `"" is not a URL`},
-		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "stay with --etcd-servers"},
-		{name: "users", value: "/serviceaccounts#http://a:2379", want: "stay with --etcd-servers"},
-		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "stay with --etcd-servers"},
+		{name: "what the server goes by", value: "rbac.authorization.k8s.io/roles#http://a:2379", want: "must be stored in --etcd-servers"},
+		{name: "users", value: "/serviceaccounts#http://a:2379", want: "must be stored in --etcd-servers"},
+		{name: "a group with such", value: "storage.k8s.io/*#http://a:2379", want: "must be stored in --etcd-servers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := errors.Join((&EtcdOptions{Overrides: []string{c.value}}).validateOverrides()...)

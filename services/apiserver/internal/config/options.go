@@ -89,8 +89,8 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.flags = s
 	g := s.Set("generic")
 	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
-	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "How long a request may take that is not long-running.")
-	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
+	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "Maximum duration of a request, except for long-running requests such as watches.")
+	g.Var(&o.RuntimeConfig, "runtime-config", "Comma-separated key=value pairs that enable (true) or disable (false) APIs: v1, <group>/<version>, <group>/<version>/<resource>, api/all, api/ga, api/beta, api/alpha.")
 	g.Var(o.Features, "feature-gates", features.Help())
 	g.StringVar(&o.ExternalHostname, "external-hostname", "", "Hostname advertised in discovery, with or without a port. Defaults to --advertise-address.")
 	o.Serving.AddFlags(s)

@@ -17,10 +17,10 @@ func TestInvalidPeerFlags(t *testing.T) {
 		"an address, none":    {[]string{"--peer-advertise-ip=10.0.0.1"}, "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
 		"a port, none":        {[]string{"--peer-advertise-port=1"}, "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
 		"no proof":            {[]string{gates, "--peer-ca-file=x"}, "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
-		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is no address`},
-		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is no address`},
-		"no port":             {[]string{gates, "--peer-advertise-port=0"}, `--peer-advertise-port "0" is no port`},
-		"more than all ports": {[]string{gates, "--peer-advertise-port=70000"}, `--peer-advertise-port "70000" is no port`},
+		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is not an address`},
+		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is not an address`},
+		"no port":             {[]string{gates, "--peer-advertise-port=0"}, `--peer-advertise-port "0" is not a port`},
+		"more than all ports": {[]string{gates, "--peer-advertise-port=70000"}, `--peer-advertise-port "70000" is not a port`},
 	} {
 		if code, _, errs := asProgram(t, c.args...); code == 0 || !strings.Contains(errs, c.want) {
 			t.Errorf("%s: %d %s", name, code, errs)

@@ -89,12 +89,12 @@ func advertised(bind net.IP) net.IP {
 
 // addFanoutFlags binds the flags of the section fan-out.
 func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
-	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Addresses of the NATS servers (nats://host:port or tls://host:port, comma separated) that carry changes between replicas. If empty, an embedded server inside the process is used, which suits a single replica.")
-	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "File with the certificate authorities that verify the NATS servers.")
-	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "File with the client certificate for the NATS servers.")
-	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "File with the private key of --nats-cert-file.")
-	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "NATS credentials file of the replicas' user.")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name that all replicas of this cluster share, and no other cluster on the same NATS servers has.")
+	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server embeds NATS, for a single replica.")
+	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "CA bundle that verifies the NATS servers.")
+	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "Client certificate for the NATS servers.")
+	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "Private key of --nats-cert-file.")
+	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "Credentials file of the NATS user of the replicas.")
+	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
 }
 
 // addKubeletFlags binds the flags of connections to kubelets.
@@ -102,11 +102,11 @@ func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
 	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
 	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
 	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
-	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
-	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
+	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "Timeout for connecting to kubelets.")
+	f.IntVar(&o.Port, "kubelet-port", o.Port, "Deprecated: the port of kubelets whose node has no port in its status.")
 	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
-	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
-	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "Maximum number of bytes per second in each direction of an upgraded connection; 0 for no limit.")
+	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "List of node address types for connections to kubelets, in order of preference.")
 }
 
 // DebugOptions configure what helps to debug the server.
@@ -120,8 +120,8 @@ type DebugOptions struct {
 }
 
 func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {
-	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/ to clients with permission to read that path.")
-	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, profile lock contention.")
-	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authorization. Only the user of the server can open it.")
-	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/ to clients with permission to read that path.")
+	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/.")
+	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "Enable block profiling, if --profiling is enabled.")
+	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authentication. Only the user of the server can connect to it.")
+	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files of /var/log at /logs/.")
 }

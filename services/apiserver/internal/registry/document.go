@@ -32,7 +32,7 @@ type Document struct {
 	Remote bool
 	// Validate validates a document except for its metadata.
 	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
-	// Row computes the cells of Kind.Shown.Columns from a served document, with the same result as
+	// Row computes the cells of Kind.Presentation.Columns from a served document, with the same result as
 	// their Cell functions. whole decodes the object for cells that need it. Row is nil without
 	// columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
@@ -72,8 +72,8 @@ type DocumentWrite struct {
 	Text, Old []byte
 	// Found holds the errors of the metadata. After some of them, rules are not evaluated.
 	Found field.ErrorList
-	// Costly, if set, is called before further rules are evaluated after costly ones.
-	Costly func()
+	// OnCostly, if set, is called before further rules are evaluated after costly ones.
+	OnCostly func()
 	// Subresource is the subresource in the path.
 	Subresource string
 	// Warn is called with warnings.

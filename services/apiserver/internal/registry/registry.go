@@ -62,10 +62,10 @@ type Kind struct {
 	// DeclarativeValidationTakeover determine whose errors apply.
 	Declared func(Object) field.ErrorList
 
-	Create Create
-	Update Update
-	Delete Delete
-	Shown  Shown
+	Create       Create
+	Update       Update
+	Delete       Delete
+	Presentation Presentation
 
 	// Subresources are sorted by name.
 	Subresources []Subresource
@@ -177,8 +177,8 @@ type Delete struct {
 	OrphanWarning string
 }
 
-// Shown defines how objects are selected and displayed.
-type Shown struct {
+// Presentation defines how objects are selected and displayed.
+type Presentation struct {
 	// Verbs are the verbs in discovery if they differ from Kind.Verbs.
 	Verbs []string
 	// Deprecated, if set, is sent as a Warning header on every request that has a handler.
@@ -351,7 +351,7 @@ func (k *Kind) StoredGVK() schema.GroupVersionKind {
 
 // HasFieldLabels reports whether the kind determines which fields selectors may use. All other kinds
 // support metadata.name and metadata.namespace, even if they are cluster-scoped.
-func (k *Kind) HasFieldLabels() bool { return k.Document != nil || len(k.Shown.Selectable) > 0 }
+func (k *Kind) HasFieldLabels() bool { return k.Document != nil || len(k.Presentation.Selectable) > 0 }
 
 // HasVerb reports whether the resource supports a verb.
 func (k *Kind) HasVerb(verb string) bool {

@@ -51,9 +51,9 @@ type state struct {
 	work     Work
 }
 
-// Carry attaches what a request does (a *requestinfo.Info), a sum of its waits, and space for the values that the
+// WithState attaches what a request does (a *requestinfo.Info), a sum of its waits, and space for the values that the
 // Set functions record.
-func Carry(ctx context.Context, info any) context.Context {
+func WithState(ctx context.Context, info any) context.Context {
 	return &state{Context: ctx, info: info}
 }
 
@@ -108,7 +108,7 @@ func (a *detached) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// SetRecord records the audit event of the request. It returns false if Carry has not attached
+// SetRecord records the audit event of the request. It returns false if WithState has not attached
 // space for it. Only a filter calls it, before the request is shared.
 func SetRecord(ctx context.Context, record any) bool {
 	c, ok := ctx.Value(keyState).(*state)
@@ -153,7 +153,7 @@ func TracedID(ctx context.Context) string {
 	return ""
 }
 
-// SetLife records the context that the request has without its deadline, if Carry has attached
+// SetLife records the context that the request has without its deadline, if WithState has attached
 // space for it. Only a filter calls it, before the request is shared.
 func SetLife(ctx context.Context) {
 	if c, ok := ctx.Value(keyState).(*state); ok {
@@ -183,11 +183,11 @@ func WithInfo(ctx context.Context, info any) context.Context {
 	return context.WithValue(ctx, keyInfo, info)
 }
 
-// Info returns what the request does, as passed to Carry or WithInfo. Package requestinfo has the
+// Info returns what the request does, as passed to WithState or WithInfo. Package requestinfo has the
 // typed form.
 func Info(ctx context.Context) any { return ctx.Value(keyInfo) }
 
-// SetUser records the user. It returns false if Carry has not attached space for it or the request
+// SetUser records the user. It returns false if WithState has not attached space for it or the request
 // already has a user. Only a filter calls it, before the request is shared.
 func SetUser(ctx context.Context, u *User) bool {
 	c, ok := ctx.Value(keyState).(*state)
@@ -274,7 +274,7 @@ func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
 	return context.WithValue(ctx, keyWarnings, w), w
 }
 
-// SetWarnings attaches an empty collection. It returns false if Carry has not attached space for it
+// SetWarnings attaches an empty collection. It returns false if WithState has not attached space for it
 // or the request already has one. Only a filter calls it, before the request is shared.
 func SetWarnings(ctx context.Context) bool {
 	c, ok := ctx.Value(keyState).(*state)

@@ -13,7 +13,7 @@ import (
 func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	op := &requestinfo.Info{Verb: "get"}
-	ctx = request.WithStartup(requestinfo.Carry(ctx, op))
+	ctx = request.WithStartup(requestinfo.WithState(ctx, op))
 	detached := request.Detach(ctx)
 	request.SetWork(ctx, &requesttest.Work{
 		OnEstimate:     func(int) bool { t.Error("it uses the permit of the request"); return false },

@@ -26,7 +26,7 @@ func TestPrincipalOf(t *testing.T) {
 }
 
 func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
 	request.SetPrincipal(ctx, request.PrincipalOf(&request.User{Name: "alice"}, ""))
 	ctx = request.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
 	if got := request.Principal(ctx); got != "user alice" {

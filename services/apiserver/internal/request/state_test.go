@@ -13,7 +13,7 @@ func TestRequestStateIsSetOnce(t *testing.T) {
 	if request.SetUser(t.Context(), &request.User{}) || request.SetWarnings(t.Context()) {
 		t.Error("a value was set in a context without state")
 	}
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
 	if u := request.UserFrom(ctx); u != nil {
 		t.Errorf("got user %v before authentication", u)
 	}
@@ -25,7 +25,7 @@ func TestRequestStateIsSetOnce(t *testing.T) {
 	if request.UserFrom(as) != eve || request.UserFrom(ctx) != ada {
 		t.Errorf("got users %v and %v, want ada and eve", request.UserFrom(ctx), request.UserFrom(as))
 	}
-	within := requestinfo.Carry(as, &requestinfo.Info{})
+	within := requestinfo.WithState(as, &requestinfo.Info{})
 	if request.UserFrom(within) != eve || request.SetUser(within, ada) {
 		t.Errorf("nested request: got user %v, want eve", request.UserFrom(within))
 	}

@@ -46,7 +46,7 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		come, send := io.Pipe()
 		r := httptest.NewRequest("POST", "/", come)
 		r.ContentLength = request.MaxBody
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
 		request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 			seats--
@@ -86,7 +86,7 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
 			defer cancel()
-			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+			ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 			request.SetPriorityLevel(ctx, level)
 			ctx = request.WithUser(ctx, newClient("a").User)
 			w := httptest.NewRecorder()

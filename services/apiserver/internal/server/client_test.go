@@ -17,7 +17,7 @@ func newClient(name string, groups ...string) client {
 
 // carry attaches the state of a request with limited work.
 func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
-	ctx = requestinfo.Carry(ctx, op)
+	ctx = requestinfo.WithState(ctx, op)
 	request.SetWork(ctx, &work{limits: limits})
 	return ctx
 }

@@ -41,7 +41,7 @@ func (c *clientCounts) add(client string) {
 }
 
 func clientsDesc() *prometheus.Desc {
-	return prometheus.NewDesc("binnacle_client_requests_total", "Requests of the most active clients, except for those to health endpoints. All service accounts of a namespace are one client.", []string{"client"}, nil)
+	return prometheus.NewDesc("binnacle_client_requests_total", "Number of requests of the most active clients, without health probes. All service accounts of a namespace are one client.", []string{"client"}, nil)
 }
 
 // Describe implements prometheus.Collector.

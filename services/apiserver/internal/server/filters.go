@@ -54,10 +54,10 @@ func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := c.requestInfo(r)
 		if op == nil {
-			overloaded.ServeHTTP(w, r.WithContext(requestinfo.Carry(r.Context(), c.truncatedRequestInfo(r))))
+			overloaded.ServeHTTP(w, r.WithContext(requestinfo.WithState(r.Context(), c.truncatedRequestInfo(r))))
 			return
 		}
-		ctx := requestinfo.Carry(r.Context(), op)
+		ctx := requestinfo.WithState(r.Context(), op)
 		request.SetWork(ctx, &work{limits: limits})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

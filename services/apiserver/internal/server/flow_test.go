@@ -58,7 +58,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(requestinfo.Carry(t.Context(), op), u)))
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(requestinfo.WithState(t.Context(), op), u)))
 		return w.Code
 	}
 	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }

@@ -180,7 +180,7 @@ func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(request.WithUser(requestinfo.Carry(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
+		r = r.WithContext(request.WithUser(requestinfo.WithState(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {

@@ -44,7 +44,7 @@ type filterTimes struct{ authentication, impersonation, flow, inflight, authoriz
 func newFilterTimes(r prometheus.Registerer) filterTimes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "apiserver_request_filter_duration_seconds",
-		Help:    "[ALPHA] Latency of a filter in seconds until it passed the request on.",
+		Help:    "[ALPHA] Latency of a request filter in seconds, by filter.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0},
 	}, []string{"filter"})
 	r.MustRegister(v)

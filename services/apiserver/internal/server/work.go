@@ -273,7 +273,7 @@ func (w *work) releasePermit() {
 // one of them, because any of them may end before it. Large work in the context acquires a permit of
 // its own, which end releases.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
-	detached = requestinfo.Carry(ctx, requestinfo.From(ctx))
+	detached = requestinfo.WithState(ctx, requestinfo.From(ctx))
 	w := &work{limits: workLimits{permits: permits}}
 	request.SetWork(detached, w)
 	return detached, w.end
@@ -282,21 +282,21 @@ func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached con
 // Permits is a limit of permits that responsewriters and audit use: by the principal of the request.
 type Permits struct{ *limit.Queue[string] }
 
-// Enter waits for a permit, which Leave releases.
-func (p Permits) Enter(ctx context.Context) error {
-	return p.Acquire(ctx, limit.Claim[string]{Key: request.Principal(ctx)})
+// Acquire waits for a permit, which Release releases.
+func (p Permits) Acquire(ctx context.Context) error {
+	return p.Queue.Acquire(ctx, limit.Claim[string]{Key: request.Principal(ctx)})
 }
 
-// Leave releases a permit.
-func (p Permits) Leave() { p.Release(limit.Claim[string]{}) }
+// Release releases a permit.
+func (p Permits) Release() { p.Queue.Release(limit.Claim[string]{}) }
 
 // SlowPermits is Permits for work on responses that are slow to encode.
 type SlowPermits struct{ Permits }
 
-// Enter implements responsewriters.SlowLimiter. A request that waits works without seats from then on, as
+// Acquire implements responsewriters.SlowLimiter. A request that waits works without seats from then on, as
 // a large request does. It is rejected if too many requests have released their seats, unless its
 // response has begun.
-func (p SlowPermits) Enter(r *http.Request, begun bool) error {
+func (p SlowPermits) Acquire(r *http.Request, begun bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {
 		return nil
@@ -304,7 +304,7 @@ func (p SlowPermits) Enter(r *http.Request, begun bool) error {
 	if _, ok := request.WorkFrom(ctx).ReleaseSeats(begun); !ok && !begun {
 		return status.ManyWait()
 	}
-	return p.Permits.Enter(ctx)
+	return p.Permits.Acquire(ctx)
 }
 
 // startingWriter ends the large work of a request when its response begins.

@@ -240,7 +240,7 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 					released = true
 					return nil, tc.rests
 				}}).With(t.Context())
-				err := SlowPermits{Permits{permits}}.Enter(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
+				err := SlowPermits{Permits{permits}}.Acquire(httptest.NewRequest("GET", "/", nil).WithContext(ctx), tc.begun)
 				if apierrors.IsTooManyRequests(err) != tc.rejected || released != tc.taken {
 					t.Errorf("got %v, released = %t", err, released)
 				}

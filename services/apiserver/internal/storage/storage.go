@@ -84,8 +84,8 @@ type Batch struct {
 	Revision int64
 }
 
-// Historian is a store that may read history faster than through a watch.
-type Historian interface {
+// HistoryReader is a store that may read history faster than through a watch.
+type HistoryReader interface {
 	// Changes reads the changes of keys that begin with prefix, after one revision up to another,
 	// which the store has reached. It returns whole revisions until their values take the given
 	// number of bytes. The revision of the batch is the last one read. ok is false if the store

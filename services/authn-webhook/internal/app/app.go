@@ -5,9 +5,9 @@ import (
 	"log/slog"
 
 	"binnacle/libs/authenticator"
-	"binnacle/libs/callers"
-	"binnacle/libs/chassis"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/reviews"
+	"binnacle/libs/servicerunner"
 	"binnacle/services/authn-webhook/internal/review"
 )
 
@@ -15,7 +15,7 @@ import (
 const Name = "authn-webhook"
 
 // Short is a one-line description of the service.
-const Short = "The authn-webhook service of binnacle, for bearer tokens."
+const Short = "Review bearer tokens for API servers (TokenReview)."
 
 const defaultPort = 6444
 
@@ -30,13 +30,13 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 
 // service is a service before it runs.
 type service struct {
-	*chassis.Service
+	*servicerunner.Service
 	tokens *tokens
 }
 
 // build creates the service and binds its port.
 func (o *Options) build(log *slog.Logger) (*service, error) {
-	c, err := chassis.New(Name, o.Options, log)
+	c, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, err
 	}
@@ -59,12 +59,12 @@ func (o *Options) mount(s *service) (err error) {
 	if s.tokens, err = o.Tokens.build(s.Service, o.Features); err != nil {
 		return err
 	}
-	known, err := callers.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	known, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
 	if err != nil {
 		return err
 	}
 	s.Follow = known.Knows
-	if o.Clients.Anybody {
+	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})

@@ -1,269 +1,22 @@
 package app
 
 import (
-	"bytes"
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"go.uber.org/goleak"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"binnacle/deploy/certs"
-	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/oidctoken/oidctest"
 	"binnacle/libs/satoken"
-	"binnacle/services/authn-webhook/internal/apitest"
 )
-
-// files contains certificates and keys for all tests, as creating them is slow. TestMain sets it.
-var files certs.Layout
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "authn-webhook")
-	if err == nil {
-		_, err = certs.Ensure(certs.Options{Dir: dir})
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	files = certs.Layout{Dir: dir}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
-		os.Exit(code)
-	}))
-}
-
-const (
-	issuer = "https://kubernetes.default.svc"
-	v1     = "authentication.k8s.io/v1"
-)
-
-// fixture is a running service with its API server.
-type fixture struct {
-	t      *testing.T
-	api    *apitest.Server
-	files  certs.Layout
-	dir    string // the files of the test
-	url    string
-	client *http.Client
-	logs   *safeBuffer
-}
-
-// safeBuffer is a buffer for several goroutines.
-type safeBuffer struct {
-	mu sync.Mutex // leaf
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-func newFixture(t *testing.T) *fixture {
-	t.Helper()
-	w := &fixture{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
-	w.client = w.with(certs.Pair{})
-	return w
-}
-
-// with returns a client that presents a certificate, if any.
-func (w *fixture) with(pair certs.Pair) *http.Client {
-	w.t.Helper()
-	ca, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
-	config.RootCAs.AppendCertsFromPEM(ca)
-	if pair.Cert != "" {
-		p, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		// The certificate is presented whatever the server requests.
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &p, nil }
-	}
-	transport := &http.Transport{TLSClientConfig: config}
-	w.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
-
-// options returns the defaults with a free port.
-func (w *fixture) options() *Options {
-	o := NewOptions()
-	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
-	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
-	o.Client.Master = w.api.URL()
-	o.Clients.Anybody = true
-	return o
-}
-
-// run starts a service that runs until the test ends, and waits until it is ready.
-func (w *fixture) run(o *Options) {
-	w.t.Helper()
-	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
-		w.t.Fatal(err)
-	}
-	s, err := o.build(slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.url = "https://" + s.Server.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.run(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("Run: %v", err)
-		}
-	})
-	w.eventually(func() bool { code, _ := w.get("/readyz"); return code == http.StatusOK })
-}
-
-func (w *fixture) eventually(condition func() bool) {
-	w.t.Helper()
-	if err := wait.PollUntilContextTimeout(w.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
-		w.t.Fatalf("got %v\n%s", err, w.logs)
-	}
-}
-
-func (w *fixture) get(path string) (int, string) {
-	w.t.Helper()
-	resp, err := w.client.Get(w.url + path)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
-}
-
-// post sends a review and returns the status and the body of the response.
-func (w *fixture) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
-	w.t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err := c.Post(w.url+path, "application/json", bytes.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp.StatusCode, string(answer)
-}
-
-// review returns the user name of a token, or the error.
-func (w *fixture) review(token string, audiences ...string) string {
-	w.t.Helper()
-	code, answer := w.post(w.client, "/", v1, token, audiences...)
-	if code != http.StatusOK {
-		return fmt.Sprint(code)
-	}
-	var r authenticationv1.TokenReview
-	if err := json.Unmarshal([]byte(answer), &r); err != nil {
-		w.t.Fatal(err)
-	}
-	switch {
-	case r.Status.Authenticated:
-		return r.Status.User.Username
-	case r.Status.Error == "":
-		return "unknown"
-	}
-	return r.Status.Error
-}
-
-func (w *fixture) write(name, content string) string {
-	w.t.Helper()
-	file := filepath.Join(w.dir, name)
-	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
-		w.t.Fatal(err)
-	}
-	return file
-}
-
-func bootstrapSecret(id, secret string) *corev1.Secret {
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id), UID: "1"},
-		Type:       bootstraptoken.SecretType,
-		Data: map[string][]byte{
-			bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte(secret), bootstraptoken.KeyAuthentication: []byte("true"),
-		},
-	}
-}
-
-func serviceAccount(uid string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: types.UID("uid-" + uid)}}
-}
-
-// signed returns a token of the service account.
-func (w *fixture) signed(issuer string, b satoken.Binding, audiences ...string) string {
-	w.t.Helper()
-	key, err := satoken.LoadPrivateKey(w.files.ServiceAccountKey())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	s, err := satoken.NewSigner(issuer, key)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	b.Namespace, b.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
-	token, _, err := s.Sign(satoken.Request{Binding: b, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return token
-}
-
-// everything returns options with every kind of token.
-func (w *fixture) everything(provider *oidctest.Issuer) *Options {
-	o := w.options()
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
-	o.Tokens.BootstrapTokens = true
-	o.Tokens.ServiceAccounts.Issuers = []string{issuer}
-	o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
-	oidc := o.Tokens.JWT.OIDC
-	oidc.IssuerURL, oidc.ClientID, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "oidc:"
-	oidc.CAFile = w.write("oidc-ca.crt", provider.CA())
-	return o
-}
 
 func TestEveryKindOfToken(t *testing.T) {
 	w, provider := newFixture(t), oidctest.New(t)
@@ -340,7 +93,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 			func() { w.api.Delete("secrets", "default", "secret") }, `secret "secret" of the token does not exist`},
 		{"bootstrap token", "abcdef.0123456789abcdef", "system:bootstrap:abcdef",
 			func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, "there is no bootstrap token abcdef"},
-		{"account made anew", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
+		{"account was recreated", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
 	}
 	for _, s := range steps {
 		if got := w.review(s.token); got != s.user {
@@ -380,7 +133,7 @@ func TestClientCertificates(t *testing.T) {
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
 	o.Serving.ClientCAFile = w.files.Trust(Name, certs.ClientCA)
-	o.Clients.Anybody = false
+	o.Clients.AnyClient = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
 	w.run(o)
 	tests := []struct {

@@ -7,9 +7,9 @@ import (
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/bootstraptoken"
-	"binnacle/libs/chassis"
 	"binnacle/libs/features"
 	"binnacle/libs/satoken"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/libs/tokenfile"
@@ -20,13 +20,13 @@ import (
 // tasks.
 type tokens struct {
 	o     *TokenOptions
-	s     *chassis.Service
+	s     *servicerunner.Service
 	gates *features.Gates
 	union authenticator.Union
 	tasks []task.Task
 }
 
-func (o *TokenOptions) build(s *chassis.Service, gates *features.Gates) (*tokens, error) {
+func (o *TokenOptions) build(s *servicerunner.Service, gates *features.Gates) (*tokens, error) {
 	t := &tokens{o: o, s: s, gates: gates}
 	found, err := t.objects()
 	if err != nil {

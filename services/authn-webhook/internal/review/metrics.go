@@ -24,7 +24,7 @@ type Metrics struct{ duration *prometheus.HistogramVec }
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "authn_webhook_review_duration_seconds",
-		Help:    "[ALPHA] Time to answer a token review, by result: authenticated, refused, unknown (no authenticator accepts the token), unavailable, invalid (not a TokenReview).",
+		Help:    "[ALPHA] Latency of token reviews in seconds, by result: authenticated, refused, unknown (no authenticator accepts the token), unavailable, invalid (not a TokenReview).",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
 	}, []string{"result"})}
 	r.MustRegister(m.duration)

@@ -64,7 +64,7 @@ func (h *Handler) serve(c *gin.Context) result {
 	defer cancel()
 	r, ok, err := h.authenticate(ctx, spec)
 	if err != nil && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil) {
-		h.c.Logger.Warn("a token could not be reviewed", "error", err)
+		h.c.Logger.Warn("failed to review a token", "error", err)
 		reviews.Unavailable(c, "the token cannot be reviewed now: "+err.Error())
 		return resultUnavailable
 	}
@@ -106,7 +106,7 @@ func read(w http.ResponseWriter, r *http.Request) (version string, spec *authent
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
 	if err := json.Unmarshal(body, &review); err != nil {
-		return "", nil, reviews.Invalid("the body is no JSON object of kind %s", kind)
+		return "", nil, reviews.Invalid("the body is not a JSON object of kind %s", kind)
 	}
 	switch v := review.APIVersion; {
 	case review.Kind != kind:

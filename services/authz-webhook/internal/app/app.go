@@ -7,12 +7,12 @@ import (
 
 	"binnacle/libs/abac"
 	"binnacle/libs/authorizer"
-	"binnacle/libs/callers"
-	"binnacle/libs/chassis"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/features"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/libs/reviews"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/authz-webhook/internal/policy"
@@ -23,7 +23,7 @@ import (
 const Name = "authz-webhook"
 
 // Short is a one-line description of the service.
-const Short = "The authz-webhook service of binnacle, for permission."
+const Short = "Authorize requests for API servers by RBAC, Node and ABAC (SubjectAccessReview)."
 
 const defaultPort = 6445
 
@@ -37,8 +37,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, error) {
-	s, err := chassis.New(Name, o.Options, log)
+func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *policy.Policy, error) {
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,7 +53,7 @@ func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, err
 }
 
 // mount creates the authorizers and serves reviews.
-func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
+func (o *Options) mount(s *servicerunner.Service) (*policy.Policy, error) {
 	roles, nodes := slices.Contains(o.Modes, modeRBAC), slices.Contains(o.Modes, modeNode)
 	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})
 	if err != nil {
@@ -86,12 +86,12 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
 	}
 	h := review.New(c)
-	known, err := callers.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	known, err := callerauth.NewGuard(&o.Clients, s.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
 	s.Follow = known.Knows
-	if o.Clients.Anybody {
+	if o.Clients.AnyClient {
 		s.Log.Warn("any client that reaches the port may request reviews")
 	}
 	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authorize")

@@ -255,7 +255,7 @@ func TestBuildErrors(t *testing.T) {
 	} {
 		o := NewOptions()
 		o.AddFlags(&options.Sections{})
-		o.Client.Master, o.Clients.Anybody = "http://127.0.0.1:1", true
+		o.Client.Master, o.Clients.AnyClient = "http://127.0.0.1:1", true
 		o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir = net.IPv4(127, 0, 0, 1), 0, t.TempDir()
 		change(o)
 		if err := o.Complete(); err != nil {

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"binnacle/libs/callers"
-	"binnacle/libs/chassis"
+	"binnacle/libs/callerauth"
 	"binnacle/libs/features"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 )
 
 // Modes of authorization.
@@ -23,8 +23,8 @@ func modes() []string { return []string{modeNode, modeRBAC, modeABAC} }
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
-	Clients callers.Options
+	*servicerunner.Options
+	Clients callerauth.Options
 	// Modes is the ordered list of authorizers.
 	Modes      []string
 	PolicyFile string
@@ -34,7 +34,7 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
 }
 
 // AddFlags implements options.Options.
@@ -42,8 +42,8 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	f := s.Set("authorization")
-	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "ordered list of authorizers: "+strings.Join(modes(), ", "))
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "file with one JSON object per line, the policies of the mode "+modeABAC)
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(modes(), ", ")+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "File with one JSON object per line, the policies of the mode "+modeABAC+".")
 	o.Clients.AddFlags(f)
 }
 

@@ -39,7 +39,7 @@ func New(c Config) (*Policy, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	add := func(resource string, client rest.Interface, into sink) {
-		p.follows = append(p.follows, newFollow(resource, false, into, c.Logger, client))
+		p.follows = append(p.follows, newReflector(resource, false, into, c.Logger, client))
 	}
 	if c.Rules {
 		r := client.RbacV1().RESTClient()
@@ -52,7 +52,7 @@ func New(c Config) (*Policy, error) {
 		add("pods", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Pod})
 		add("persistentvolumes", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Volume})
 		add("volumeattachments", client.StorageV1().RESTClient(), &nodes{p.Graph, node.Attachment})
-		p.follows = append(p.follows, newFollow("resourceslices", true, &nodes{p.Graph, node.Slice}, c.Logger,
+		p.follows = append(p.follows, newReflector("resourceslices", true, &nodes{p.Graph, node.Slice}, c.Logger,
 			client.ResourceV1beta2().RESTClient(), client.ResourceV1beta1().RESTClient()))
 	}
 	return p, nil

@@ -19,7 +19,7 @@ type Metrics struct{ duration *prometheus.HistogramVec }
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "authz_webhook_review_duration_seconds",
-		Help:    "[ALPHA] Time to answer an access review, by result: allowed, denied, no-opinion, unavailable, invalid (no access review).",
+		Help:    "[ALPHA] Latency of access reviews in seconds, by result: allowed, denied, no-opinion, unavailable, invalid (not a SubjectAccessReview).",
 		Buckets: []float64{0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1},
 	}, []string{"result"})}
 	r.MustRegister(m.duration)

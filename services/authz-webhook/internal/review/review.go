@@ -76,7 +76,7 @@ func (h *Handler) serve(c *gin.Context) string {
 	}
 	d, reason, err := h.c.Authorizer.Authorize(c.Request.Context(), attrs)
 	if err != nil {
-		h.c.Logger.Warn("an authorizer could not decide", "error", err)
+		h.c.Logger.Warn("authorizer failed", "error", err)
 	}
 	// The spec is not returned: callers ignore it. The fields of both versions are equal.
 	c.JSON(http.StatusOK, &authorizationv1.SubjectAccessReview{
@@ -108,7 +108,7 @@ func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAcces
 func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := json.Unmarshal(body, review); err != nil {
-		return nil, fmt.Errorf("the body is no JSON object of kind %s: %w", kind, err)
+		return nil, fmt.Errorf("the body is not a JSON object of kind %s: %w", kind, err)
 	}
 	if review.Kind != kind {
 		return nil, fmt.Errorf("the body is not of kind %s", kind)
@@ -123,7 +123,7 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 			} `json:"spec"`
 		}
 		if err := json.Unmarshal(body, &old); err != nil {
-			return nil, fmt.Errorf("the body is no JSON object of kind %s: %w", kind, err)
+			return nil, fmt.Errorf("the body is not a JSON object of kind %s: %w", kind, err)
 		}
 		review.Spec.Groups = old.Spec.Groups
 	default:

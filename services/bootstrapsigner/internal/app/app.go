@@ -8,10 +8,10 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/clusterinfo/queuemetrics"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/bootstrapsigner/internal/controller"
@@ -21,19 +21,19 @@ import (
 const Name = "bootstrapsigner"
 
 // Short is a one-line description of the service.
-const Short = "The bootstrapsigner service of binnacle, for the cluster-info config map."
+const Short = "Sign the ConfigMap cluster-info with bootstrap tokens."
 
 const defaultPort = 6447
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	Election *election.Options
 }
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
 }
 
 // AddFlags implements options.Options.
@@ -49,7 +49,7 @@ func (o *Options) Validate() []error {
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := chassis.New(Name, o.Options, log)
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func TestSigningTokens(t *testing.T) {
 		misnamed.Name, opaque.Type = "bootstrap-token-others", corev1.SecretTypeOpaque
 		rest := map[string]string{"other": "x", "jws-kubeconfi": "y"}
 		data := maps.Clone(rest)
-		maps.Copy(data, map[string]string{"kubeconfig": "k", "jws-kubeconfig-nobody": "a..b", "jws-kubeconfig-valid0": "wrong", "jws-kubeconfig-expire": "a..b"})
+		maps.Copy(data, map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "a..b", "jws-kubeconfig-valid0": "wrong", "jws-kubeconfig-expire": "a..b"})
 		b := run(t, nil, configMap(data), deleted, misnamed, opaque,
 			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, in(time.Hour)),
 			secret("expire", bootstraptoken.KeyExpiration, in(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
@@ -172,10 +172,10 @@ func TestPatchIsConditionalAndRetried(t *testing.T) {
 				}
 				return false, nil, nil
 			})
-		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-nobody": "x"}))
+		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-absent": "x"}))
 		b.after(time.Minute)
 		b.signed("k", nil)
-		want := `{"data":{"jws-kubeconfig-nobody":null},"metadata":{"resourceVersion":"7"}}`
+		want := `{"data":{"jws-kubeconfig-absent":null},"metadata":{"resourceVersion":"7"}}`
 		if len(sent) != 3 || sent[0] != want || sent[2] != want {
 			t.Errorf("got patches %q, want three times %q", sent, want)
 		}

@@ -9,8 +9,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/task"
 	"binnacle/services/console/internal/access"
 	"binnacle/services/console/internal/page"
@@ -21,13 +21,13 @@ import (
 const Name = "console"
 
 // Short is a one-line description of the service.
-const Short = "The console service of binnacle, which shows the suite to people."
+const Short = "Serve a web page that shows the state of the suite."
 
 const defaultPort = 6448
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	// Targets holds the monitored services, as SERVICE=URL.
 	Targets []string
 	// Interval is the interval of scrapes while the page is in use, IdleInterval otherwise.
@@ -38,16 +38,16 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
 }
 
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	f := s.Set("console")
-	f.StringArrayVar(&o.Targets, "target", o.Targets, "service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated")
-	f.DurationVar(&o.Interval, "interval", o.Interval, "scrape interval while clients view the page")
-	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "scrape interval otherwise")
+	f.StringArrayVar(&o.Targets, "target", o.Targets, "Service to scrape, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated.")
+	f.DurationVar(&o.Interval, "interval", o.Interval, "Scrape interval while clients view the page.")
+	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "Scrape interval otherwise.")
 }
 
 // Complete implements options.Options.
@@ -85,8 +85,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 // build creates the service and binds its port.
-func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) {
-	s, err := chassis.New(Name, o.Options, log)
+func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *page.Page, error) {
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +97,7 @@ func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) 
 	return s, p, nil
 }
 
-func (o *Options) mount(s *chassis.Service) (*page.Page, error) {
+func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	client, err := kubernetes.NewForConfig(s.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)

@@ -60,7 +60,7 @@ func (l *scrapes) get(path string) *httptest.ResponseRecorder {
 
 func TestPageHasNoData(t *testing.T) {
 	l := newScrapes(t)
-	l.refusal = &reviews.Refusal{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "who are you?"}
+	l.refusal = &reviews.Refusal{Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "not signed in"}
 	for path, media := range map[string]string{"/": "text/html", "/console.js": "text/javascript", "/console.css": "text/css"} {
 		w := l.get(path)
 		if w.Code != http.StatusOK || !strings.HasPrefix(w.Header().Get("Content-Type"), media) || w.Body.Len() < 200 {
@@ -70,7 +70,7 @@ func TestPageHasNoData(t *testing.T) {
 	}
 	w := l.get("/state")
 	var s metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "who are you?" || w.Header().Get("WWW-Authenticate") != "Bearer" {
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != 401 || s.Message != "not signed in" || w.Header().Get("WWW-Authenticate") != "Bearer" {
 		t.Errorf("got %d %v %s", w.Code, err, w.Body)
 	}
 	protected(t, "/state", w.Header())

@@ -126,7 +126,7 @@ const (
 )
 
 // ErrTooMuch means that the metrics of a replica exceed the bounds.
-var ErrTooMuch = errors.New("the metrics are larger than is read")
+var ErrTooMuch = errors.New("the metrics exceed the size limit")
 
 // read reads the wanted metrics in the text format.
 func (s *Sample) read(r io.Reader) error {

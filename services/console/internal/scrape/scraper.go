@@ -71,7 +71,7 @@ func (s *Scraper) Scrape(ctx context.Context) (map[Replica]*Sample, []Missing) {
 		addresses, err := t.replicas(looking, s.find)
 		cancel()
 		if err == nil && len(addresses) == 0 {
-			err = errors.New("there is no replica")
+			err = errors.New("no replica found")
 		}
 		if err != nil {
 			missing = append(missing, Missing{t.Service, err})

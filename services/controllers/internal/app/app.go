@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/clusterinfo/queuemetrics"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 )
@@ -37,7 +37,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
 	}
-	s, err := chassis.New(Name, o.Options, log)
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err
 	}

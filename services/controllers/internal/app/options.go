@@ -5,17 +5,17 @@ import (
 	"strings"
 	"time"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/features"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 )
 
 // Name is the name of the service, of its binary, its certificate and its clients.
 const Name = "controllers"
 
 // Short is a one-line description of the service.
-const Short = "The controllers service of binnacle, for control planes without kube-controller-manager."
+const Short = "Run the controllers that a control plane needs without kube-controller-manager."
 
 const defaultPort = 6449
 
@@ -29,7 +29,7 @@ const (
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	Election *election.Options
 	Features *features.Gates
 	// Controllers selects controllers: "*", "name" or "-name".
@@ -48,7 +48,7 @@ type Options struct {
 // NewOptions returns the default options.
 func NewOptions() *Options {
 	return &Options{
-		Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name), Features: features.New(),
+		Options: servicerunner.NewOptions(Name, defaultPort), Election: election.NewOptions(Name), Features: features.New(),
 		Controllers: []string{everything}, YieldToLease: managerLease,
 		GCWorkers: defaultGCWorkers, NamespaceWorkers: defaultNamespaceWorkers, QuotaWorkers: defaultQuotaWorkers,
 		NamespaceResync: defaultResync, QuotaResync: defaultResync,
@@ -62,16 +62,16 @@ func (o *Options) AddFlags(s *options.Sections) {
 	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	fs := s.Set("controllers")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
-		`controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+strings.Join(names(), ", "))
+		`Controllers to run: "*" for all, "name" for one, "-name" for all but one. Controllers: `+strings.Join(names(), ", ")+".")
 	fs.StringVar(&o.YieldToLease, "yield-to-lease", o.YieldToLease,
-		"lease in the namespace of the own lease; no controller runs while another process holds it. Empty to run regardless")
+		"Lease in the namespace of the own lease; no controller runs while another process holds it. Empty to run regardless.")
 	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile,
-		"file with the CA certificates that are published in every namespace; those of the kubeconfig if empty")
-	fs.IntVar(&o.GCWorkers, "concurrent-gc-syncs", o.GCWorkers, "number of garbage collector workers")
-	fs.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers, "number of namespaces that are deleted at the same time")
-	fs.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers, "number of resource quotas that are computed at the same time")
-	fs.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync, "interval at which all namespaces are checked")
-	fs.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync, "interval at which all resource quotas are computed again")
+		"File with the CA certificates that are published in every namespace; those of the kubeconfig if empty.")
+	fs.IntVar(&o.GCWorkers, "concurrent-gc-syncs", o.GCWorkers, "Number of garbage collector workers.")
+	fs.IntVar(&o.NamespaceWorkers, "concurrent-namespace-syncs", o.NamespaceWorkers, "Number of namespaces that are deleted at the same time.")
+	fs.IntVar(&o.QuotaWorkers, "concurrent-resource-quota-syncs", o.QuotaWorkers, "Number of resource quotas that are computed at the same time.")
+	fs.DurationVar(&o.NamespaceResync, "namespace-sync-period", o.NamespaceResync, "Interval at which all namespaces are checked.")
+	fs.DurationVar(&o.QuotaResync, "resource-quota-sync-period", o.QuotaResync, "Interval at which all resource quotas are computed again.")
 }
 
 // Validate implements options.Options.

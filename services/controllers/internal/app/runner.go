@@ -40,13 +40,13 @@ type runner struct {
 	config  *rest.Config
 	log     *slog.Logger
 	queues  workqueue.MetricsProvider
-	// follower is that of the current run, or nil.
-	follower atomic.Pointer[graph.Follower]
+	// builder is that of the current run, or nil.
+	builder atomic.Pointer[graph.Builder]
 }
 
 // check is a health check. It fails while objects are listed for the first time.
 func (r *runner) check(req *http.Request) error {
-	if f := r.follower.Load(); f != nil {
+	if f := r.builder.Load(); f != nil {
 		return f.Check(req)
 	}
 	return nil
@@ -69,7 +69,7 @@ func (r *runner) run(ctx context.Context) error {
 	r.log.Info("controllers started", "controllers", t.started)
 	<-ctx.Done()
 	t.group.Wait()
-	r.follower.Store(nil)
+	r.builder.Store(nil)
 	if t.err != nil {
 		return t.err
 	}
@@ -115,22 +115,22 @@ func (t *term) startGraph(ctx context.Context) {
 	if collects {
 		config.Tasks = collector.Tasks()
 	}
-	var follower *graph.Follower
+	var builder *graph.Builder
 	var quotaController *quotas.Controller
 	config.Changed = func(r *resources.Resource, namespace string, deleted bool) {
 		if graph.Definitions(r.GroupResource()) {
-			follower.DefinitionsChanged()
+			builder.DefinitionsChanged()
 		}
 		if quotaController != nil {
 			quotaController.Changed(r, namespace, deleted)
 		}
 	}
 	g := graph.New(config)
-	follower = graph.NewFollower(graph.FollowerConfig{Graph: g, Resources: t.resources, Client: t.clients.followed, Log: t.log})
+	builder = graph.NewBuilder(graph.BuilderConfig{Graph: g, Resources: t.resources, Client: t.clients.followed, Log: t.log})
 	on := t.options.Features.Enabled
 	if counts {
 		quotaController = quotas.New(quotas.Config{
-			Client: t.clients.quotas, Resources: t.resources, Counts: follower, Log: t.log, Queues: t.queues,
+			Client: t.clients.quotas, Resources: t.resources, Counts: builder, Log: t.log, Queues: t.queues,
 			Workers: t.options.QuotaWorkers, Resync: t.options.QuotaResync,
 			Gates: quota.Gates{
 				InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
@@ -138,10 +138,10 @@ func (t *term) startGraph(ctx context.Context) {
 			},
 		})
 	}
-	t.follower.Store(follower)
-	t.group.Go(func() { follower.Run(ctx) })
-	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, follower.Listed()); return nil })
-	t.start(quotas.Name, func() error { return quotaController.Run(ctx, follower.Listed()) })
+	t.builder.Store(builder)
+	t.group.Go(func() { builder.Run(ctx) })
+	t.start(garbagecollector.Name, func() error { collector.Run(ctx, g, builder.Listed()); return nil })
+	t.start(quotas.Name, func() error { return quotaController.Run(ctx, builder.Listed()) })
 }
 
 // startNamespaced starts the controllers that work on each namespace.

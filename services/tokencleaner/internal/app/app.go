@@ -9,10 +9,10 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"binnacle/libs/chassis"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/clusterinfo/queuemetrics"
 	"binnacle/libs/options"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/tokencleaner/internal/controller"
@@ -22,13 +22,13 @@ import (
 const Name = "tokencleaner"
 
 // Short is a one-line description of the service.
-const Short = "The tokencleaner service of binnacle, for expired bootstrap tokens."
+const Short = "Delete expired bootstrap tokens."
 
 const defaultPort = 6446
 
 // Options configures the service.
 type Options struct {
-	*chassis.Options
+	*servicerunner.Options
 	Election *election.Options
 	// ClockSkewTolerance is how long expired tokens are kept.
 	ClockSkewTolerance time.Duration
@@ -36,7 +36,7 @@ type Options struct {
 
 // NewOptions returns the default options.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
+	return &Options{Options: servicerunner.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
 }
 
 // AddFlags implements options.Options.
@@ -44,7 +44,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	o.Election.AddFlags(s)
 	s.Set("token cleaner").DurationVar(&o.ClockSkewTolerance, "clock-skew-tolerance", o.ClockSkewTolerance,
-		"how long after its expiration a token's secret is left, for clocks that differ; it is never deleted earlier")
+		"How long after its expiration a token's secret is left, for clocks that differ; it is never deleted earlier.")
 }
 
 // Validate implements options.Options.
@@ -58,7 +58,7 @@ func (o *Options) Validate() []error {
 
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	s, err := chassis.New(Name, o.Options, log)
+	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err
 	}

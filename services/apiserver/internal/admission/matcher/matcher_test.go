@@ -214,7 +214,7 @@ func TestSelectors(t *testing.T) {
 		"another namespace":           {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
 		"in no namespace":             {namespaces: label("is", "ns"), ok: true},
 		"absent namespace":            {namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"}, err: `namespaces "absent" not found`},
-		"nobody knows":                {namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"}, err: "Internal error occurred: no answer"},
+		"unknown namespace":           {namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"}, err: "Internal error occurred: no answer"},
 		"a namespace by its labels":   {namespaces: label("is", "new"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, ok: true},
 		"a namespace by its old name": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}},
 		"a namespace that is deleted": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, ok: true},

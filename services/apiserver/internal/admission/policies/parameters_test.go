@@ -128,7 +128,7 @@ func (s *fixture) lookup(name string) (size int) {
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
-	ctx := requestinfo.Carry(s.t.Context(), &requestinfo.Info{Verb: "create"})
+	ctx := requestinfo.WithState(s.t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }})
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {
@@ -182,7 +182,7 @@ func TestParameterCache(t *testing.T) {
 			{put: "a", size: small}, {put: "b", size: small}, {lookup: "", got: 2 * small, cached: []string{"a", "b"}}, {put: "a", cached: []string{"a", "b"}}, {put: "b", cached: []string{"a", "b"}},
 			{put: "c", size: small, cached: []string{"a", "b"}}, {lookup: "", got: small, cached: []string{"c"}},
 		},
-		"made anew": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
+		"recreated": {{put: "a", size: small}, {lookup: "a", got: small, cached: []string{"a"}}, {put: "a", cached: []string{"a"}}, {put: "a", size: 2 * small, cached: []string{"a"}}, {lookup: "a", got: 2 * small, cached: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t)

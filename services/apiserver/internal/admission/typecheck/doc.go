@@ -5,7 +5,7 @@
 //	kinds       the kinds that rules name
 //	declare     the CEL types of a schema
 //	check       the warnings
-//	keeper      the status
+//	controller  the status
 //
 // In Kubernetes, a controller of kube-controller-manager does this work,
 // validatingadmissionpolicy-status. A Controller produces the results of that controller (of 1.33) as

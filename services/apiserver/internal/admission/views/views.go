@@ -212,7 +212,7 @@ func (w *View) Read(tree map[string]any) (runtime.Object, error) {
 	}
 	obj, ok := reflect.New(reflect.TypeOf(w.Object).Elem()).Interface().(runtime.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no object", w.Object)
+		return nil, fmt.Errorf("%T is not an object", w.Object)
 	}
 	if err := w.views.codec.CheckTree(tree, w.Kind); err != nil {
 		return nil, err

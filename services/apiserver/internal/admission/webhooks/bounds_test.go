@@ -85,7 +85,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
 	b := start(t, mutating("a", h.at("/")))
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
 	var events []string
 	request.SetWork(ctx, &requesttest.Work{
 		OnSuspend: func() func() {

@@ -84,7 +84,7 @@ func (b *breaker) record(how outcome, reason error) {
 	if how != unreachable {
 		b.Succeeded()
 	} else if b.Failed(reason) == 1 {
-		b.log.Warn("admission webhook cannot be reached", "error", reason)
+		b.log.Warn("failed to call admission webhook", "error", reason)
 	}
 }
 
@@ -93,14 +93,14 @@ func (b *breaker) changed(ctx context.Context, reason error) {
 	notice := Notice{Kind: b.kind(), Configuration: b.hook.configuration, Webhook: b.hook.name, Reachable: reason == nil}
 	if reason == nil {
 		b.recordClosed()
-		b.log.Info("admission webhook can be reached again")
+		b.log.Info("admission webhook reachable again")
 	} else {
 		notice.Reason = reason.Error()
 		closed := b.metrics.opened(b.hook.name, b.hookType)
 		if b.closed.Store(&closed); ctx.Err() != nil {
 			b.recordClosed()
 		}
-		b.log.Error("admission webhook is not called until it can be reached again", "error", reason)
+		b.log.Error("admission webhook unreachable; not called until it responds", "error", reason)
 	}
 	b.notify(ctx, notice)
 }

@@ -64,7 +64,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "[ALPHA] Admission match condition evaluation time in seconds, identified by name and broken out for each kind containing matchConditions (webhook or policy), operation and type (validate or admit).",
 		}, []string{"name", "kind", "type", "operation"}),
 		open: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "binnacle_admission_webhook_unreachable", Help: "Admission webhooks that are not called until they are reachable again.",
+			Name: "binnacle_admission_webhook_unreachable", Help: "Whether an admission webhook is unreachable: it is not called until a probe succeeds.",
 		}, []string{"name", "type"}),
 		skippedCalls: counter("binnacle_admission_webhook_unasked_total", "Requests decided by the failurePolicy of an admission webhook without a call, because it does not respond.", "name", "type"),
 	}

@@ -144,10 +144,10 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 		labels       map[string]string
 		fail, ignore string // part of the error
 	}{
-		"everything":                 {hook: when(), fail: denied, ignore: denied},
-		"a namespace":                {hook: selects("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
-		"another namespace":          {hook: selects("x"), labels: map[string]string{"is": "y"}},
-		"nobody knows the namespace": {hook: selects("x"), fail: "500 InternalError", ignore: "500 InternalError"},
+		"everything":             {hook: when(), fail: denied, ignore: denied},
+		"a namespace":            {hook: selects("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
+		"another namespace":      {hook: selects("x"), labels: map[string]string{"is": "y"}},
+		"namespace lookup fails": {hook: selects("x"), fail: "500 InternalError", ignore: "500 InternalError"},
 		"an object": {hook: func(w *admissionv1.ValidatingWebhook) {
 			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
 		}},

@@ -355,7 +355,7 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	if n := b.metric("binnacle_admission_webhook_unreachable"); n != 1 {
 		t.Errorf("got %v unreachable webhooks, want 1", n)
 	}
-	if n := strings.Count(b.log.String(), "admission webhook is not called until it can be reached again"); n != 1 {
+	if n := strings.Count(b.log.String(), "admission webhook unreachable; not called until it responds"); n != 1 {
 		t.Errorf("got %d log lines, want 1: %s", n, b.log)
 	}
 	select {

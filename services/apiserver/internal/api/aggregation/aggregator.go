@@ -60,9 +60,9 @@ type Config struct {
 	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
 	// most half of them. 0 means no limit.
 	MaxRequests int
-	// Place, if set, acquires a slot for a request that upgrades its connection; see
+	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection; see
 	// reverseproxy.Proxy.
-	Place func(*http.Request) (leave func(), err error)
+	AcquireSlot func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of extension servers to the client.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.
@@ -215,7 +215,7 @@ func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
 func (a *Aggregator) read(e *watchcache.Entry) *registration {
 	obj, err := a.Decode(e)
 	if err != nil {
-		a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
+		a.Logger.Error("failed to decode an APIService; no requests to its server", "apiservice", e.Name(), "error", err)
 		return nil
 	}
 	spec, _ := json.Marshal(obj.Spec) // only strings and numbers
@@ -384,7 +384,7 @@ func (a *Aggregator) settle(ctx context.Context, names []string) {
 		if err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) {
 			continue
 		}
-		a.Logger.Warn("the condition of an APIService could not be written", "apiservice", name, "error", err)
+		a.Logger.Warn("failed to update the condition of an APIService", "apiservice", name, "error", err)
 		select {
 		case <-time.After(firstRetry):
 		case <-ctx.Done():

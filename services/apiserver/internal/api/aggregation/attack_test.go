@@ -187,7 +187,7 @@ func TestUnboundedResponsesAreCut(t *testing.T) {
 	r := httptest.NewRequest("GET", thing, nil)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "odd/1")
-	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the headers of the answer are too long\n" {
+	if w := b.send(eve, r); w.Code != 503 || w.Body.String() != "the response headers are too long\n" {
 		t.Errorf("unbounded headers of an upgrade: got %d %s", w.Code, w.Body)
 	}
 }

@@ -94,7 +94,7 @@ func (r *remote) look(ctx context.Context) {
 			c.LastTransitionTime = t.LastTransitionTime
 		}
 		if err := r.all.Write(ctx, r.name, c); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			r.all.Logger.Warn("the condition of an APIService could not be written", "apiservice", r.name, "error", err)
+			r.all.Logger.Warn("failed to update the condition of an APIService", "apiservice", r.name, "error", err)
 		}
 	}
 	<-described

@@ -91,7 +91,7 @@ func (r *remote) get(ctx context.Context, path string, q question) (*http.Respon
 		req.Header.Set("If-None-Match", q.tag)
 	}
 	transport.SetAuthProxyHeaders(req, q.as, "", q.groups, nil)
-	resp, err := r.carry.RoundTrip(req)
+	resp, err := r.connections.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
 	}

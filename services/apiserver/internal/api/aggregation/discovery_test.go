@@ -249,7 +249,7 @@ func discoveryFollowsChanges(t *testing.T, n *network) {
 		}},
 	}}
 	b.Poke()
-	b.eventually("described anew", func() bool { return reflect.DeepEqual(version(), want) })
+	b.eventually("described again", func() bool { return reflect.DeepEqual(version(), want) })
 	b.Poke()
 	b.eventually("requested with an entity tag", func() bool {
 		all := e.requests("/apis")

@@ -12,12 +12,12 @@ import (
 type Metrics struct {
 	gauge   *prometheus.GaugeVec
 	counter *prometheus.CounterVec
-	// unasked marks servers whose breaker is open.
-	unasked                   *prometheus.GaugeVec
+	// unreachable has the value 1 for servers whose circuit breaker is open.
+	unreachable               *prometheus.GaugeVec
 	missingSAN, sha1, merging prometheus.Counter
 
-	mu    sync.Mutex // leaf lock
-	shown map[string]float64
+	mu       sync.Mutex         // leaf lock
+	exported map[string]float64 // last values of gauge
 }
 
 // NewMetrics registers the metrics.
@@ -29,8 +29,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aggregator_unavailable_apiservice_total", Help: "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 		}, []string{"name", "reason"}),
-		unasked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "binnacle_apiservice_unreachable", Help: "APIServices whose server is not asked until it answers again.",
+		unreachable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "binnacle_apiservice_unreachable", Help: "Whether the server of an APIService is unreachable: requests are rejected until a probe succeeds.",
 		}, []string{"name"}),
 		missingSAN: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "apiserver_kube_aggregator_x509_missing_san_total",
@@ -43,22 +43,25 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		merging: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "aggregator_discovery_aggregation_count_total", Help: "[ALPHA] Counter of number of times discovery was aggregated",
 		}),
-		shown: map[string]float64{},
+		exported: map[string]float64{},
 	}
-	r.MustRegister(m.gauge, m.counter, m.unasked, m.missingSAN, m.sha1, m.merging)
+	r.MustRegister(m.gauge, m.counter, m.unreachable, m.missingSAN, m.sha1, m.merging)
 	return m
 }
 
-func (m *Metrics) open(name string, is bool) {
-	if is {
-		m.unasked.WithLabelValues(name).Set(1)
+// setUnreachable reports whether the circuit breaker of a server is open.
+func (m *Metrics) setUnreachable(name string, open bool) {
+	if open {
+		m.unreachable.WithLabelValues(name).Set(1)
 	} else {
-		m.unasked.DeleteLabelValues(name)
+		m.unreachable.DeleteLabelValues(name)
 	}
 }
 
-// refused counts flaws of a server's certificate.
-func (m *Metrics) refused(err error) { webhookclient.CountCertificateErrors(err, m.missingSAN, m.sha1) }
+// certificateRejected counts deficient certificates of servers.
+func (m *Metrics) certificateRejected(err error) {
+	webhookclient.CountCertificateErrors(err, m.missingSAN, m.sha1)
+}
 
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
 
@@ -67,29 +70,29 @@ func (m *Metrics) unavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := make(map[string]float64, len(d.ours)+len(d.remotes))
-	show := func(name string, v float64) {
+	set := func(name string, v float64) {
 		now[name] = v
-		if was, ok := m.shown[name]; !ok || was != v { // most values have not changed
+		if was, ok := m.exported[name]; !ok || was != v { // most values have not changed
 			m.gauge.WithLabelValues(name).Set(v)
 		}
 	}
 	for _, name := range d.ours {
-		show(name, 0)
+		set(name, 0)
 	}
 	for _, r := range d.remotes {
 		switch {
 		case r.found.Load() == nil:
 		case r.available():
-			show(r.name, 0)
+			set(r.name, 0)
 		default:
-			show(r.name, 1)
+			set(r.name, 1)
 		}
 	}
-	for name := range m.shown {
+	for name := range m.exported {
 		if _, ok := now[name]; !ok {
 			m.gauge.DeleteLabelValues(name)
 			m.counter.DeletePartialMatch(prometheus.Labels{"name": name})
 		}
 	}
-	m.shown = now
+	m.exported = now
 }

@@ -62,7 +62,7 @@ func TestOnlyChangedServersAreChecked(t *testing.T) {
 			t.Errorf("decoded %d APIServices, want 1", n)
 		}
 		b.Moved("agg", "busy")
-		b.Moved("agg", "nobody")
+		b.Moved("agg", "absent")
 		b.eventually("checked", func() bool { return len(busy.requests("/openapi/v3")) > before })
 	}
 	if n := requests() - first; n > 2 { // one check may precede the first published result

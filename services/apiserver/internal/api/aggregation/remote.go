@@ -26,13 +26,13 @@ type remote struct {
 	spec apiregistrationv1.APIServiceSpec
 	port int32
 
-	// carry holds connections to a verified server. ask holds unverified connections, because
+	// connections holds connections to a verified server. ask holds unverified connections, because
 	// availability does not depend on the server's certificate.
-	carry, ask *clientcerts.Pool
-	broken     error // why requests cannot be proxied
-	way        *reverseproxy.Proxy
-	life       context.Context // context of work apart from requests
-	retire     context.CancelFunc
+	connections, ask *clientcerts.Pool
+	broken           error // why requests cannot be proxied
+	way              *reverseproxy.Proxy
+	life             context.Context // context of work apart from requests
+	retire           context.CancelFunc
 
 	// stored is the condition of the APIService. found is the result of the last check here.
 	stored, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
@@ -63,13 +63,13 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 			r.broken = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.carry = reverseproxy.Connections(a.dial, security, a.Certificate)
+	r.connections = reverseproxy.Connections(a.dial, security, a.Certificate)
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
 	r.ask = reverseproxy.Connections(a.dial, unverified, a.Certificate)
 	r.life, r.retire = context.WithCancel(a.living)
 	r.way = &reverseproxy.Proxy{
-		Locate: r.locate, Connections: r.carry, Pages: a.pages, AcquireSlot: a.Place, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.refused,
+		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.certificateRejected,
 		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, MaxRequests: a.MaxRequests, OnChange: r.turned}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}
@@ -92,8 +92,8 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 // close ends probes and closes idle connections.
 func (r *remote) close() {
 	r.retire()
-	r.all.Metrics.open(r.name, false)
-	r.carry.CloseIdleConnections()
+	r.all.Metrics.setUnreachable(r.name, false)
+	r.connections.CloseIdleConnections()
 	r.ask.CloseIdleConnections()
 }
 
@@ -123,18 +123,18 @@ func (r *remote) live(ctx context.Context) error {
 	defer cancel()
 	_, _, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
 	if err != nil {
-		r.carry.CloseIdleConnections() // the next request uses a new connection
+		r.connections.CloseIdleConnections() // the next request uses a new connection
 	}
 	return err
 }
 
 // turned records that the breaker opened, with a reason, or closed.
 func (r *remote) turned(reason error) {
-	r.all.Metrics.open(r.name, reason != nil)
+	r.all.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
-		r.all.Logger.Error("the server of an API is not asked until it answers again", "apiservice", r.name, "error", reason)
+		r.all.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error", reason)
 	} else {
-		r.all.Logger.Info("the server of an API answers again", "apiservice", r.name)
+		r.all.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}
 	r.stir() // updates the condition
 	r.all.Wake()

@@ -42,7 +42,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	slots := make(chan bool, limit)
 	b := start(t, func(_ *fixture, c *aggregation.Config) {
 		c.MaxRequests = limit / 2
-		c.Place = func(*http.Request) (func(), error) {
+		c.AcquireSlot = func(*http.Request) (func(), error) {
 			select {
 			case slots <- true:
 				return func() { <-slots }, nil
@@ -55,7 +55,7 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := requestinfo.Carry(request.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
+		ctx := requestinfo.WithState(request.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
 		request.SetLife(ctx)
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()

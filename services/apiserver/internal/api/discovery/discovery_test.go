@@ -12,15 +12,12 @@ import (
 	"sync"
 	"testing"
 
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/util/version"
 	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"binnacle/services/apiserver/internal/api/discovery"
 	"binnacle/services/apiserver/internal/registry"
@@ -273,105 +270,6 @@ func TestPaths(t *testing.T) {
 	}
 	if want := 4 + 2*19 + 1 + 3; len(got.Paths) != want {
 		t.Errorf("got %d paths, want %d: %v", len(got.Paths), want, got.Paths)
-	}
-}
-
-const (
-	asV2      = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	asV2beta1 = ";g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-)
-
-func TestAggregatedNegotiation(t *testing.T) {
-	_, h := serve(t)
-	for accept, want := range map[string]string{
-		"": "application/json",
-		"application/json" + asV2 + ",application/json" + asV2beta1 + ",application/json": "application/json" + asV2,
-		"application/json" + asV2beta1:                                                   "",
-		"application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io":           "application/json" + asV2,
-		"application/json;q=0.5" + asV2 + ",application/yaml" + asV2:                     "application/yaml" + asV2,
-		"application/json,application/json" + asV2:                                       "application/json",
-		"application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,text/html": "",
-		"application/json;g=other;v=v2;as=APIGroupDiscoveryList,application/json":        "application/json",
-		"application/vnd.kubernetes.protobuf" + asV2:                                     "application/vnd.kubernetes.protobuf" + asV2,
-		"*/*" + asV2: "application/json" + asV2,
-		"*/*":        "application/json",
-	} {
-		w := get(h, "/apis", "Accept", accept)
-		if want == "" {
-			if w.Code != http.StatusNotAcceptable {
-				t.Errorf("%q: got status %d", accept, w.Code)
-			}
-			continue
-		}
-		if got := w.Header().Get("Content-Type"); got != want || w.Code != http.StatusOK {
-			t.Errorf("%q: got %d %q, want %q", accept, w.Code, got, want)
-		}
-	}
-}
-
-func TestAggregatedContent(t *testing.T) {
-	_, h := serve(t)
-	var list apidiscoveryv2.APIGroupDiscoveryList
-	w := get(h, "/apis", "Accept", "application/json"+asV2)
-	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, g := range list.Items {
-		names = append(names, g.Name)
-	}
-	want := []string{}
-	for _, g := range groups[1:] {
-		want = append(want, g.Name)
-	}
-	if !slices.Equal(names, want) {
-		t.Errorf("got groups %v, want %v", names, want)
-	}
-	deployments := list.Items[1].Versions[0].Resources[2]
-	if deployments.Resource != "deployments" || deployments.ResponseKind.Kind != "Deployment" || deployments.Scope != "Namespaced" ||
-		len(deployments.Subresources) != 2 || deployments.Subresources[0].ResponseKind.Group != "autoscaling" {
-		t.Errorf("got deployments %+v", deployments)
-	}
-
-	// Other encodings have the same content.
-	var y, p apidiscoveryv2.APIGroupDiscoveryList
-	if err := yaml.Unmarshal(get(h, "/apis", "Accept", "application/yaml"+asV2).Body.Bytes(), &y); err != nil {
-		t.Fatal(err)
-	}
-	s := runtime.NewScheme()
-	if err := apidiscoveryv2.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	body := get(h, "/apis", "Accept", "application/vnd.kubernetes.protobuf"+asV2).Body.Bytes()
-	if _, _, err := protobuf.NewSerializer(s, s).Decode(body, nil, &p); err != nil {
-		t.Fatal(err)
-	}
-	p.TypeMeta = list.TypeMeta
-	if !reflect.DeepEqual(y, list) || !reflect.DeepEqual(p, list) {
-		t.Error("the encodings differ")
-	}
-	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
-		t.Errorf("older form: got %d", got.Code)
-	}
-}
-
-func TestAggregatedETag(t *testing.T) {
-	d, h := serve(t)
-	first := get(h, "/apis", "Accept", "application/json"+asV2)
-	tag := first.Header().Get("ETag")
-	if tag == "" || first.Header().Get("Vary") != "Accept" {
-		t.Fatalf("got headers %v", first.Header())
-	}
-	for _, match := range []string{tag, `"other", ` + tag, "W/" + tag, "*"} {
-		again := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", match)
-		if again.Code != http.StatusNotModified || again.Body.Len() != 0 || again.Header().Get("ETag") != tag {
-			t.Errorf("%s: %d with %d bytes", match, again.Code, again.Body.Len())
-		}
-	}
-	d.Replace(widgets())
-	changed := get(h, "/apis", "Accept", "application/json"+asV2, "If-None-Match", tag)
-	if changed.Code != http.StatusOK || changed.Header().Get("ETag") == tag {
-		t.Errorf("after a change: got %d %s", changed.Code, changed.Header().Get("ETag"))
 	}
 }
 

@@ -45,8 +45,8 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind,
 			Verbs: k.Verbs, ShortNames: k.ShortNames, Categories: k.Categories,
 		}
-		if k.Shown.Verbs != nil {
-			r.Verbs = k.Shown.Verbs
+		if k.Presentation.Verbs != nil {
+			r.Verbs = k.Presentation.Verbs
 		}
 		if r.Verbs == nil {
 			r.Verbs = registry.AllVerbs

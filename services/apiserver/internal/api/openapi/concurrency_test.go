@@ -45,7 +45,7 @@ type client struct {
 // send sends a request, which may release its seats if rests.
 func send(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
 	t.Helper()
-	ctx, leave := context.WithCancel(requestinfo.Carry(t.Context(), &requestinfo.Info{}))
+	ctx, leave := context.WithCancel(requestinfo.WithState(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
 	request.SetWork(ctx, &requesttest.Work{
 		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },

@@ -106,7 +106,7 @@ func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 // selectable adds the fields that field selectors may use.
 func selectable(s *spec.Schema, k *registry.Kind) {
 	var fields []any
-	for _, f := range k.Shown.Selectable {
+	for _, f := range k.Presentation.Selectable {
 		fields = append(fields, map[string]any{"fieldPath": f.Label})
 	}
 	if len(fields) > 0 {

@@ -124,7 +124,7 @@ func TestCustomResources(t *testing.T) {
 
 func TestSelectableFieldsArePublished(t *testing.T) {
 	s, g := small(t), widgets(t, "1")
-	g.Kinds[0].Shown.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
+	g.Kinds[0].Presentation.Selectable = []registry.SelectableField{{Label: "spec.size", Path: ".spec.size"}, {Label: "spec.note", Path: ".spec.note"}}
 	s.Replace([]openapi.Group{g}, nil)
 	schemas, definitions := v3(t, s, "apis/shop.example.com/v1").Components.Schemas, v2(t, s).Definitions
 	for _, name := range []string{"com.example.shop.v1.Widget", "com.example.shop.v1.WidgetList"} {

@@ -43,7 +43,7 @@ func (s *Service) Others(swaggers func(context.Context) []Swagger) { s.swaggers 
 func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the document is untrusted
-			part, err = nil, fmt.Errorf("it is no OpenAPI v2 document: %v", v)
+			part, err = nil, fmt.Errorf("it is not an OpenAPI v2 document: %v", v)
 		}
 	}()
 	doc := &spec.Swagger{}

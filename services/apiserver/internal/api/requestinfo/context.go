@@ -6,8 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Carry attaches the state of a request; see request.Carry.
-func Carry(ctx context.Context, i *Info) context.Context { return request.Carry(ctx, i) }
+// WithState attaches the state of a request; see request.WithState.
+func WithState(ctx context.Context, i *Info) context.Context { return request.WithState(ctx, i) }
 
 // With attaches another Info to a context that derives from that of a request.
 func With(ctx context.Context, i *Info) context.Context { return request.WithInfo(ctx, i) }

@@ -132,7 +132,7 @@ func (r *fixture) put(namespace, name string, size int) {
 // which sizes were weighed.
 func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded, r.weighed = 0, nil
-	ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
+	ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create"})
 	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }})
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {

@@ -81,7 +81,7 @@ func (k *Kind) WaitForWrites(ctx context.Context) error {
 		return nil
 	}
 	if err := k.Writes.Wait(ctx, k.Store); err != nil {
-		return fmt.Errorf("wait for what was written of %s: %w", k.Resource, err)
+		return fmt.Errorf("wait until the cache contains the written %s: %w", k.Resource, err)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 	e, ok := k.Store.Get(key)
 	if !ok && o.Confirm {
 		if _, err := o.Cache.MostRecent(ctx); err != nil {
-			return found, fmt.Errorf("confirm that %s %q is not there: %w", k.Resource, name, err)
+			return found, fmt.Errorf("confirm that %s %q does not exist: %w", k.Resource, name, err)
 		}
 		e, ok = k.Store.Get(key)
 	}

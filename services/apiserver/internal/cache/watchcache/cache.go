@@ -347,7 +347,7 @@ var (
 	// ErrStopped: the cache ended, or the resource was removed from it.
 	ErrStopped = errors.New("watch cache of the resource is stopped")
 
-	errReplaced = errors.New("the store went back")
+	errReplaced = errors.New("the store was restored to an older revision")
 )
 
 // ExpiredError reports that a revision is older than the kept history.

@@ -44,9 +44,9 @@ type damage struct {
 // entryOverhead is the memory of an entry beside its key and value.
 const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 
-// Apart returns the entry of an object that is in no cache. It is reported to watchers like other
+// Uncached returns the entry of an object that is in no cache. It is reported to watchers like other
 // entries, and nothing of it is kept.
-func Apart(key string, stored []byte) *Entry {
+func Uncached(key string, stored []byte) *Entry {
 	return &Entry{compact: ofKey(key), stored: asText(stored)}
 }
 

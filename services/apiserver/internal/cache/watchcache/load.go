@@ -127,7 +127,7 @@ func (l *loading) commit(place storage.Position) {
 	again := c.reloading
 	c.reloading = false
 	if again {
-		c.cfg.Logger.Info("What the store holds now is loaded", "revision", revision)
+		c.cfg.Logger.Info("loaded the current state of the store", "revision", revision)
 	}
 	if again || !c.cfg.LoadsHistory {
 		c.ready.set(true)
@@ -204,7 +204,7 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 		if had != nil {
 			had.gone.Store(true)
 		}
-		c.cfg.Logger.Error("Resource cannot be taken up", "definition", key, "revision", revision, "error", err)
+		c.cfg.Logger.Error("failed to start watching a resource", "definition", key, "revision", revision, "error", err)
 		return fired
 	}
 	c.defined[key] = s

@@ -83,7 +83,7 @@ func newMetrics(c *Cache) *metrics {
 		cache: c,
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_watch_cache_read_wait_seconds",
-			Help:    "[ALPHA] Time that reads waited for the watch cache to become fresh.",
+			Help:    "[ALPHA] Time in seconds that reads waited for the watch cache to become fresh, by resource.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3},
 		}, []string{"resource"}),
 		received:        desc("apiserver_watch_cache_events_received_total", "[ALPHA] Changes that the watch cache received.", "resource"),

@@ -208,7 +208,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if err := b.withdraw(end); err != nil {
-		b.Logger.Warn("this replica could not be taken out of the kubernetes service; it leaves by itself in a few seconds", "error", err)
+		b.Logger.Warn("failed to remove this replica from the kubernetes service; its lease expires in a few seconds", "error", err)
 	}
 	return ctx.Err()
 }
@@ -256,14 +256,14 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	due, failed, told := h.due, false, ""
+	due, failed, reported := h.due, false, ""
 	var rested <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			told = ""
+			reported = ""
 		case <-due:
 		case <-rested:
 			if due, rested = h.due, nil; !failed {
@@ -272,11 +272,11 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 		}
 		err := h.run(ctx)
 		if err == nil {
-			told = ""
+			reported = ""
 		}
-		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != told { // that is retried each second
-			told = err.Error()
-			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
+		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != reported { // that is retried each second
+			reported = err.Error()
+			b.Logger.Error("failed to write bootstrap objects", "hook", h.name, "error", err)
 		}
 		if h.due != nil { // replicas with other data may write back immediately
 			due, rested = nil, time.After(registrationRetry)

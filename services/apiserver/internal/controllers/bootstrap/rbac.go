@@ -301,7 +301,7 @@ func (g *RoleAggregator) Run(ctx context.Context) error {
 			err := fill(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
 				if !apierrors.IsConflict(err) { // the change will arrive soon
-					g.Logger.Error("an aggregated cluster role could not be filled; trying again", "clusterRole", name, "error", err)
+					g.Logger.Error("failed to aggregate a cluster role; retrying", "clusterRole", name, "error", err)
 				}
 				retry.Reset(aggregationRetry)
 			}

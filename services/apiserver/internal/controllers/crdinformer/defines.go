@@ -137,7 +137,7 @@ func selectable(common, versions []byte) ([]string, error) {
 		}
 		for _, f := range all {
 			if !strings.HasPrefix(f.JSONPath, ".") {
-				return fmt.Errorf("selectable field %q is no path", f.JSONPath)
+				return fmt.Errorf("selectable field %q is not a path", f.JSONPath)
 			}
 			paths[f.JSONPath] = true
 		}

@@ -19,7 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Config holds the dependencies of a Follower.
+// Config holds the dependencies of a Server.
 type Config struct {
 	// Definitions is the watch cache of definitions.
 	Definitions *watchcache.Store
@@ -35,9 +35,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Follower serves the kinds of definitions. The informer calls it. The exported methods are safe for
+// Server serves the kinds of definitions. The informer calls it. The exported methods are safe for
 // concurrent use.
-type Follower struct {
+type Server struct {
 	Config
 	*informer.Informer
 	defined map[string]*defined // by key
@@ -51,8 +51,8 @@ type Follower struct {
 	// definition never serves an encoding of an older definition of its resource.
 	nextSlot int
 	// seed is the seed of the definitions' sums.
-	seed  maphash.Seed
-	looks looks
+	seed          maphash.Seed
+	revisionReads revisionReads
 	// swapping and swapped are called with each set before and after it is served.
 	swapping, swapped []func(kind.Update)
 }
@@ -65,8 +65,8 @@ type defined struct {
 }
 
 // New returns a follower.
-func New(c Config) *Follower {
-	f := &Follower{
+func New(c Config) *Server {
+	f := &Server{
 		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, unread: map[string]bool{},
 		seed: maphash.MakeSeed(),
 	}
@@ -76,13 +76,13 @@ func New(c Config) *Follower {
 
 // OnSwapping registers a function that is called with each new set of definitions before the set is
 // served. It must be called before Run.
-func (f *Follower) OnSwapping(observe func(kind.Update)) { f.swapping = append(f.swapping, observe) }
+func (f *Server) OnSwapping(observe func(kind.Update)) { f.swapping = append(f.swapping, observe) }
 
 // OnSwapped is OnSwapping for calls after the set is served.
-func (f *Follower) OnSwapped(observe func(kind.Update)) { f.swapped = append(f.swapped, observe) }
+func (f *Server) OnSwapped(observe func(kind.Update)) { f.swapped = append(f.swapped, observe) }
 
 // replace serves all definitions.
-func (f *Follower) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (f *Server) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	exists := make(map[string]bool, len(entries))
 	for _, e := range entries {
 		exists[e.Key()] = true
@@ -98,7 +98,7 @@ func (f *Follower) replace(_ context.Context, entries []*watchcache.Entry, revis
 }
 
 // apply serves changed definitions.
-func (f *Follower) apply(_ context.Context, changes []watchcache.Event, revision int64) {
+func (f *Server) apply(_ context.Context, changes []watchcache.Event, revision int64) {
 	if len(changes) == 0 {
 		return
 	}
@@ -117,7 +117,7 @@ func (f *Follower) apply(_ context.Context, changes []watchcache.Event, revision
 var conditionsPath = jsontext.Compile(jsontext.Fields("status", "conditions"))
 
 // put applies the new state of a definition.
-func (f *Follower) put(e *watchcache.Entry) {
+func (f *Server) put(e *watchcache.Entry) {
 	revision, outline := e.Revision, e.Outline()
 	delete(f.unread, e.Key())
 	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
@@ -152,7 +152,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 }
 
 // define builds the resources of a definition.
-func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
+func (f *Server) define(e *watchcache.Entry, d *kind.Definition) error {
 	key := e.Key()
 	kinds := f.Maker.All(d)
 	if len(kinds) == 0 {
@@ -187,7 +187,7 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 }
 
 // remove removes a definition from the set.
-func (f *Follower) remove(key string) {
+func (f *Server) remove(key string) {
 	if f.defined[key] == nil {
 		return
 	}
@@ -197,14 +197,14 @@ func (f *Follower) remove(key string) {
 }
 
 // changes records the definition in the newest set before its first change.
-func (f *Follower) changes(key string) {
+func (f *Server) changes(key string) {
 	if _, ok := f.pending[key]; !ok {
 		f.pending[key] = f.defined[key]
 	}
 }
 
 // swap serves the definitions as of a revision. It visits only changed definitions.
-func (f *Follower) swap(revision int64) {
+func (f *Server) swap(revision int64) {
 	var changed []apiset.Defined
 	var changes []kind.Change
 	for _, key := range slices.Sorted(maps.Keys(f.pending)) {

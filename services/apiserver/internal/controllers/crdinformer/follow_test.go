@@ -68,7 +68,7 @@ type fixture struct {
 	coder    *codec.Coder
 	source   *fakeStore
 	live     *apiset.Live
-	follower *crdinformer.Follower
+	follower *crdinformer.Server
 	swaps    chan kind.Update
 	revision int64
 	created  map[string]int64 // by key

@@ -46,15 +46,15 @@ func TestRefreshDoesNotJoinEarlierRead(t *testing.T) {
 		return <-answer
 	}
 	r.source.confirm.Store(&confirm)
-	look := func() <-chan *apiset.Set {
+	revisionRead := func() <-chan *apiset.Set {
 		found := make(chan *apiset.Set, 1)
 		go func() { found <- r.follower.Newest(context.Background(), r.live) }()
 		return found
 	}
-	first := look()
+	first := revisionRead()
 	at := <-began
 	// Another replica creates a definition, and the client has its response.
-	second := look()
+	second := revisionRead()
 	answer <- at
 	if s := <-first; r.serves(s, 2) {
 		t.Error("a definition is served before its event")

@@ -19,7 +19,7 @@ type term struct {
 
 // term returns the term of the definition before if the entry e says the same, and otherwise a
 // new one with a slot for each version.
-func (f *Follower) term(key string, e *watchcache.Entry, versions int) *term {
+func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
 	if was := f.defined[key]; was != nil && says(was.term.entry, e) {
 		return was.term
 	}
@@ -52,7 +52,7 @@ func says(a, b *watchcache.Entry) bool {
 // over returns the functions that end the terms that are no longer served. It omits terms of
 // deleted definitions, because watches still report the deletion of their last objects. They end
 // with the store.
-func (f *Follower) over() (ends []context.CancelFunc) {
+func (f *Server) over() (ends []context.CancelFunc) {
 	for key, was := range f.pending {
 		switch is := f.defined[key]; {
 		case was == nil, is != nil && is.term == was.term:

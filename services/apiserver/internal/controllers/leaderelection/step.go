@@ -17,9 +17,9 @@ import (
 
 // step does what is due for one lease and its candidates. It returns when to evaluate the lease
 // again at the latest if nothing changes, or the zero time.
-func (c *chooser) step(ctx context.Context, at place) (next time.Time, err error) {
+func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, err error) {
 	now := c.Now()
-	all := slices.SortedFunc(maps.Values(c.standing[at]), order)
+	all := slices.SortedFunc(maps.Values(c.candidatesOf[at]), order)
 	if len(all) == 0 {
 		return time.Time{}, nil
 	}
@@ -28,7 +28,7 @@ func (c *chooser) step(ctx context.Context, at place) (next time.Time, err error
 		return now.Add(patience), err
 	}
 	all = slices.DeleteFunc(all, func(c *candidate) bool { return c.heard.IsZero() })
-	if len(all) == 0 || at == officeLease() || len(validation.IsDNS1123Subdomain(at.name)) > 0 {
+	if len(all) == 0 || at == controllerLease() || len(validation.IsDNS1123Subdomain(at.name)) > 0 {
 		return next, nil
 	}
 	lease, err := c.read(ctx, at)
@@ -57,7 +57,7 @@ func (c *chooser) step(ctx context.Context, at place) (next time.Time, err error
 
 // tidy deletes forgotten candidates. It pings those that have not reported for half their validity,
 // and those that were pinged by a clock that is ahead. It returns the remaining ones.
-func (c *chooser) tidy(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
+func (c *worker) tidy(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
 	done := 0
 	for _, one := range all {
 		old := one.forgotten(now)
@@ -83,9 +83,9 @@ func (c *chooser) tidy(ctx context.Context, all []*candidate, now time.Time) (ke
 }
 
 // forget deletes a candidate, unless it has just reported.
-func (c *chooser) forget(ctx context.Context, one *candidate) error {
+func (c *worker) forget(ctx context.Context, one *candidate) error {
 	only := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &one.UID, ResourceVersion: &one.ResourceVersion}}
-	at := place{one.Namespace, one.Name}
+	at := namespacedName{one.Namespace, one.Name}
 	if err := c.API.Delete(ctx, at.candidate(), only); err != nil && !changed(err) {
 		return fmt.Errorf("candidate %s: %w", at, err)
 	}
@@ -93,10 +93,10 @@ func (c *chooser) forget(ctx context.Context, one *candidate) error {
 }
 
 // ping asks a candidate to report that it is alive.
-func (c *chooser) ping(ctx context.Context, one *candidate, now time.Time) error {
+func (c *worker) ping(ctx context.Context, one *candidate, now time.Time) error {
 	asked := one.DeepCopy()
 	asked.Spec.PingTime = &metav1.MicroTime{Time: one.question(now)}
-	at := place{one.Namespace, one.Name}
+	at := namespacedName{one.Namespace, one.Name}
 	if err := c.API.Update(ctx, at.candidate(), asked, nil); err != nil && !changed(err) {
 		return fmt.Errorf("candidate %s: %w", at, err)
 	}
@@ -104,7 +104,7 @@ func (c *chooser) ping(ctx context.Context, one *candidate, now time.Time) error
 }
 
 // read returns the current state of a lease, or nil if it does not exist.
-func (c *chooser) read(ctx context.Context, at place) (*coordinationv1.Lease, error) {
+func (c *worker) read(ctx context.Context, at namespacedName) (*coordinationv1.Lease, error) {
 	var l coordinationv1.Lease
 	err := c.API.Get(ctx, at.lease(), &l)
 	if apierrors.IsNotFound(err) {
@@ -160,7 +160,7 @@ func preferred(l *coordinationv1.Lease, chosen *candidate) string {
 
 // ask pings the candidates that have not reported recently. It returns how long to wait for
 // reports, or the zero time if none is missing.
-func (c *chooser) ask(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
+func (c *worker) ask(ctx context.Context, all []*candidate, now time.Time) (until time.Time, err error) {
 	for _, one := range all {
 		switch {
 		case one.unanswered():
@@ -234,7 +234,7 @@ func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coord
 }
 
 // write writes a lease if it is unchanged since it was read.
-func (c *chooser) write(ctx context.Context, at place, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
+func (c *worker) write(ctx context.Context, at namespacedName, l *coordinationv1.Lease, spec *coordinationv1.LeaseSpec) (err error) {
 	if l == nil {
 		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: at.namespace, Name: at.name}, Spec: *spec}
 		err = c.API.Create(ctx, internalclient.Collection(group, "v1", leases, at.namespace), l)

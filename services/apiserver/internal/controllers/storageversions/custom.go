@@ -129,7 +129,7 @@ func (m *Manager) Run(ctx context.Context, log *slog.Logger) error {
 			return ctx.Err()
 		}
 		if err := m.sayCustom(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("the storage versions of custom resources could not be written; trying again", "error", err)
+			log.Warn("failed to update the storage versions of custom resources; retrying", "error", err)
 			retry.Reset(customRetry)
 		}
 	}

@@ -54,7 +54,7 @@ func read(raw []byte) (*document, error) {
 
 func describe(t *tape.Doc) (*document, error) {
 	if t.Kind(tape.Root) != tape.Object {
-		return nil, errors.New("it is no object of JSON")
+		return nil, errors.New("it is not a JSON object")
 	}
 	d := &document{raw: t.Raw(), apiVersion: textAt(t, tape.Root, "apiVersion"), kind: textAt(t, tape.Root, "kind")}
 	if m := t.Find(tape.Root, "metadata"); m != tape.None {

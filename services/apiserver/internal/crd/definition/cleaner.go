@@ -95,7 +95,7 @@ func (j *job) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			j.Logger.Error("the objects of a definition could not be removed; trying again", "definition", j.name, "error", err)
+			j.Logger.Error("failed to delete the objects of a CustomResourceDefinition; retrying", "definition", j.name, "error", err)
 		}
 		select {
 		case <-time.After(pause):

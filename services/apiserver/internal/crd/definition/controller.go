@@ -138,7 +138,7 @@ func (k *Controller) write(ctx context.Context) {
 		work.Go(func() {
 			defer func() { <-slots }()
 			if err := k.keep(ctx, name); err != nil && ctx.Err() == nil {
-				k.Logger.Error("the status of a definition could not be written; trying again", "definition", name, "error", err)
+				k.Logger.Error("failed to update the status of a CustomResourceDefinition; retrying", "definition", name, "error", err)
 				mu.Lock()
 				defer mu.Unlock()
 				k.late[name] = true

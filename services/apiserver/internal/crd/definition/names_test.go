@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 			named("gismos", "gismo", "Gismo", ""), "ListKindConflict", `"Gadget" is already in use`, false,
 		},
 		{
-			"everything: the last fault is told", Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
+			"everything: the last conflict is reported", Claim{Wanted: named("gems", "gadget", "Gadget", "GadgetList", "gadget", "gdt", "gm")},
 			named("gems", "", "", ""), "ListKindConflict", `"GadgetList" is already in use`, false,
 		},
 		{
@@ -170,11 +170,11 @@ func TestAcceptedNamesAreUnique(t *testing.T) {
 			claims[i].Held = v1.CustomResourceDefinitionNames{}
 		}
 		resources, kinds := map[string]int{}, map[string]int{}
-		note := func(in map[string]int, name string, who int) {
-			if has, ok := in[name]; name != "" && ok && has != who {
-				t.Fatalf("%s is accepted for %d and %d", name, has, who)
+		note := func(in map[string]int, name string, claim int) {
+			if has, ok := in[name]; name != "" && ok && has != claim {
+				t.Fatalf("%s is accepted for %d and %d", name, has, claim)
 			}
-			in[name] = who
+			in[name] = claim
 		}
 		for i, v := range Decide(claims) {
 			for _, n := range append([]string{v.Accepted.Plural, v.Accepted.Singular}, v.Accepted.ShortNames...) {

@@ -229,11 +229,11 @@ func (c *cutter) mark(schema []byte) (keep bool) {
 // markOf returns a mark: a schema that contains only a title.
 func markOf(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d"}}`, i) }
 
-// Marked returns the JSON of a stored definition with marks in place of its schemas. The text
+// WithMarks returns the JSON of a stored definition with marks in place of its schemas. The text
 // decodes to a definition and can be encoded like any other. restore replaces the marks in encoded
 // JSON by the schemas. It returns false if a mark is lost. ok is false if the definition has an
 // unusual layout.
-func Marked(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
+func WithMarks(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
 	c := cutter{doc: stored, stored: true, marking: true}
 	if !c.cut() {
 		return nil, nil, false

@@ -73,7 +73,7 @@ func TestMarkedDefinitionsRoundTrip(t *testing.T) {
 			return out
 		}
 		stored := []byte(head + spec + `},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":["v1"]}}`)
-		text, restore, ok := definition.Marked(stored)
+		text, restore, ok := definition.WithMarks(stored)
 		if !ok {
 			t.Errorf("%s: got no placeholders", name)
 			continue
@@ -83,7 +83,7 @@ func TestMarkedDefinitionsRoundTrip(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 		}
 	}
-	if _, restore, ok := definition.Marked([]byte(head + `,"validation":{"openAPIV3Schema":{}}}}`)); !ok {
+	if _, restore, ok := definition.WithMarks([]byte(head + `,"validation":{"openAPIV3Schema":{}}}}`)); !ok {
 		t.Error("a definition without versions gets no placeholders")
 	} else if _, ok := restore([]byte(`{"spec":{}}`)); ok {
 		t.Error("a lost placeholder is not detected")

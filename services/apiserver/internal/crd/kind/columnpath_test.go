@@ -59,7 +59,7 @@ func TestAmplifyingColumns(t *testing.T) {
 		`.spec.m[?(@[` + strings.Repeat(`'v',`, 8) + `'v'])].n`: "",
 	} {
 		k := columnsKind(t, []v1.CustomResourceColumnDefinition{{Name: "c", Type: "string", JSONPath: path}})
-		got := k.Shown.Columns[1].Cell(whole(t, doc))
+		got := k.Presentation.Columns[1].Cell(whole(t, doc))
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
 			t.Errorf("%.60s: got %v, want %q", path, got, want)

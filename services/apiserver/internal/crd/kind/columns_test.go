@@ -145,7 +145,7 @@ func TestRowsMatchDecodedObjects(t *testing.T) {
 			if err != nil {
 				t.Fatalf("seed %d, round %d: %s: %v", seed, round, doc, err)
 			}
-			for i, c := range k.Shown.Columns {
+			for i, c := range k.Presentation.Columns {
 				want := c.Cell(obj)
 				if want != nil && i > 0 {
 					filled++
@@ -174,7 +174,7 @@ func TestSimpleColumnsNeedNoObject(t *testing.T) {
 		if err != nil || decoded != needs {
 			t.Errorf("%s: got decoded %t, want %t (%v)", path, decoded, needs, err)
 		}
-		if want := k.Shown.Columns[1].Cell(whole(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
+		if want := k.Presentation.Columns[1].Cell(whole(t, doc)); !reflect.DeepEqual(got[1], want) || got[0] != "n" {
 			t.Errorf("%s: got %v, want n and %v", path, got, want)
 		}
 	}

@@ -145,13 +145,13 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		Create: registry.Create{AtName: true},
 		Update: registry.Update{Generation: true, NeedsVersion: true},
 		Delete: registry.Delete{NoTable: true},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Columns: table.columns, Deprecated: deprecation(d, v), DeprecatedAlways: true,
 			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
 	if d.Has(apiextensionsv1.Terminating) {
-		k.Shown.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+		k.Presentation.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 		k.Create.Closed = "create not allowed while custom resource definition is terminating"
 	}
 	fields := v.SelectableFields
@@ -159,7 +159,7 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		fields = nil
 	}
 	for _, f := range fields {
-		k.Shown.Selectable = append(k.Shown.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
+		k.Presentation.Selectable = append(k.Presentation.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 	k.Document, k.MergeType = s.document(), s.mergeType
 	k.Document.Row = table.row

@@ -135,9 +135,9 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	var report schema.Report
 	ratchets := !s.maker.Rules.NoRatcheting
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, was, ratchets, w.Costly)
+		report = p.CheckStatus(d, was, ratchets, w.OnCostly)
 	} else {
-		report = p.Check(d, was, ratchets, w.Costly)
+		report = p.Check(d, was, ratchets, w.OnCostly)
 	}
 	if was != nil && ratchets {
 		s.maker.Rules.Metrics.Compared(report.Compared)
@@ -153,5 +153,5 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, was, w.Warn, w.Costly)...)
+	return append(errs, r.Evaluate(ctx, d, was, w.Warn, w.OnCostly)...)
 }

@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-var errNoObject = errors.New("it is no object of JSON")
+var errNoObject = errors.New("it is not a JSON object")
 
 // shape implements registry.Document.
 func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry.Shaped, err error) {

@@ -67,12 +67,12 @@ func (s *scope) check(expression string, optional bool, want *cel.Type, what str
 	if known, ok := s.outcomes[key]; ok {
 		return known.checked, known.problem
 	}
-	c, wrong := s.checkAnew(expression, optional, want, what)
+	c, wrong := s.compileAndCheck(expression, optional, want, what)
 	s.keep(key, outcome{c, wrong})
 	return c, wrong
 }
 
-func (s *scope) checkAnew(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
+func (s *scope) compileAndCheck(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
 	env, err := s.env(s.self, optional)
 	if err != nil {
 		return nil, problem(err.Error())
@@ -104,7 +104,7 @@ func (s *scope) compile(expression string, optional bool, want *cel.Type) (*prog
 		return p, nil
 	}
 	defer s.compiler.Metrics.compiled(time.Now())
-	c, problem := s.checkAnew(expression, optional, want, "")
+	c, problem := s.compileAndCheck(expression, optional, want, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)
 	}

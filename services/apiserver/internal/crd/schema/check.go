@@ -95,14 +95,14 @@ type checker struct {
 	base  *field.Path
 	steps []step
 	// fails counts the failed checks. errs holds their errors without duplicates, unless quiet, up
-	// to maxErrors and maxTold. size is the size of errs in bytes.
-	fails int
-	quiet int
-	errs  field.ErrorList
-	size  int
-	seen  map[telling]bool
-	told  *node // the node whose enum tells holds as text
-	tells string
+	// to maxErrors and maxErrorBytes. size is the size of errs in bytes.
+	fails        int
+	quiet        int
+	errs         field.ErrorList
+	size         int
+	seen         map[errorKey]bool
+	reportedEnum *node // the node whose enum enumText holds
+	enumText     string
 	// compared is the time spent on comparing values with the old ones.
 	compared time.Duration
 
@@ -122,7 +122,7 @@ func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
 	if c.spent > c.program.most {
 		e := field.TooLong(c.base, "", c.program.most) // reported in place of the unchecked values
-		e.Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
+		e.Detail = "is too complex to validate: too many values times schemas"
 		c.errs = append(c.errs, e)
 	}
 	return c.errs
@@ -146,9 +146,9 @@ func (c *checker) value(at Place, v, old tape.Ref) int {
 // forget removes the errors that were reported since fails and errs had the given values.
 func (c *checker) forget(fails, errs int) {
 	for _, e := range c.errs[errs:] {
-		told := tellingOf(e)
-		delete(c.seen, told)
-		c.size -= told.size()
+		key := errorKeyOf(e)
+		delete(c.seen, key)
+		c.size -= key.size()
 	}
 	c.fails, c.errs = fails, c.errs[:errs]
 }

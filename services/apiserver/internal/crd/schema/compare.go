@@ -184,12 +184,12 @@ type walker struct {
 	size    int // of errs, in bytes
 }
 
-// heard reports whether to format another error.
-func (w *walker) heard() bool { return len(w.errs) < maxErrors && w.size < maxTold }
+// mayReport reports whether to format another error.
+func (w *walker) mayReport() bool { return len(w.errs) < maxErrors && w.size < maxErrorBytes }
 
 func (w *walker) put(e *field.Error) {
 	w.errs = append(w.errs, e)
-	w.size += tellingOf(e).size()
+	w.size += errorKeyOf(e).size()
 }
 
 // down visits the members or items of a value for whose nodes want returns true.
@@ -253,7 +253,7 @@ func (w *walker) list(at Place, v tape.Ref) {
 }
 
 func (w *walker) duplicate(index int, value any) {
-	if w.heard() {
+	if w.mayReport() {
 		w.put(field.Duplicate(w.path().Index(index), value))
 	}
 }
@@ -302,7 +302,7 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if k := d.Kind(i); k != tape.Object && k != tape.Null {
-			if w.heard() {
+			if w.mayReport() {
 				w.put(field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
 			}
 			return

@@ -30,7 +30,7 @@ func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
 
 func (w *walker) embedded(at Place, v tape.Ref) {
 	n := &w.program.nodes[at]
-	if n.embedded && w.doc.Kind(v) == tape.Object && w.heard() {
+	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.putBelow(checkEmbedded(w.doc, v, nil))
 	}
 	w.down(n, v, hasEmbedded, w.embedded)
@@ -47,7 +47,7 @@ func (w *walker) putBelow(errs field.ErrorList) {
 		prefix = at.String() + "."
 	}
 	for _, e := range errs {
-		if !w.heard() {
+		if !w.mayReport() {
 			return
 		}
 		below := *e // an error may be shared by several places
@@ -168,16 +168,16 @@ func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 
 // reportMeta reports unknown fields of embedded metadata.
 func (s *shaper) reportMeta(unknown []string) {
-	if len(unknown) == 0 || s.told >= maxTold {
+	if len(unknown) == 0 || s.reportedSize >= maxErrorBytes {
 		return
 	}
 	prefix := fieldPath(s.doc, s.base, s.steps).String()
 	for _, u := range unknown {
-		if s.told >= maxTold {
+		if s.reportedSize >= maxErrorBytes {
 			return
 		}
 		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
-		s.told += len(prefix) + 1 + len(u)
+		s.reportedSize += len(prefix) + 1 + len(u)
 	}
 }
 

@@ -13,21 +13,21 @@ import (
 const (
 	// maxErrors is the maximum number of errors that are reported for one document.
 	maxErrors = 1000
-	// maxTold is the total size in bytes after which no more errors are recorded. The same limit
+	// maxErrorBytes is the total size in bytes after which no more errors are recorded. The same limit
 	// applies to unknown fields. Each path may be nearly as long as the document.
-	maxTold = 1 << 20
+	maxErrorBytes = 1 << 20
 )
 
-// heard reports whether to format another error.
-func (c *checker) heard() bool {
-	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= c.program.most
+// mayReport reports whether to format another error.
+func (c *checker) mayReport() bool {
+	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxErrorBytes && c.spent <= c.program.most
 }
 
 // add reports an error at the current path. make receives the path of the value and its name in
 // messages.
 func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.fails++
-	if !c.heard() {
+	if !c.mayReport() {
 		return
 	}
 	name := name(c.doc, c.steps)
@@ -38,29 +38,29 @@ func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.put(make(at, name))
 }
 
-// telling identifies an error. Its detail may be long and shared by many errors.
-type telling struct{ field, value, detail string }
+// errorKey identifies an error. Its detail may be long and shared by many errors.
+type errorKey struct{ field, value, detail string }
 
-func tellingOf(e *field.Error) telling {
+func errorKeyOf(e *field.Error) errorKey {
 	short := field.Error{Type: e.Type, BadValue: e.BadValue}
-	return telling{e.Field, short.ErrorBody(), e.Detail}
+	return errorKey{e.Field, short.ErrorBody(), e.Detail}
 }
 
 // size returns the size in bytes.
-func (t telling) size() int { return len(t.field) + len(t.value) + len(t.detail) }
+func (t errorKey) size() int { return len(t.field) + len(t.value) + len(t.detail) }
 
 // put records an error unless an equal one is recorded.
 func (c *checker) put(e *field.Error) {
-	told := tellingOf(e)
-	c.spend(told.size() / toldBytes) // forget may remove the error, and the next one may be as long
-	if c.seen[told] {
+	key := errorKeyOf(e)
+	c.spend(key.size() / bytesPerCost) // forget may remove the error, and the next one may be as long
+	if c.seen[key] {
 		return
 	}
 	if c.seen == nil {
-		c.seen = map[telling]bool{}
+		c.seen = map[errorKey]bool{}
 	}
-	c.seen[told] = true
-	c.size += told.size()
+	c.seen[key] = true
+	c.size += key.size()
 	c.errs = append(c.errs, e)
 }
 
@@ -82,7 +82,7 @@ func (c *checker) wrongType(want, got string) {
 // composite reports that a combination of schemas rejects a value.
 func (c *checker) composite(format string, args ...any) {
 	c.fails++
-	if !c.heard() {
+	if !c.mayReport() {
 		return
 	}
 	message := fmt.Sprintf("%q ", name(c.doc, c.steps)) + fmt.Sprintf(format, args...)
@@ -93,7 +93,7 @@ func (c *checker) composite(format string, args ...any) {
 func (c *checker) missing(property string) {
 	c.fails++
 	c.spend(1) // many properties may be missing in each of many objects
-	if !c.heard() {
+	if !c.mayReport() {
 		return
 	}
 	at := strings.TrimPrefix(name(c.doc, c.steps)+"."+property, ".")

@@ -82,7 +82,7 @@ func TestErrorsWithLongPaths(t *testing.T) {
 			for _, s := range far {
 				size += len(s)
 			}
-			if size < maxTold/4 || size > 2*maxTold {
+			if size < maxErrorBytes/4 || size > 2*maxErrorBytes {
 				t.Errorf("got %d errors in %d bytes", len(far), size)
 			}
 			slices.Sort(far) // labels have no order
@@ -130,7 +130,7 @@ func TestLongPathsAfterChanges(t *testing.T) {
 	}{
 		"nothing":                     {keys: 3, wrong: 50},
 		"the last":                    {keys: 3, wrong: 50, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
-		"more than can be looked at":  {keys: 3, wrong: 3000, want: field.ErrorTypeTooLong},
+		"more than the limit":         {keys: 3, wrong: 3000, want: field.ErrorTypeTooLong},
 		"near, the same":              {wrong: 1000},
 		"near, the same and one that": {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
 	} {

@@ -112,8 +112,8 @@ const (
 	perValue = 8
 	// perCompiled is the cost of compiling an instruction, about a microsecond.
 	perCompiled = 100
-	// toldBytes is the number of error bytes that are formatted at a cost of 1.
-	toldBytes = 4
+	// bytesPerCost is the number of error bytes that are formatted at a cost of 1.
+	bytesPerCost = 4
 )
 
 // spend adds to the cost and calls costly once the cost exceeds cheap.

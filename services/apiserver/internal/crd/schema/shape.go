@@ -114,9 +114,9 @@ type shaper struct {
 	steps   []step
 	unknown []string
 	// unknownMeta holds the paths of unknown fields in embedded metadata.
-	unknownMeta []string
-	told        int // size of both in bytes
-	err         error
+	unknownMeta  []string
+	reportedSize int // size of both in bytes
+	err          error
 }
 
 func isMeta(d *tape.Doc, key tape.Ref) bool {
@@ -210,10 +210,10 @@ func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 }
 
 func (s *shaper) report(key tape.Ref, kind stepKind) {
-	if s.options.Unknown && len(s.unknown) < maxUnknown && s.told < maxTold {
+	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
 		at := unknownName(s.doc, append(s.steps, step{kind: kind, key: key}))
 		s.unknown = append(s.unknown, at)
-		s.told += len(at)
+		s.reportedSize += len(at)
 	}
 }
 

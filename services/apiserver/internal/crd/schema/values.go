@@ -100,7 +100,7 @@ func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 	case p != nil && p.err != nil:
 		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
 	case p == nil || !c.mayMatch(p.size*(len(text)+1)):
-		c.invalid(func() any { return text }, "should match '%s', which takes too long to tell of all that has to match", t.pattern.text)
+		c.invalid(func() any { return text }, "should match '%s', which is too expensive to evaluate for all values that must match", t.pattern.text)
 	case !p.re.MatchString(text):
 		c.invalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}
@@ -225,14 +225,14 @@ func (c *checker) checkEnum(n *node, v tape.Ref) {
 // supported returns the error detail that lists the values of an enum. It caches the text because
 // many values may violate the same enum.
 func (c *checker) supported(n *node) string {
-	if c.told != n {
+	if c.reportedEnum != n {
 		shown := make([]string, len(n.enum))
 		for i := range n.enum {
 			shown[i] = n.enum[i].shown
 		}
-		c.told, c.tells = n, field.NotSupported[string](nil, nil, shown).Detail
+		c.reportedEnum, c.enumText = n, field.NotSupported[string](nil, nil, shown).Detail
 	}
-	return c.tells
+	return c.enumText
 }
 
 // isValue reports whether a value equals an enum value after conversion to the enum value's type:

@@ -59,7 +59,7 @@ func Apply(doc []byte, p Patch) ([]byte, error) {
 	defer t.release()
 	root := t.read(doc)
 	if root == nil || !t.open(root) {
-		return nil, errors.New("the document is no JSON object or list")
+		return nil, errors.New("the document is not a JSON object or list")
 	}
 	t.root = root.tree
 	for i, op := range p {

@@ -49,11 +49,11 @@ func (d *Doc) clean(out []byte, r Ref) []byte {
 const (
 	// maxDuplicates is the number of duplicates that Kubernetes reports.
 	maxDuplicates = 100
-	// maxTold is the total size in bytes of the paths after which no more are reported.
-	maxTold = 1 << 20
-	// maxAgain limits the total size in bytes of paths that were already reported, because each is
+	// maxPathBytes is the total size in bytes of the paths after which no more are reported.
+	maxPathBytes = 1 << 20
+	// maxComparedBytes limits the total size in bytes of paths that were already reported, because each is
 	// compared.
-	maxAgain = 64 << 20
+	maxComparedBytes = 64 << 20
 )
 
 // Duplicates returns the paths of repeated keys, such as spec.list[0].a. It returns at most 100,
@@ -77,7 +77,7 @@ type duplicates struct {
 }
 
 func (w *duplicates) full() bool {
-	return len(w.found) >= maxDuplicates || w.bytes >= maxTold || w.again >= maxAgain
+	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.again >= maxComparedBytes
 }
 
 func (w *duplicates) walk(r Ref) {

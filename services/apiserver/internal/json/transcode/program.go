@@ -124,7 +124,7 @@ func (c *compiler) message(t reflect.Type) (*message, error) {
 		return m, nil
 	}
 	if t.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("%s is no structure", t)
+		return nil, fmt.Errorf("%s is not a structure", t)
 	}
 	m := &message{}
 	c.known[t] = m
@@ -266,7 +266,7 @@ func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
 		return wireVarint, nil
 	case reflect.Struct:
 		if !unmarshals {
-			return 0, fmt.Errorf("%s is no message", t)
+			return 0, fmt.Errorf("%s is not a protobuf message", t)
 		}
 		f.kind = nested
 		f.of, err = c.message(t)

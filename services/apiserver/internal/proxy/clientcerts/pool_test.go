@@ -48,7 +48,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			proceed := make(chan struct{})
 			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				user := r.Proto + " nobody"
+				user := r.Proto + " none"
 				if c := r.TLS.PeerCertificates; len(c) > 0 {
 					user = r.Proto + " " + c[0].DNSNames[0]
 				}
@@ -93,7 +93,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				}
 				return all
 			}
-			seen("nobody")
+			seen("none")
 			now.Store(certificate(t, "first"))
 			before := seen("first")
 			if after := seen("first"); after != before {
@@ -109,7 +109,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 				t.Errorf("request in progress: got %q", got)
 			}
 			now.Store(nil)
-			seen("nobody")
+			seen("none")
 		})
 	}
 }

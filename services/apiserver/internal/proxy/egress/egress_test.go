@@ -138,10 +138,10 @@ func TestDialThroughProxy(t *testing.T) {
 			if err := conn.Close(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "nobody.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing nobody.invalid:1") {
+			if _, err := s.To(egress.Cluster)(t.Context(), "tcp", "absent.invalid:1"); err == nil || !strings.Contains(err.Error(), "proxy error from ") || !strings.Contains(err.Error(), "while dialing absent.invalid:1") {
 				t.Errorf("error %v", err)
 			}
-			if asked := p.Asked(); !slices.Equal(asked, []string{"far.invalid:7", "nobody.invalid:1"}) {
+			if asked := p.Asked(); !slices.Equal(asked, []string{"far.invalid:7", "absent.invalid:1"}) {
 				t.Errorf("asked for %v", asked)
 			}
 			label := fmt.Sprintf("protocol=%q", labels[0])

@@ -179,7 +179,7 @@ func TestTooManyResponseFieldsFail(t *testing.T) {
 			t.Errorf("%s: %v %v", path, resp, err)
 			continue
 		}
-		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "the headers of the answer are too long\n") {
+		if text, _ := io.ReadAll(resp.Body); !strings.Contains(string(text), "the response headers are too long\n") {
 			t.Errorf("%s: %s", path, text)
 		}
 	}

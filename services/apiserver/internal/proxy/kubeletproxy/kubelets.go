@@ -61,7 +61,7 @@ func (o *Options) Validate() (errs []error) {
 		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together"))
 	}
 	if o.Port < 1 || o.Port > 65535 {
-		errs = append(errs, fmt.Errorf("--kubelet-port %d is no port", o.Port))
+		errs = append(errs, fmt.Errorf("--kubelet-port %d is not a port", o.Port))
 	}
 	if o.Timeout < 0 {
 		errs = append(errs, errors.New("--kubelet-timeout must not be negative"))

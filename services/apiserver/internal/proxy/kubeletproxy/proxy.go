@@ -37,7 +37,7 @@ const (
 func checkLocation(at *url.URL) error {
 	read, err := url.Parse(at.String())
 	if err != nil || read.Host != at.Host || read.User != nil {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is no address", at.Host))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is not an address", at.Host))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ const (
 )
 
 // ErrHead reports that the head of a response exceeds the limits.
-var ErrHead = errors.New("the headers of the answer are too long")
+var ErrHead = errors.New("the response headers are too long")
 
 // ownHeaders lists the header fields of a response that only this server may set, in canonical form.
 var ownHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}

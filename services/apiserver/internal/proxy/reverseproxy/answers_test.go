@@ -62,7 +62,7 @@ func TestWaitingRequestEnds(t *testing.T) {
 }
 
 // errUnreachable is the error of a connection.
-var errUnreachable = errors.New("nobody is there")
+var errUnreachable = errors.New("connection refused")
 
 // TestOnErrorReceivesConnectionError checks the callback.
 func TestOnErrorReceivesConnectionError(t *testing.T) {

@@ -45,15 +45,15 @@ func NewLimit(most int, r prometheus.Registerer) *Limit {
 			Name: "binnacle_carried_requests", Help: "Requests proxied to kubelets, pods, services and nodes, such as logs, exec and port forwarding, and connections upgraded by extension servers.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_carried_requests_refused_total", Help: "Proxied requests rejected because of too many in progress.",
+			Name: "binnacle_carried_requests_refused_total", Help: "Number of proxied requests rejected by the limit of requests in progress.",
 		}),
 	}
 	r.MustRegister(c.now, c.refused)
 	return c
 }
 
-// Enter acquires the limit until leave is called, or returns a 429 error.
-func (c *Limit) Enter(r *http.Request) (leave func(), err error) {
+// Acquire acquires the limit until release is called, or returns a 429 error.
+func (c *Limit) Acquire(r *http.Request) (release func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}

@@ -119,8 +119,8 @@ func TestRejectedUpgradeIsForwarded(t *testing.T) {
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":                                   "[invalid upgrade response: status code 200]",
 		"nonsense\r\n\r\n":                   `[malformed HTTP response "nonsense"]`,
 		"HTTP/1.1 403 Forbidden\r\nX: y\r\n": "[unexpected EOF]",
-		"HTTP/1.1 403 Forbidden\r\nX: " + strings.Repeat("x", responselimit.MaxHead):                "[the headers of the answer are too long]",
-		"HTTP/1.1 403 Forbidden\r\n" + strings.Repeat("X:\r\n", responselimit.MaxFields+1) + "\r\n": "[the headers of the answer are too long]",
+		"HTTP/1.1 403 Forbidden\r\nX: " + strings.Repeat("x", responselimit.MaxHead):                "[the response headers are too long]",
+		"HTTP/1.1 403 Forbidden\r\n" + strings.Repeat("X:\r\n", responselimit.MaxFields+1) + "\r\n": "[the response headers are too long]",
 		"HTTP/1.1 403 Forbidden\r\n" + strings.Repeat("X:\r\n", responselimit.MaxFields-1) + "\r\n": "403  <nil>",
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestRejectionKeepsHTTP2Connection(t *testing.T) {
 func TestUnreachableBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := says("")
-		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody") }
-		if got := new(client).serve(t.Context(), y).result(); got != "[error dialing backend: nobody]" {
+		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("unreachable") }
+		if got := new(client).serve(t.Context(), y).result(); got != "[error dialing backend: unreachable]" {
 			t.Error(got)
 		}
 		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -194,9 +194,9 @@ func TestSilentBackendTimesOut(t *testing.T) {
 		y := says("")
 		y.Transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
 			time.Sleep(2 * y.Timeout)
-			return nil, errors.New("nobody")
+			return nil, errors.New("unreachable")
 		}
-		if got := new(client).serve(ctx, y).result(); got != "[error dialing backend: nobody]" {
+		if got := new(client).serve(ctx, y).result(); got != "[error dialing backend: unreachable]" {
 			t.Error(got)
 		}
 	})

@@ -27,15 +27,15 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	dir := t.TempDir()
-	who := &clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
+	user := &clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "tls.crt"), ClientKey: filepath.Join(dir, "tls.key")}
 	renew := func(name string) {
 		t.Helper()
 		cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: name, DNS: []string{name}})
 		if err == nil {
-			err = os.Rename(cert, who.ClientCertificate)
+			err = os.Rename(cert, user.ClientCertificate)
 		}
 		if err == nil {
-			err = os.Rename(key, who.ClientKey)
+			err = os.Rename(key, user.ClientKey)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	}
 	renew("first")
 	for name, load := range map[string]func(string, webhookclient.Dial) (*webhookclient.Service, error){"one connection": webhookclient.Load, "several": webhookclient.LoadHTTP1} {
-		service, err := load(kubeconfig(t, s, s.URL, who), nil)
+		service, err := load(kubeconfig(t, s, s.URL, user), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -240,9 +240,9 @@ func newClient(t *testing.T, s *httptest.Server, c *rest.Config) (*http.Client, 
 
 // TestRedirectKeepsCredentialsPrivate checks that a redirect to another host sends no credentials.
 func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
-	told := make(chan string, 1)
+	received := make(chan string, 1)
 	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		told <- fmt.Sprint(r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), len(r.TLS.PeerCertificates))
+		received <- fmt.Sprint(r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), len(r.TLS.PeerCertificates))
 	}))
 	defer other.Close()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -252,7 +252,7 @@ func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 		case "/here":
 			http.Redirect(w, r, "/", http.StatusTemporaryRedirect)
 		default:
-			told <- r.Header.Get("Authorization")
+			received <- r.Header.Get("Authorization")
 		}
 	}))
 	defer s.Close()
@@ -267,7 +267,7 @@ func TestRedirectKeepsCredentialsPrivate(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			if got := <-told; got != want {
+			if got := <-received; got != want {
 				t.Errorf("%s: got credentials %q, want %q", path, got, want)
 			}
 		}

@@ -25,14 +25,14 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // kubeconfig writes a kubeconfig with the address of a server and credentials.
-func kubeconfig(t *testing.T, s *httptest.Server, url string, who *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
+func kubeconfig(t *testing.T, s *httptest.Server, url string, user *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca(s)}
 	for _, f := range change {
 		f(c.Clusters["c"])
 	}
-	c.AuthInfos["u"] = who
+	c.AuthInfos["u"] = user
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "x"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -57,13 +57,13 @@ func TestCredentialsAreSent(t *testing.T) {
 		APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		Args: []string{"-c", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"of-a-plugin"}}'`},
 	}
-	for want, who := range map[string]*clientcmdapi.AuthInfo{
+	for want, user := range map[string]*clientcmdapi.AuthInfo{
 		"Bearer given":       {Token: "given"},
 		"Bearer of-a-file":   {TokenFile: tokenFile},
 		"Bearer of-a-plugin": {Exec: plugin},
 		"Basic YTpi":         {Username: "a", Password: "b"},
 	} {
-		service, err := webhookclient.Load(kubeconfig(t, s, s.URL+"/path", who), nil)
+		service, err := webhookclient.Load(kubeconfig(t, s, s.URL+"/path", user), nil)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 			continue
@@ -210,7 +210,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	nobody := &clientcmdapi.AuthInfo{}
+	noUser := &clientcmdapi.AuthInfo{}
 	distrusting := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(distrusting, []byte(`{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"c"}}],
 		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1","certificate-authority-data":"YQ=="}}]}`), 0o600); err != nil {
@@ -218,11 +218,11 @@ func TestBrokenKubeconfigs(t *testing.T) {
 	}
 	for name, file := range map[string]string{
 		"absent": broken + ".not", "broken": broken,
-		"ftp":         kubeconfig(t, s, strings.Replace(s.URL, "https", "ftp", 1), nobody),
-		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", nobody),
-		"fragment":    kubeconfig(t, s, s.URL+"#a", nobody),
-		"no address":  kubeconfig(t, s, s.URL+"/%zz", nobody),
-		"no host":     kubeconfig(t, s, "https:///x", nobody),
+		"ftp":         kubeconfig(t, s, strings.Replace(s.URL, "https", "ftp", 1), noUser),
+		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", noUser),
+		"fragment":    kubeconfig(t, s, s.URL+"#a", noUser),
+		"no address":  kubeconfig(t, s, s.URL+"/%zz", noUser),
+		"no host":     kubeconfig(t, s, "https:///x", noUser),
 		"certificate": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
 		"authority":   distrusting,
 		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),

@@ -26,15 +26,15 @@ import (
 // returns the defaulted result with its managedFields. A conflict is a 409 that names each field
 // and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
 // webhook.
-func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
-	obj, err := m.apply(ctx, live, patch, who, force)
+func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, manager string, force bool) (registry.Object, error) {
+	obj, err := m.apply(ctx, live, patch, manager, force)
 	if err != nil {
 		return nil, m.form.apiError(err)
 	}
 	return obj, nil
 }
 
-func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
+func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[string]any, manager string, force bool) (registry.Object, error) {
 	gvk, err := m.applicable(patch)
 	if err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[str
 	if crowded(have) {
 		return nil, errCrowded()
 	}
-	self := m.owner(who, metav1.ManagedFieldsOperationApply)
+	self := m.owner(manager, metav1.ManagedFieldsOperationApply)
 	r, err := m.merge(ctx, have, applied, entries, self, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
-		if conflicts = m.withoutLastApplied(who, live, conflicts); len(conflicts) == 0 {
+		if conflicts = m.withoutLastApplied(manager, live, conflicts); len(conflicts) == 0 {
 			r, err = m.merge(ctx, have, applied, entries, self, true)
 		} else {
 			return nil, conflictError(conflicts)
@@ -84,7 +84,7 @@ func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[str
 		}
 	}
 	entries = m.after(r, entries, self)
-	if err := syncLastApplied(who, out, patch); err != nil {
+	if err := syncLastApplied(manager, out, patch); err != nil {
 		return nil, err
 	}
 	m.form.store(out)
@@ -178,7 +178,7 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 	content, ok := t.AsValue().Unstructured().(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%T is no object", t.AsValue().Unstructured())
+		return nil, fmt.Errorf("%T is not an object", t.AsValue().Unstructured())
 	}
 	obj := v.kind.New().(registry.Object)
 	if u, ok := obj.(runtime.Unstructured); ok {
@@ -186,7 +186,7 @@ func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 		return obj, nil
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("what was merged is no %s: %v", v.kind.Kind, err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the merged object is not a %s: %v", v.kind.Kind, err))
 	}
 	return obj, nil
 }
@@ -230,7 +230,7 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	}
 	tree, ok := merged.AsValue().Unstructured().(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("failed to convert typed object to object: %T is no object", merged.AsValue().Unstructured())
+		return nil, fmt.Errorf("failed to convert typed object to object: %T is not an object", merged.AsValue().Unstructured())
 	}
 	return tree, nil
 }

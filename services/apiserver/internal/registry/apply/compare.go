@@ -48,20 +48,20 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 
 // comparer collects the differences between two values.
 type comparer struct {
-	set, removed trail
+	set, removed pathSet
 	path         fieldpath.Path
 	errs         []error
 }
 
-// trail is a set that is filled along a path. nodes holds the parts of the set below the prefixes
+// pathSet is a set that is filled along a path. nodes holds the parts of the set below the prefixes
 // of the path, created on demand.
-type trail struct {
+type pathSet struct {
 	root  *fieldpath.Set
 	nodes []*fieldpath.Set
 }
 
 // insert adds the path.
-func (t *trail) insert(path fieldpath.Path) {
+func (t *pathSet) insert(path fieldpath.Path) {
 	last := len(path) - 1
 	for len(t.nodes) < last {
 		t.nodes = append(t.nodes, t.node(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
@@ -70,7 +70,7 @@ func (t *trail) insert(path fieldpath.Path) {
 }
 
 // node returns the part of the set below the first n elements of the path.
-func (t *trail) node(n int) *fieldpath.Set {
+func (t *pathSet) node(n int) *fieldpath.Set {
 	if n == 0 {
 		return t.root
 	}
@@ -78,14 +78,14 @@ func (t *trail) node(n int) *fieldpath.Set {
 }
 
 // back drops the nodes below the first n elements of the path.
-func (t *trail) back(n int) {
+func (t *pathSet) back(n int) {
 	if len(t.nodes) > n {
 		t.nodes = t.nodes[:n]
 	}
 }
 
 func newComparer() *comparer {
-	return &comparer{set: trail{root: fieldpath.NewSet()}, removed: trail{root: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
+	return &comparer{set: pathSet{root: fieldpath.NewSet()}, removed: pathSet{root: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
 }
 
 func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }

@@ -127,12 +127,12 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 	for i := range 1000 {
 		conflicts = append(conflicts, merge.Conflict{Manager: "m", Path: fieldpath.MakePathOrDie("a", key, fmt.Sprint(i))})
 	}
-	var told apierrors.APIStatus
-	if err := conflictError(conflicts); !errors.As(err, &told) {
+	var statusErr apierrors.APIStatus
+	if err := conflictError(conflicts); !errors.As(err, &statusErr) {
 		t.Fatal(err)
 	}
-	s := told.Status()
-	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxTold || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
+	s := statusErr.Status()
+	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
 		t.Errorf("got %d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
 	}
 }

@@ -49,10 +49,10 @@ var documentDiffs = sync.Pool{New: func() any { return &documentDiff{path: make(
 // documentDiff collects the fields in which documents differ.
 type documentDiff struct {
 	schema       *smd.Schema
-	set, removed trail
+	set, removed pathSet
 	path         fieldpath.Path
-	// side is the trail for values that only one document has.
-	side *trail
+	// side is the pathSet for values that only one document has.
+	side *pathSet
 	// whole reports whether the path is inside an atomic value.
 	whole bool
 	// names is a stack of the member names of the objects on the path.
@@ -64,7 +64,7 @@ func (d *documentDiff) free() {
 	clear(d.names[:cap(d.names)])
 	clear(d.set.nodes[:cap(d.set.nodes)])
 	clear(d.removed.nodes[:cap(d.removed.nodes)])
-	*d = documentDiff{path: d.path[:0], names: d.names[:0], set: trail{nodes: d.set.nodes[:0]}, removed: trail{nodes: d.removed.nodes[:0]}}
+	*d = documentDiff{path: d.path[:0], names: d.names[:0], set: pathSet{nodes: d.set.nodes[:0]}, removed: pathSet{nodes: d.removed.nodes[:0]}}
 	documentDiffs.Put(d)
 }
 
@@ -79,7 +79,7 @@ func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 }
 
 // only adds a value that only one document has to side.
-func (d *documentDiff) only(side *trail, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+func (d *documentDiff) only(side *pathSet, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
 	d.side = side
 	return d.within(e, ref, v)
 }

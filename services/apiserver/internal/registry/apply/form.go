@@ -77,7 +77,7 @@ type documentForm struct{ kind *registry.Kind }
 func (f documentForm) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("%T is no document", obj)
+		return nil, fmt.Errorf("%T is not a document", obj)
 	}
 	u.SetGroupVersionKind(f.kind.GVK())
 	raw, err := u.MarshalJSON()
@@ -110,7 +110,7 @@ func (f documentForm) complete(obj registry.Object) (registry.Object, error) {
 	defer d.Release()
 	content, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%s is no object of JSON", f.kind.Kind)
+		return nil, fmt.Errorf("%s is not a JSON object", f.kind.Kind)
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

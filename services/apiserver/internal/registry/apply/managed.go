@@ -208,9 +208,9 @@ func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 // stamp returns a time in the precision of entries.
 func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }
 
-// maxTold is the size in bytes after which no more conflicts are formatted. The response has a
+// maxConflictBytes is the size in bytes after which no more conflicts are formatted. The response has a
 // lower limit.
-const maxTold = 1 << 20
+const maxConflictBytes = 1 << 20
 
 // conflictError returns the 409 of an apply: a cause for each field, and the text that clients
 // match.
@@ -219,17 +219,17 @@ func conflictError(conflicts merge.Conflicts) error {
 	slices.SortStableFunc(conflicts, func(a, b merge.Conflict) int { return strings.Compare(a.Manager, b.Manager) })
 	var causes []metav1.StatusCause
 	var lines []string
-	told := 0
+	size := 0
 	for i, c := range conflicts {
-		who, path := ownerOf(c.Manager).String(), c.Path.String()
+		manager, path := ownerOf(c.Manager).String(), c.Path.String()
 		causes = append(causes, metav1.StatusCause{
-			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: path,
+			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + manager, Field: path,
 		})
 		if i == 0 || conflicts[i-1].Manager != c.Manager {
-			lines = append(lines, fmt.Sprintf("conflicts with %s:", who))
+			lines = append(lines, fmt.Sprintf("conflicts with %s:", manager))
 		}
 		lines = append(lines, "- "+path)
-		if told += len(who) + len(path); told > maxTold && i+1 < len(conflicts) {
+		if size += len(manager) + len(path); size > maxConflictBytes && i+1 < len(conflicts) {
 			lines = append(lines, fmt.Sprintf("and %d more", len(conflicts)-i-1))
 			break
 		}
@@ -307,8 +307,8 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 		})
 	case x.IsList():
 		l := x.AsList()
-		told := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
-		if told && l.Length() > MaxMembers {
+		associative := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		if associative && l.Length() > MaxMembers {
 			return true
 		}
 		of := smd.TypeRef{}
@@ -318,7 +318,7 @@ func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 		for i := range l.Length() {
 			y := l.At(i)
 			step := indexStep
-			if told {
+			if associative {
 				step += keyOf(atom.List, y)
 			}
 			if w.visit(of, y, path+step) {

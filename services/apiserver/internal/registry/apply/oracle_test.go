@@ -161,19 +161,19 @@ type sequence struct {
 	other registry.Object
 }
 
-func (s *sequence) who() string {
+func (s *sequence) manager() string {
 	return rapid.SampledFrom([]string{"kubectl", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12"}).Draw(s.t, "manager")
 }
 
 func (s *sequence) apply() {
-	patch, who, force := deployment(s.t, false), s.who(), rapid.Bool().Draw(s.t, "force")
+	patch, manager, force := deployment(s.t, false), s.manager(), rapid.Bool().Draw(s.t, "force")
 	before := s.live.DeepCopyObject()
-	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), who, force)
+	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, force)
 	if !sameJSON(before, s.live) {
 		s.t.Fatalf("the live object was changed")
 	}
 	other := s.other.DeepCopyObject()
-	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, who, force)
+	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, manager, force)
 	if (gotErr == nil) != (wantErr == nil) {
 		s.t.Fatalf("apply: error %v, want %v", gotErr, wantErr)
 	}
@@ -185,10 +185,10 @@ func (s *sequence) apply() {
 		return
 	}
 	if force {
-		s.onlyOwner(before.(registry.Object), got, who)
+		s.onlyOwner(before.(registry.Object), got, manager)
 	}
 	s.accept(got, want.(registry.Object))
-	s.again(patch, who)
+	s.again(patch, manager)
 }
 
 // conflicts compares the causes of two conflicts. One of them has a random order.
@@ -209,32 +209,32 @@ func (s *sequence) conflicts(got, want error) {
 
 // again repeats an apply, which changes nothing, not even a time. Empty lists, which objects omit,
 // are a change each time.
-func (s *sequence) again(patch map[string]any, who string) {
+func (s *sequence) again(patch map[string]any, manager string) {
 	if text := toJSON(patch); strings.Contains(text, "[]") || strings.Contains(text, "{}") {
 		return
 	}
 	time.Sleep(time.Minute)
-	got, err := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), who, false)
+	got, err := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), manager, false)
 	if err != nil || !SameButTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.m.Equal(got, s.live) {
 		s.t.Fatalf("the same apply again: %v\n%s\n%s", err, toJSON(got), toJSON(s.live))
 	}
 }
 
 // onlyOwner checks that no other manager owns fields that a forced apply changed.
-func (s *sequence) onlyOwner(before, after registry.Object, who string) {
+func (s *sequence) onlyOwner(before, after registry.Object, manager string) {
 	d, err := s.m.differences(before, after)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
-		if both := e.Intersection(d.set); !(o.Manager == who && o.applied()) && !both.Empty() {
+		if both := e.Intersection(d.set); !(o.Manager == manager && o.applied()) && !both.Empty() {
 			s.t.Fatalf("%s still owns forced fields: %s", o, both)
 		}
 	}
 }
 
 func (s *sequence) update() {
-	who := s.who()
+	manager := s.manager()
 	tree := deployment(s.t, true)
 	obj := s.m.kind.New().(registry.Object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
@@ -254,10 +254,10 @@ func (s *sequence) update() {
 	if live.GetUID() == "" {
 		live = nil
 	}
-	if err := s.m.Update(context.Background(), live, obj, who); err != nil {
+	if err := s.m.Update(context.Background(), live, obj, manager); err != nil {
 		s.t.Fatal(err)
 	}
-	other, err := s.peer.Update(s.other.DeepCopyObject(), want, who)
+	other, err := s.peer.Update(s.other.DeepCopyObject(), want, manager)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -53,18 +53,18 @@ func configMap(pairs ...string) *corev1.ConfigMap {
 func owners(o registry.Object) string {
 	var lines []string
 	for _, e := range o.GetManagedFields() {
-		who := fmt.Sprintf("%s %s", e.Manager, e.Operation)
+		manager := fmt.Sprintf("%s %s", e.Manager, e.Operation)
 		if e.Subresource != "" {
-			who += "/" + e.Subresource
+			manager += "/" + e.Subresource
 		}
-		lines = append(lines, fmt.Sprintf("%s %s %s", who, e.APIVersion, e.FieldsV1.Raw))
+		lines = append(lines, fmt.Sprintf("%s %s %s", manager, e.APIVersion, e.FieldsV1.Raw))
 	}
 	return strings.Join(lines, "\n")
 }
 
-func update(t *testing.T, m *Manager, live, obj registry.Object, who string) {
+func update(t *testing.T, m *Manager, live, obj registry.Object, manager string) {
 	t.Helper()
-	if err := m.Update(t.Context(), live, obj, who); err != nil {
+	if err := m.Update(t.Context(), live, obj, manager); err != nil {
 		t.Fatal(err)
 	}
 }

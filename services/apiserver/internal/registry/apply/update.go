@@ -44,7 +44,7 @@ var stripped = fieldpath.NewSet(
 // or patched it. The managedFields in the request count on the object's own path, if
 // they are valid. An empty list, or one with an empty entry, ends the tracking until the next
 // apply. ctx bounds conversions by a webhook.
-func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {
+func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager string) error {
 	before := RecordedIn(obj)
 	asked := before.Entries()
 	entries := managed{}
@@ -61,7 +61,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 		return nil
 	}
 	obj.SetManagedFields(nil)
-	if err := m.record(ctx, live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
+	if err := m.record(ctx, live, obj, entries, m.owner(manager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 		return err
 	}
 	if err := entries.bound(); err != nil {
@@ -76,11 +76,11 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who str
 }
 
 // owner returns the owner for a write by a manager.
-func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner {
-	if who == "" {
-		who = unknownManager
+func (m *Manager) owner(manager string, op metav1.ManagedFieldsOperationType) owner {
+	if manager == "" {
+		manager = unknownManager
 	}
-	o := owner{Manager: who, Operation: op, Subresource: m.subresource}
+	o := owner{Manager: manager, Operation: op, Subresource: m.subresource}
 	if !o.applied() {
 		o.APIVersion = m.gvk.GroupVersion().String()
 	}
@@ -201,8 +201,8 @@ const lastAppliedManager = "kubectl"
 
 // withoutLastApplied removes from conflicts the fields that client-side apply set and that still
 // have its values. The manager may take them over when it migrates.
-func (m *Manager) withoutLastApplied(who string, live registry.Object, conflicts merge.Conflicts) merge.Conflicts {
-	if who != lastAppliedManager {
+func (m *Manager) withoutLastApplied(manager string, live registry.Object, conflicts merge.Conflicts) merge.Conflicts {
+	if manager != lastAppliedManager {
 		return conflicts
 	}
 	allowed := m.lastApplied(live)
@@ -250,9 +250,9 @@ func (m *Manager) lastApplied(live registry.Object) *fieldpath.Set {
 
 // syncLastApplied updates the annotation of client-side apply, if present, so that its user can
 // return to client-side apply.
-func syncLastApplied(who string, obj registry.Object, patch map[string]any) error {
+func syncLastApplied(manager string, obj registry.Object, patch map[string]any) error {
 	annotations := obj.GetAnnotations()
-	if who != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {
+	if manager != lastAppliedManager || annotations[corev1.LastAppliedConfigAnnotation] == "" {
 		return nil
 	}
 	u := (&unstructured.Unstructured{Object: patch}).DeepCopy()

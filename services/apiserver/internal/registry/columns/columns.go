@@ -77,8 +77,8 @@ func Age() registry.Column {
 		func(o registry.Object) any { return Since(o.GetCreationTimestamp()) })
 }
 
-// Untold removes a column from the column definitions of a table. Its cells stay in the rows.
-func Untold(c registry.Column) registry.Column {
+// Unnamed removes a column from the column definitions of a table. Its cells stay in the rows.
+func Unnamed(c registry.Column) registry.Column {
 	c.Name = ""
 	return c
 }

@@ -51,7 +51,7 @@ func TestValidateCreate(t *testing.T) {
 			`metadata.name: Invalid value: "Bad_Name": ` + badSubdomain,
 		},
 		{
-			"bad generateName with the name made of it", namespaced,
+			"bad generateName with a generated name", namespaced,
 			metav1.ObjectMeta{Name: "Bad_abcde", GenerateName: "Bad_", Namespace: "n"},
 			`metadata.generateName: Invalid value: "Bad_": ` + badSubdomain + "\n" +
 				`metadata.name: Invalid value: "Bad_abcde": ` + badSubdomain,

@@ -17,7 +17,7 @@ type Work struct {
 
 // With attaches a request state with this work.
 func (w *Work) With(ctx context.Context) context.Context {
-	ctx = request.Carry(ctx, request.Info(ctx))
+	ctx = request.WithState(ctx, request.Info(ctx))
 	request.SetWork(ctx, w)
 	return ctx
 }

@@ -150,11 +150,11 @@ func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings)
 	defer cancel()
 	for _, ip := range h.addresses {
 		if err := a.releaseAddress(ctx, s, ip); err != nil {
-			a.Logger.Warn("an address of a service could not be released; it will be repaired", "service", s.Namespace+"/"+s.Name, "address", ip, "error", err)
+			a.Logger.Warn("failed to release a cluster IP; the next repair releases it", "service", s.Namespace+"/"+s.Name, "address", ip, "error", err)
 		}
 	}
 	if err := a.ports.free(ctx, h.ports); err != nil {
-		a.Logger.Warn("node ports of a service could not be released; they will be repaired", "service", s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
+		a.Logger.Warn("failed to release node ports; the next repair releases them", "service", s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
 	}
 }
 
@@ -166,7 +166,7 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	defer cancel()
 	path := internalclient.Collection("", "v1", "endpoints", s.Namespace).Named(s.Name)
 	if err := a.API.Delete(ctx, path, nil); ignoreNotFound(err) != nil {
-		a.Logger.Warn("the endpoints of a removed service could not be deleted", "service", s.Namespace+"/"+s.Name, "error", err)
+		a.Logger.Warn("failed to delete the endpoints of a deleted service", "service", s.Namespace+"/"+s.Name, "error", err)
 	}
 }
 

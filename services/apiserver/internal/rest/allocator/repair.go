@@ -341,6 +341,6 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 	}
 	path := internalclient.Collection(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
 	if err := r.API.Create(ctx, path, event); err != nil {
-		r.Logger.Warn("an event could not be written", "error", err)
+		r.Logger.Warn("failed to write an event", "error", err)
 	}
 }

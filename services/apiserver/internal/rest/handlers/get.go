@@ -291,7 +291,7 @@ func (c *Call) componentEntry(ctx context.Context, component *componentstatus.Co
 	if err != nil {
 		return nil, err
 	}
-	return watchcache.Apart(component.Name, stored), nil
+	return watchcache.Uncached(component.Name, stored), nil
 }
 
 // listComponents checks the selected components in parallel and writes their list.

@@ -91,7 +91,7 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 
 // askedDeprecated records a request for a deprecated kind.
 func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
-	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Shown.RemovedRelease}).Set(1)
+	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Presentation.RemovedRelease}).Set(1)
 }
 
 // watchMetrics holds the metrics of one kind, because looking up labels costs more than counting.

@@ -166,7 +166,7 @@ func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Sel
 // unknownFieldLabel returns one of three messages, as Kubernetes does: for kinds whose errors name
 // the kind, for kinds with field labels, and for all other kinds.
 func unknownFieldLabel(c *codec.Coder, label string) error {
-	if c.Decl.Shown.LabelErrorsNameKind {
+	if c.Decl.Presentation.LabelErrorsNameKind {
 		return fmt.Errorf("field label not supported for %v: %s", c.Decl.GVK(), label)
 	}
 	if c.Decl.HasFieldLabels() {

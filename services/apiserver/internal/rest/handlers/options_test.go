@@ -69,7 +69,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 
 // TestFieldLabels checks which fields selectors may name and the errors for others.
 func TestFieldLabels(t *testing.T) {
-	own := registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
+	own := registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
 	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
 	for name, c := range map[string]struct {
 		kind registry.Kind
@@ -78,10 +78,10 @@ func TestFieldLabels(t *testing.T) {
 	}{
 		"namespaced":                          {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
 		"of the cluster":                      {registry.Kind{}, true, builtIn},
-		"of the cluster, with fields":         {registry.Kind{Shown: own}, false, ownFields},
+		"of the cluster, with fields":         {registry.Kind{Presentation: own}, false, ownFields},
 		"custom, namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}}, true, ownFields},
 		"custom, of the cluster":              {registry.Kind{Document: &registry.Document{}}, false, ownFields},
-		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Shown: own}, false, ownFields},
+		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Presentation: own}, false, ownFields},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {

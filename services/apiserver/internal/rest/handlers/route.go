@@ -40,15 +40,15 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	op := requestinfo.From(r.Context())
 	c, handle, err := a.route(w, r, op)
 	if err != nil {
-		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Shown.DeprecatedAlways && k.Shown.Deprecated != "" {
-			request.Warn(r.Context(), k.Shown.Deprecated)
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Presentation.DeprecatedAlways && k.Presentation.Deprecated != "" {
+			request.Warn(r.Context(), k.Presentation.Deprecated)
 		}
 	} else {
-		if c.Shown.Deprecated != "" {
-			request.Warn(r.Context(), c.Shown.Deprecated)
+		if c.Presentation.Deprecated != "" {
+			request.Warn(r.Context(), c.Presentation.Deprecated)
 			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
-			if c.Shown.RemovedRelease != "" {
-				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Shown.RemovedRelease)
+			if c.Presentation.RemovedRelease != "" {
+				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
 			}
 			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
@@ -199,7 +199,7 @@ func (a *API) collectionHandler(c *Call) handler {
 type Config struct {
 	// Kinds holds all kinds that the server stores, including those that clients cannot access.
 	Kinds *apiset.Live
-	responsewriters.Answers
+	responsewriters.Writers
 	Store storage.Interface
 	// Root is the prefix of all keys. Spans omit it.
 	Root string

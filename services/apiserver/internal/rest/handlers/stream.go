@@ -357,28 +357,28 @@ func (p *pump) work() {
 			p.end(exchange.Failed(recover()))
 		}
 	}()
-	room := rooms.Get().(*room)
+	pumpBuffer := pumpBuffers.Get().(*pumpBuffer)
 	for {
-		got, ok, err := p.watcher.Poll(p.ctx, room.events, p.resume)
+		got, ok, err := p.watcher.Poll(p.ctx, pumpBuffer.events, p.resume)
 		if !ok {
 			parked = true
-			rooms.Put(room)
+			pumpBuffers.Put(pumpBuffer)
 			return
 		}
-		p.buf = room.buf
+		p.buf = pumpBuffer.buf
 		goesOn := p.step(p.ctx, p.watcher, got, err)
-		if room.buf, p.buf = p.buf[:0], nil; !goesOn {
-			clear(room.events[:cap(room.events)])
-			rooms.Put(room)
+		if pumpBuffer.buf, p.buf = p.buf[:0], nil; !goesOn {
+			clear(pumpBuffer.events[:cap(pumpBuffer.events)])
+			pumpBuffers.Put(pumpBuffer)
 			return
 		}
 	}
 }
 
-// room holds the buffers of a running pump. Rooms in the pool hold no events.
-type room struct {
+// pumpBuffer holds the buffers of a running pump. Buffers in the pool hold no events.
+type pumpBuffer struct {
 	events []watchcache.Event
 	buf    []byte
 }
 
-var rooms = sync.Pool{New: func() any { return &room{events: make([]watchcache.Event, 0, watchBatch)} }}
+var pumpBuffers = sync.Pool{New: func() any { return &pumpBuffer{events: make([]watchcache.Event, 0, watchBatch)} }}

@@ -146,7 +146,7 @@ func (a *API) updateScale(c *Call) error {
 	}
 	sc, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
-		return fmt.Errorf("%T is no scale", obj)
+		return fmt.Errorf("%T is not a Scale", obj)
 	}
 	req.Object = sc
 	return a.answerScale(c, req, a.Writes.Update)
@@ -210,7 +210,7 @@ func (a *API) proxied(o *Operation) handler {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
 		c.R = c.R.WithContext(ctx)
-		leave, err := a.ProxyLimit.Enter(c.R)
+		leave, err := a.ProxyLimit.Acquire(c.R)
 		if err != nil {
 			return err
 		}
@@ -266,15 +266,15 @@ func (c *Call) Connecting(options runtime.Object) *admission.Request {
 func (c *Call) Newest() error                     { return c.newest(c.Context(), c.Store) }
 func (c *Call) NewestOf(k *apiset.Resource) error { return c.newest(c.Context(), k.Store) }
 
-// Kept returns a kind that the server stores, even if clients cannot access it.
-func (c *Call) Kept(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
+// StoredKind returns a kind that the server stores, even if clients cannot access it.
+func (c *Call) StoredKind(gvr schema.GroupVersionResource) *apiset.Resource { return c.api.kind(gvr) }
 
 // Fail writes an error in place of a kubelet's or a pod's response (kubeletproxy.Responder).
 func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.fail(w, r, err) }
 
 // Newest returns the current state of an object, in the call's namespace if its kind is namespaced.
 func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
-	k := c.Kept(gvr)
+	k := c.StoredKind(gvr)
 	if err := c.NewestOf(k); err != nil {
 		return obj, err
 	}

@@ -35,7 +35,7 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
+			ctx = requestinfo.WithState(ctx, &requestinfo.Info{})
 			var went, came int
 			request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() {
 				went++
@@ -67,7 +67,7 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	for name, room := range map[string]bool{"below the limit of waiting requests": true, "at the limit": false} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = requestinfo.Carry(ctx, &requestinfo.Info{})
+			ctx = requestinfo.WithState(ctx, &requestinfo.Info{})
 			var went, came int
 			request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 				went++

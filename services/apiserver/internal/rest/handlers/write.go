@@ -197,7 +197,7 @@ func (a *API) decode(c *Call, body []byte, media, validation string) (registry.O
 	}
 	out, ok := obj.(registry.Object)
 	if !ok {
-		return nil, fmt.Errorf("%T is no API object", obj)
+		return nil, fmt.Errorf("%T is not an API object", obj)
 	}
 	return out, nil
 }

@@ -80,7 +80,7 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
 		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`},
-		"update, of which less is told": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
+		"update at level Request": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
 		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown`},
 		"update that fails": {audit.Request, &storage.PreconditionError{}, func(ctx context.Context, own *internalclient.Client) error {

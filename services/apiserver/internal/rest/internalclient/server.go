@@ -169,7 +169,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 	}
 	obj, ok := d.Object.(registry.Object)
 	if !ok || d.GVK != r.Kind.GVK() {
-		return writes.Result{}, fmt.Errorf("%s is no %s", d.GVK, r.Kind.GVK())
+		return writes.Result{}, fmt.Errorf("%s is not %s", d.GVK, r.Kind.GVK())
 	}
 	r.Object = obj
 	audit.From(ctx).SetRequestObject(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
@@ -181,7 +181,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		r.Options = &metav1.UpdateOptions{}
 		return w.Update(ctx, r)
 	}
-	return writes.Result{}, fmt.Errorf("%q is no verb", c.Verb)
+	return writes.Result{}, fmt.Errorf("%q is not a verb", c.Verb)
 }
 
 func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any) error {

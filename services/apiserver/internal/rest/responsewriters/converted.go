@@ -25,7 +25,7 @@ func (f *Form) Converts() bool {
 }
 
 // Entry returns an entry to encode, with its converted document if Prepare has converted it.
-func (f *Form) Entry(e *watchcache.Entry) Shown {
+func (f *Form) Entry(e *watchcache.Entry) Encodable {
 	s := Entry(e)
 	if doc, ok := f.docs[e]; ok {
 		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
@@ -94,7 +94,7 @@ func (f *Form) prepareList(ctx context.Context, l *List) error {
 }
 
 // ordered reports whether the rows of a table are in another order than its objects.
-func (f *Form) ordered() bool { return f.As == negotiation.Table && f.res.Shown.RowOrder != nil }
+func (f *Form) ordered() bool { return f.As == negotiation.Table && f.res.Presentation.RowOrder != nil }
 
 // orderRows sorts the objects of a list in the order of the table's rows.
 func (f *Form) orderRows(ctx context.Context, l *List) error {
@@ -106,7 +106,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 		if err != nil {
 			return err
 		}
-		ranks[e] = f.res.Shown.RowOrder(obj)
+		ranks[e] = f.res.Presentation.RowOrder(obj)
 	}
 	l.Items = slices.Clone(l.Items)
 	slices.SortStableFunc(l.Items, func(a, b *watchcache.Entry) int { return cmp.Compare(ranks[a], ranks[b]) })
@@ -114,7 +114,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 }
 
 // prepared converts a single object, which need not be an entry of the cache.
-func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
+func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 	if !f.Converts() || s.Served {
 		return s, nil
 	}

@@ -3,7 +3,7 @@
 // compressed, encodes watch events, and writes responses that are not made from stored bytes
 // (Responder: errors and operations).
 //
-//	Answers.ForObject, ForList, ForStream ─► Form ─► WriteObject │ WriteList, StreamList │ AppendEvent
+//	Writers.ForObject, ForList, ForStream ─► Form ─► WriteObject │ WriteList, StreamList │ AppendEvent
 //
 // Objects and their metadata are encoded from their stored bytes. Encodings are kept on the cache's
 // entries and shared between requests: watch events, table cells, converted documents and, while

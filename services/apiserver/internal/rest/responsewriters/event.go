@@ -27,7 +27,7 @@ func (f *Form) StreamType() string {
 
 // AppendEvent appends the frame of a watch event. first reports whether it is the first of the
 // stream, which has the columns of a table.
-func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
 	if f.cbor() {
 		return f.appendCBOREvent(dst, t, s, first)
 	}
@@ -56,7 +56,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) (
 }
 
 // SharedEvent returns the kept frame of an event if it can be written unchanged, without a copy.
-func (f *Form) SharedEvent(t codec.EventType, s Shown) ([]byte, bool) {
+func (f *Form) SharedEvent(t codec.EventType, s Encodable) ([]byte, bool) {
 	if f.proto() || f.cbor() || f.As == negotiation.Table || s.Entry == nil {
 		return nil, false
 	}
@@ -125,7 +125,7 @@ func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 }
 
 // appendCBOREvent appends a watch event, which is converted from the JSON event.
-func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Encodable, first bool) ([]byte, error) {
 	plain := *f
 	plain.Media = api.MediaJSON
 	b, err := plain.AppendEvent(nil, t, s, first)

@@ -18,23 +18,23 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Shown is an object to encode: a cache entry, which keeps encodings, or a stored value. The value
+// Encodable is an object to encode: a cache entry, which keeps encodings, or a stored value. The value
 // of an entry is read on demand; see open.
-type Shown struct {
+type Encodable struct {
 	codec.Item
 	Entry *watchcache.Entry
 }
 
 // Of returns a stored value to encode.
-func Of(i codec.Item) Shown { return Shown{Item: i} }
+func Of(i codec.Item) Encodable { return Encodable{Item: i} }
 
 // Entry returns an entry of the cache to encode.
-func Entry(e *watchcache.Entry) Shown {
-	return Shown{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
+func Entry(e *watchcache.Entry) Encodable {
+	return Encodable{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
 }
 
 // open returns the object with its value. The value is valid until the Lent is given back.
-func (s Shown) open() (codec.Item, watchcache.Lent) {
+func (s Encodable) open() (codec.Item, watchcache.Lent) {
 	if s.Stored != nil || s.Entry == nil {
 		return s.Item, watchcache.Lent{}
 	}
@@ -44,15 +44,15 @@ func (s Shown) open() (codec.Item, watchcache.Lent) {
 }
 
 // size returns the size of the stored value in bytes.
-func (s Shown) size() int {
+func (s Encodable) size() int {
 	if s.Stored != nil || s.Entry == nil {
 		return len(s.Stored)
 	}
 	return s.Entry.Size()
 }
 
-// Answers creates forms.
-type Answers struct {
+// Writers creates forms.
+type Writers struct {
 	Responder
 	// Compress shares compressed segments of lists. Nil disables compression.
 	Compress *compress.Cache
@@ -67,7 +67,7 @@ type Answers struct {
 
 // slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
 // request.Begun, which releases the limits that the request still holds.
-func (a *Answers) slow(r *http.Request) Limiter {
+func (a *Writers) slow(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (a *Answers) slow(r *http.Request) Limiter {
 type Form struct {
 	negotiation.Choice
 	res     *apiset.Resource
-	answers *Answers
+	answers *Writers
 	include codec.Include
 	// agesOnce holds the ages of a response other than a watch.
 	agesOnce *codec.Ages
@@ -94,16 +94,16 @@ type Form struct {
 
 // ForObject chooses the form of a response with one object. ForList does so for a collection,
 // ForStream for a watch. Errors are 406, or 400 for an invalid parameter.
-func (a *Answers) ForObject(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Writers) ForObject(r *http.Request, res *apiset.Resource) (*Form, error) {
 	return a.negotiate(r, res, negotiation.PartialObject)
 }
 
 // ForList chooses the form of a collection; see ForObject.
-func (a *Answers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Writers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
 	return a.negotiate(r, res, negotiation.PartialObjectList)
 }
 
-func (a *Answers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As) (*Form, error) {
+func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As) (*Form, error) {
 	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && (choice.As == negotiation.Itself || choice.As == negotiation.Table) {
@@ -122,7 +122,7 @@ func (a *Answers) negotiate(r *http.Request, res *apiset.Resource, partial negot
 }
 
 // ForStream chooses the form of a watch; see ForObject.
-func (a *Answers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
+func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
 	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 	choice, ok := a.Media.AcceptStream(r, forms...)
 	protobuf := choice.Media == api.MediaProtobuf
@@ -141,7 +141,7 @@ func (a *Answers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 }
 
 // form checks the parameters that the chosen form requires beyond the header.
-func (a *Answers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) (*Form, error) {
+func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) (*Form, error) {
 	f := &Form{Choice: choice, res: res, answers: a}
 	if choice.As == negotiation.Table {
 		if choice.Media == api.MediaProtobuf {
@@ -199,7 +199,7 @@ func (f *Form) partial() bool {
 }
 
 // natural returns the event type of an entry's kept frame.
-func natural(s Shown) codec.EventType {
+func natural(s Encodable) codec.EventType {
 	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
 		return codec.Modified
 	}
@@ -208,7 +208,7 @@ func natural(s Shown) codec.EventType {
 
 // frame returns the JSON frame of an object, or of its metadata, and the event type that it was
 // encoded with.
-func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventType, error) {
+func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	t := natural(s)
 	if deleted {
 		t = codec.Deleted
@@ -242,7 +242,7 @@ func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
 }
 
 // kept returns the kept frame of an object, or of its metadata, if there is one.
-func (f *Form) kept(s Shown, partial bool) (codec.Frame, bool) {
+func (f *Form) kept(s Encodable, partial bool) (codec.Frame, bool) {
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		return nil, false
 	}
@@ -250,7 +250,7 @@ func (f *Form) kept(s Shown, partial bool) (codec.Frame, bool) {
 }
 
 // cells returns the cells of an object's table row.
-func (f *Form) cells(s Shown) (codec.Row, error) {
+func (f *Form) cells(s Encodable) (codec.Row, error) {
 	make := func(*watchcache.Entry) ([]byte, error) {
 		it, lent := s.open()
 		defer lent.Back()
@@ -263,7 +263,7 @@ func (f *Form) cells(s Shown) (codec.Row, error) {
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
-func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]byte, error) {
+func (f *Form) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) ([]byte, error) {
 	row, err := f.cells(s)
 	if err != nil {
 		return nil, err
@@ -285,11 +285,11 @@ func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]by
 
 // spare reports whether the encoding of an object may be kept for later requests, because memory is
 // available.
-func spare(s Shown) bool { return s.Entry != nil && s.Entry.Spare() }
+func spare(s Encodable) bool { return s.Entry != nil && s.Entry.Spare() }
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
-func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, error) {
+func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
 	if frame, ok := f.kept(s, partial); ok {
 		return append(dst, frame.Object(natural(s))...), nil
 	}
@@ -314,7 +314,7 @@ func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, er
 }
 
 // appendJSON appends the JSON of an object in its form.
-func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
+func (f *Form) appendJSON(dst []byte, s Encodable) ([]byte, error) {
 	if f.As != negotiation.Table {
 		return f.appendObject(dst, s, f.partial(), true)
 	}
@@ -336,7 +336,7 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
 // kept and not copied. Otherwise each response that waits for its client would hold a copy.
-func (f *Form) addItem(p *pieces, s Shown) (err error) {
+func (f *Form) addItem(p *pieces, s Encodable) (err error) {
 	if f.As == negotiation.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.sent(err)
@@ -360,7 +360,7 @@ const few = 128
 // appendItem appends an item of a list in JSON, or a row of a table. Lists of more than few objects
 // are encoded from the stored values where possible, and their encodings are not kept. They would
 // displace the other kept encodings, and most would be used only once.
-func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
+func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	switch {
 	case f.As == negotiation.Table:
 		return f.appendRow(dst, s, f.ages(), f.keeps)

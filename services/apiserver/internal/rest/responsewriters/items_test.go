@@ -14,7 +14,7 @@ func TestEachStopsAtError(t *testing.T) {
 	for n := range 20 {
 		l := &responsewriters.List{}
 		for i := range n {
-			l.Items = append(l.Items, watchcache.Apart(fmt.Sprint(i), make([]byte, i*40)))
+			l.Items = append(l.Items, watchcache.Uncached(fmt.Sprint(i), make([]byte, i*40)))
 		}
 		for fails := range n + 1 {
 			stop := errors.New("stop")

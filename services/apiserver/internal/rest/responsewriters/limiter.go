@@ -12,19 +12,19 @@ import (
 // behind long ones. The limiter is not held while a piece is written or the store is read. Nil
 // disables the limit.
 type Limiter interface {
-	// Enter acquires the limiter, which Leave releases. It fails when ctx ends.
-	Enter(ctx context.Context) error
-	Leave()
+	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
+	Acquire(ctx context.Context) error
+	Release()
 }
 
 // SlowLimiter limits the number of requests that encode slow forms, fairly between client
 // addresses. Human-readable forms acquire it for some objects at a time, because each object takes
 // longer than a piece of a list in other forms. Nil disables the limit.
 type SlowLimiter interface {
-	// Enter acquires the limiter, which Leave releases. It fails when the request ends. It fails
+	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
 	// immediately if too many requests wait and the response has not begun.
-	Enter(r *http.Request, begun bool) error
-	Leave()
+	Acquire(r *http.Request, begun bool) error
+	Release()
 }
 
 // slowLimit implements Limiter for one request with SlowLimiter.
@@ -34,9 +34,9 @@ type slowLimit struct {
 	begun   *bool // whether the response has begun; may be nil
 }
 
-// Enter implements Limiter.
-func (s *slowLimit) Enter(context.Context) error {
-	return s.SlowLimiter.Enter(s.request, s.begun != nil && *s.begun)
+// Acquire implements Limiter.
+func (s *slowLimit) Acquire(context.Context) error {
+	return s.SlowLimiter.Acquire(s.request, s.begun != nil && *s.begun)
 }
 
 // ScanLimiter limits work that reads many objects before it writes any. The work before the first
@@ -51,7 +51,7 @@ type ScanLimiter struct {
 
 // ScanLimiter returns the ScanLimiter of a request. Its waits end with ctx. The caller calls End at
 // the end.
-func (a *Answers) ScanLimiter(ctx context.Context) *ScanLimiter {
+func (a *Writers) ScanLimiter(ctx context.Context) *ScanLimiter {
 	return &ScanLimiter{limiter: a.Limiter, ctx: ctx}
 }
 
@@ -62,7 +62,7 @@ func (s *ScanLimiter) Pause() bool {
 	if s == nil || s.limiter == nil {
 		return true
 	}
-	s.err = asTimeout(s.limiter.Enter(s.ctx))
+	s.err = asTimeout(s.limiter.Acquire(s.ctx))
 	s.acquired = s.err == nil
 	return s.acquired
 }
@@ -79,7 +79,7 @@ func (s *ScanLimiter) Err() error {
 func (s *ScanLimiter) End() {
 	if s != nil && s.acquired {
 		s.acquired = false
-		s.limiter.Leave()
+		s.limiter.Release()
 	}
 }
 

@@ -38,7 +38,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 // channel implements Limiter with its capacity as limit.
 type channel chan struct{}
 
-func (c channel) Enter(ctx context.Context) error {
+func (c channel) Acquire(ctx context.Context) error {
 	select {
 	case c <- struct{}{}:
 		return nil
@@ -47,12 +47,12 @@ func (c channel) Enter(ctx context.Context) error {
 	}
 }
 
-func (c channel) Leave() { <-c }
+func (c channel) Release() { <-c }
 
 // slowChannel implements SlowLimiter.
 type slowChannel struct{ channel }
 
-func (c slowChannel) Enter(r *http.Request, _ bool) error { return c.channel.Enter(r.Context()) }
+func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.Acquire(r.Context()) }
 
 // TestLongResponsesAreLimited checks with a limit of one that a response releases the limiter
 // while it waits for its client, and when it ends or panics.
@@ -143,7 +143,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		p.slow = true
 		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
-		l := &List{Items: []*watchcache.Entry{watchcache.Apart("k", nil)}}
+		l := &List{Items: []*watchcache.Entry{watchcache.Uncached("k", nil)}}
 		if walked {
 			l.Walk = each
 		}
@@ -164,7 +164,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 	}{
 		{api.MediaYAML, 2 * largeToFormat, true}, {api.MediaCBOR, 2 * largeToFormat, true}, {api.MediaYAML, 100, false},
 	} {
-		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Answers{Slow: slowChannel{limiter}}}
+		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Writers{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
@@ -262,7 +262,7 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 							err = r.(error)
 						}
 					}()
-					l := &List{Items: []*watchcache.Entry{watchcache.Apart("a", nil), watchcache.Apart("b", nil)}}
+					l := &List{Items: []*watchcache.Entry{watchcache.Uncached("a", nil), watchcache.Uncached("b", nil)}}
 					err = p.each(l, func(*watchcache.Entry) error {
 						p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
 						return p.sent(nil)
@@ -289,7 +289,7 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 func TestScanLimiter(t *testing.T) {
 	limiter := make(channel, 1)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	s := (&Answers{Limiter: limiter}).ScanLimiter(ctx)
+	s := (&Writers{Limiter: limiter}).ScanLimiter(ctx)
 	for range 3 {
 		if len(limiter) > 1 || !s.Pause() || len(limiter) != 1 {
 			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
@@ -305,7 +305,7 @@ func TestScanLimiter(t *testing.T) {
 	}
 	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
 	defer end()
-	s = (&Answers{Limiter: limiter}).ScanLimiter(late)
+	s = (&Writers{Limiter: limiter}).ScanLimiter(late)
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
 		t.Errorf("deadline: got %v, want Timeout", s.Err())
 	}

@@ -294,7 +294,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 
 // cborItem returns an element of a list. The encodings of objects and of v1 metadata are kept on
 // the entry.
-func (f *Form) cborItem(s Shown) ([]byte, error) {
+func (f *Form) cborItem(s Encodable) ([]byte, error) {
 	encode := func(*watchcache.Entry) ([]byte, error) {
 		b, err := f.appendItem(nil, s)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // WriteObject writes one object. It returns an error only before anything is sent.
-func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
+func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	s, err := f.prepared(r.Context(), s)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
-func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
+func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	if frame, ok := f.kept(s, false); ok {
 		f.send(w, r, code, frame.Object(natural(s)))
 		return nil
@@ -98,10 +98,10 @@ func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 		return f.format(b)
 	}
 	if limiter := f.answers.slow(r); limiter != nil {
-		if err := limiter.Enter(r.Context()); err != nil {
+		if err := limiter.Acquire(r.Context()); err != nil {
 			return nil, asTimeout(err)
 		}
-		defer limiter.Leave()
+		defer limiter.Release()
 	}
 	return f.format(b)
 }
@@ -124,7 +124,7 @@ func (f *Form) format(b []byte) ([]byte, error) {
 // audit log only.
 
 // tellObject records an object that is not written as plain JSON in the audit event.
-func (f *Form) tellObject(r *http.Request, s Shown) {
+func (f *Form) tellObject(r *http.Request, s Encodable) {
 	rec := audit.From(r.Context())
 	if !rec.Wants(audit.RequestResponse) {
 		return

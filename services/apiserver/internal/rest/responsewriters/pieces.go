@@ -81,7 +81,7 @@ func (p *pieces) acquireLimiter() {
 	if p.limiter == nil || p.acquired || p.gone {
 		return
 	}
-	err := p.limiter.Enter(p.context())
+	err := p.limiter.Acquire(p.context())
 	if p.acquired = err == nil; !p.acquired {
 		p.leave()
 		p.limitErr = err
@@ -98,7 +98,7 @@ func (p *pieces) leave() {
 func (p *pieces) releaseLimiter() {
 	if p.acquired {
 		p.acquired = false
-		p.limiter.Leave()
+		p.limiter.Release()
 	}
 }
 

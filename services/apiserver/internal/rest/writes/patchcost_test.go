@@ -32,7 +32,7 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 	} {
 		for _, may := range []bool{false, true} {
 			weighed := 0
-			ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+			ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
 			r := w.requestFor("c")
 			var err error
@@ -86,7 +86,7 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		w := newBase(t).fixture(t)
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }})
 		r := w.requestFor(object.GetName())
 		r.Kind = w.kind(kind)
@@ -107,7 +107,7 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
 	for _, may := range []bool{false, true} {
 		weighed := 0
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "update"})
+		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "update"})
 		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
 		r := w.requestFor("c")
 		r.Object = config("a", "1")
@@ -126,7 +126,7 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 	w.writer.Settled = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "create"})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create"})
 	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }})
 	r := w.requestFor("c")
 	r.Object = config("a", "1")
@@ -145,7 +145,7 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	k := w.kind("replicationcontrollers")
 	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
 	weighed := 0
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }})
 	r := w.requestFor("c")
 	r.Kind = k
@@ -171,7 +171,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		r := w.requestFor("many")
 		r.Kind = w.kind("pods")
 		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }})
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
@@ -190,7 +190,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
 	w := newBase(t).fixture(t)
 	w.put(w.kind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"}, Data: map[string]string{"a": strings.Repeat("x", request.LargeBody)}})
-	ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(int) bool { return false }})
 	w.syncCache()
 	before := w.store.reads

@@ -24,7 +24,7 @@ import (
 func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	sc, ok := r.Object.(*autoscalingv1.Scale)
 	if !ok {
-		return Result{}, fmt.Errorf("%T is no scale", r.Object)
+		return Result{}, fmt.Errorf("%T is not a Scale", r.Object)
 	}
 	if err := r.nameFits(sc); err != nil {
 		return Result{}, err

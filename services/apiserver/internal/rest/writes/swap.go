@@ -95,7 +95,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 func (r *Request) marked(stored []byte) []byte {
 	r.restore = nil
 	if a := r.Kind.Stored.LazyField; r.WithoutLazyField && a != nil {
-		if text, restore, ok := a.Marked(stored); ok {
+		if text, restore, ok := a.WithMarks(stored); ok {
 			r.restore = restore
 			return text
 		}
@@ -110,7 +110,7 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 	if err == nil && r.restore != nil {
 		var ok bool
 		if value, ok = r.restore(value); !ok {
-			err = errors.New("what was kept apart has no place any more")
+			err = errors.New("the field of a lazily decoded value does not exist")
 		}
 	}
 	if err != nil {

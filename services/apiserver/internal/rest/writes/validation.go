@@ -106,7 +106,7 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 	}
 	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
 		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
-		Costly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+		OnCostly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})
 }
 
@@ -150,7 +150,7 @@ func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.
 	}
 	for _, difference := range differences(errs.ExtractCoveredByDeclarative(), declared) {
 		w.Metrics.mismatches.Inc()
-		w.Logger.Warn("declared and written validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
+		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
 	}
 	if !w.Declared.Takeover {
 		return errs

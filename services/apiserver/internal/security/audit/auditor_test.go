@@ -89,8 +89,8 @@ func TestContextCarriesRecord(t *testing.T) {
 // rejectingLimiter never grants a permit.
 type rejectingLimiter struct{ t *testing.T }
 
-func (rejectingLimiter) Enter(context.Context) error { return errors.New("no permit") }
-func (n rejectingLimiter) Leave()                    { n.t.Error("Leave was called without a permit") }
+func (rejectingLimiter) Acquire(context.Context) error { return errors.New("no permit") }
+func (n rejectingLimiter) Release()                    { n.t.Error("Leave was called without a permit") }
 
 // Work runs without a permit if none is granted.
 func TestLimitedRunsWithoutPermit(t *testing.T) {

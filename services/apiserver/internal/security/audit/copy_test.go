@@ -15,8 +15,8 @@ import (
 // countingLimiter counts acquisitions and releases.
 type countingLimiter struct{ entered, left int }
 
-func (t *countingLimiter) Enter(context.Context) error { t.entered++; return nil }
-func (t *countingLimiter) Leave()                      { t.left++ }
+func (t *countingLimiter) Acquire(context.Context) error { t.entered++; return nil }
+func (t *countingLimiter) Release()                      { t.left++ }
 
 // Large responses written in parts are recorded completely, with a permit.
 func TestLargeResponsesNeedPermit(t *testing.T) {

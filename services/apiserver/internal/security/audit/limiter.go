@@ -8,8 +8,8 @@ import (
 
 // Limiter limits concurrent work on large objects.
 type Limiter interface {
-	Enter(ctx context.Context) error
-	Leave()
+	Acquire(ctx context.Context) error
+	Release()
 }
 
 const (
@@ -29,8 +29,8 @@ func Limited(t Limiter, size int, work func()) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), maxPermitWait)
 	defer cancel()
-	if t.Enter(ctx) == nil {
-		defer t.Leave()
+	if t.Acquire(ctx) == nil {
+		defer t.Release()
 	}
 	work()
 }

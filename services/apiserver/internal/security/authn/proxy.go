@@ -57,7 +57,7 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 		return nil, nil
 	}
 	if api.IsSuite(u.Name, u.Groups) {
-		return nil, fmt.Errorf("%w: a proxy names the user %q, and the suite's own services come themselves", ErrInvalid, u.Name)
+		return nil, fmt.Errorf("%w: a proxy names the user %q, but the suite's services must authenticate by their certificate", ErrInvalid, u.Name)
 	}
 	return Authenticated(u), nil
 }

@@ -27,9 +27,9 @@ func TestForbidden(t *testing.T) {
 		{"/metrics", "", `forbidden: User "alice" cannot get path "/metrics"`, metav1.StatusDetails{}},
 	} {
 		err := authz.Forbidden(attributes(http.MethodGet, c.path), c.reason)
-		var told apierrors.APIStatus
-		if !errors.As(err, &told) || told.Status().Code != http.StatusForbidden || told.Status().Message != c.message || !reflect.DeepEqual(told.Status().Details, &c.details) {
-			t.Errorf("%s: got %v, %+v", c.path, err, told.Status().Details)
+		var statusErr apierrors.APIStatus
+		if !errors.As(err, &statusErr) || statusErr.Status().Code != http.StatusForbidden || statusErr.Status().Message != c.message || !reflect.DeepEqual(statusErr.Status().Details, &c.details) {
+			t.Errorf("%s: got %v, %+v", c.path, err, statusErr.Status().Details)
 		}
 	}
 	if text := authz.Message(&authz.Attributes{Verb: "get", Path: "/"}); text != `User "" cannot get path "/"` {

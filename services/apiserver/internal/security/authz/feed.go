@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
-// feed passes the objects of one resource to the policy.
-type feed struct {
+// subscription passes the objects of one resource to the policy.
+type subscription struct {
 	*informer.Informer
 	name   string
 	policy *Policy
@@ -22,13 +22,13 @@ type feed struct {
 	loaded bool // replace has been called
 }
 
-func (p *Policy) newFeed(name string, s Source, into sink) *feed {
-	f := &feed{name: name, policy: p, source: s, into: into}
+func (p *Policy) newSubscription(name string, s Source, into sink) *subscription {
+	f := &subscription{name: name, policy: p, source: s, into: into}
 	f.Informer = informer.New(informer.Config{Store: s.Store, Replace: f.replace, Apply: f.apply, Lost: f.lost})
 	return f
 }
 
-// sink receives the data of a feed. One goroutine calls its methods.
+// sink receives the data of a subscription. One goroutine calls its methods.
 type sink interface {
 	// replace replaces the whole state at a revision. again means that changes before the revision
 	// were missed.
@@ -43,7 +43,7 @@ type change struct {
 	revision        int64
 }
 
-func (f *feed) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
+func (f *subscription) replace(_ context.Context, entries []*watchcache.Entry, revision int64) {
 	objects := make([]metav1.Object, 0, len(entries))
 	for _, e := range entries {
 		if o := f.decode(e); o != nil {
@@ -54,7 +54,7 @@ func (f *feed) replace(_ context.Context, entries []*watchcache.Entry, revision 
 	f.loaded = true
 }
 
-func (f *feed) apply(_ context.Context, events []watchcache.Event, _ int64) {
+func (f *subscription) apply(_ context.Context, events []watchcache.Event, _ int64) {
 	if len(events) == 0 {
 		return
 	}
@@ -65,13 +65,13 @@ func (f *feed) apply(_ context.Context, events []watchcache.Event, _ int64) {
 	f.into.apply(changes)
 }
 
-func (f *feed) lost(err error) {
+func (f *subscription) lost(err error) {
 	if errors.As(err, new(*watchcache.ExpiredError)) {
 		f.policy.cfg.Logger.Info("reloading the policy", "resource", f.name, "reason", err)
 	}
 }
 
-func (f *feed) change(ev watchcache.Event) change {
+func (f *subscription) change(ev watchcache.Event) change {
 	c := change{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
 	if ev.Type != watchcache.Deleted {
 		c.object = f.decode(ev.Entry)
@@ -80,7 +80,7 @@ func (f *feed) change(ev watchcache.Event) change {
 }
 
 // decode returns nil for an unreadable object, which then grants nothing.
-func (f *feed) decode(e *watchcache.Entry) metav1.Object {
+func (f *subscription) decode(e *watchcache.Entry) metav1.Object {
 	obj, err := f.source.Decode(e)
 	if err != nil {
 		f.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)

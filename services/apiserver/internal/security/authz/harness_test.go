@@ -144,10 +144,10 @@ func (s *source) Follow(ctx context.Context, from storage.Position, apply func(s
 // fixture is a policy over a watch cache.
 type fixture struct {
 	*authz.Policy
-	source *source
-	cache  *watchcache.Cache
-	mu     sync.Mutex
-	told   []rbac.Position
+	source    *source
+	cache     *watchcache.Cache
+	mu        sync.Mutex
+	positions []rbac.Position
 }
 
 func newFixture(t *testing.T, prepare func(*source)) *fixture {
@@ -210,7 +210,7 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 	w.OnChange(func(c rbac.Change) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.told = append(w.told, c.Position)
+		w.positions = append(w.positions, c.Position)
 	})
 	return w
 }
@@ -219,5 +219,5 @@ func newStoppedFixture(t *testing.T, prepare func(*source)) *fixture {
 func (w *fixture) lastNotified() rbac.Position {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.told[len(w.told)-1]
+	return w.positions[len(w.positions)-1]
 }

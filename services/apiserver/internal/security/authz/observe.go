@@ -19,7 +19,7 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_authorization_decisions_total", Help: "[ALPHA] Decisions that allow or deny, by authorizer.",
+			Name: "apiserver_authorization_decisions_total", Help: "[ALPHA] Number of final decisions of an authorizer, by authorizer and decision.",
 		}, []string{"type", "name", "decision"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "authorization_attempts_total", Help: "[ALPHA] Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",

@@ -39,7 +39,7 @@ type Policy struct {
 	Graph  *node.Graph
 
 	cfg   PolicyConfig
-	feeds []*feed
+	feeds []*subscription
 
 	// updates orders updates of the engine together with the calls of listeners, so that listeners
 	// receive changes in order. A position before the last one shows that the store's revision went
@@ -54,10 +54,10 @@ type Policy struct {
 func NewPolicy(c PolicyConfig) *Policy {
 	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c}
 	for kind, s := range c.Rules {
-		p.feeds = append(p.feeds, p.newFeed(kind, s, &ruleSink{policy: p, kind: kind}))
+		p.feeds = append(p.feeds, p.newSubscription(kind, s, &ruleSink{policy: p, kind: kind}))
 	}
 	for kind, s := range c.Nodes {
-		p.feeds = append(p.feeds, p.newFeed(s.Store.Name(), s, &nodeSink{policy: p, kind: kind}))
+		p.feeds = append(p.feeds, p.newSubscription(s.Store.Name(), s, &nodeSink{policy: p, kind: kind}))
 	}
 	return p
 }

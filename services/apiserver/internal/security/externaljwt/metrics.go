@@ -24,16 +24,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	const prefix = "apiserver_externaljwt_"
 	m := &Metrics{
 		fetchedAt: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] When the keys were fetched last, in seconds of Unix time.",
+			Name: prefix + "fetch_keys_success_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the last fetch of the keys.",
 		}),
 		madeAt: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: prefix + "fetch_keys_data_timestamp", Help: "[ALPHA] data_timestamp of the keys that were fetched last, in seconds of Unix time.",
+			Name: prefix + "fetch_keys_data_timestamp", Help: "[ALPHA] Unix timestamp in seconds of the data_timestamp of the last fetched keys.",
 		}),
 		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "fetch_keys_request_total", Help: "[ALPHA] Fetches of the keys, by gRPC code.",
+			Name: prefix + "fetch_keys_request_total", Help: "[ALPHA] Number of fetches of the keys, by gRPC code.",
 		}, []string{"code"}),
 		signs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "sign_request_total", Help: "[ALPHA] Attempts to sign a token, by gRPC code.",
+			Name: prefix + "sign_request_total", Help: "[ALPHA] Number of attempts to sign a token, by gRPC code.",
 		}, []string{"code"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "request_duration_seconds", Help: "[ALPHA] Duration of calls of the external signer in seconds, by method and gRPC code.",

@@ -72,10 +72,10 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		deviation:      gauge("demand_seats_stdev", "[ALPHA] Standard deviation of the demand for seats in the last period.", byLevel...),
 		target:         gauge("target_seats", "[ALPHA] Target of the last adjustment in seats.", byLevel...),
 		dispatchedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "dispatched_requests_total", Help: "[BETA] Number of dispatched requests.",
+			Name: namePrefix + "dispatched_requests_total", Help: "[BETA] Number of requests executed by API Priority and Fairness.",
 		}, bySchema),
 		rejectedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Number of rejected requests.",
+			Name: namePrefix + "rejected_requests_total", Help: "[BETA] Number of requests rejected by API Priority and Fairness.",
 		}, append(bySchema[:2:2], "reason")),
 		execution: histogram("request_execution_seconds", "[ALPHA] Execution time of requests in seconds.", seconds, append(bySchema[:2:2], "type")...),
 		lengths:   histogram("request_queue_length_after_enqueue", "[ALPHA] Length of a queue after a request was added.", []float64{0, 10, 25, 50, 100, 250, 500, 1000}, bySchema...),
@@ -83,7 +83,7 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		watches:   histogram("watch_count_samples", "[ALPHA] Number of watchers affected by a write.", []float64{0, 1, 10, 100, 1000, 10000}, bySchema...),
 		widths:    histogram("work_estimated_seats", "[ALPHA] Estimated number of seats per request.", []float64{1, 2, 4, 10}, bySchema...),
 		fairFraction: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: namePrefix + "seat_fair_frac", Help: "[ALPHA] Fraction of its target that the last adjustment gave each level.",
+			Name: namePrefix + "seat_fair_frac", Help: "[ALPHA] Fair fraction of the target concurrency of each priority level, computed in the last adjustment.",
 		}),
 		demandDesc:   desc("demand_seats", "EXPERIMENTAL: [ALPHA] Demand for seats over time, as a fraction of the nominal limit.", byLevel...),
 		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Number of requests over time, as a fraction of the maximum.", "phase", "priority_level"),

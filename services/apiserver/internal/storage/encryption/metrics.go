@@ -35,7 +35,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 25),
 		}, []string{"transformation_type", "transformer_prefix"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: controller + "reloads_total", Help: "Reloads of the encryption configuration, by outcome.",
+			Name: controller + "reloads_total", Help: "Number of reloads of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 		succeeded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: controller + "reload_success_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of successful automatic reloads of encryption configuration split by apiserver identity.",
@@ -44,7 +44,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: controller + "reload_failures_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of failed automatic reloads of encryption configuration split by apiserver identity.",
 		}, []string{"apiserver_id_hash"}),
 		reloadLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: controller + "reload_last_timestamp_seconds", Help: "Time of the last reload of the encryption configuration, by outcome.",
+			Name: controller + "reload_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last reload of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 	}
 	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.succeeded, m.failed, m.reloadLast} {
@@ -70,9 +70,9 @@ func code(err error) string {
 	if err == nil {
 		return codes.OK.String()
 	}
-	var told interface{ GRPCStatus() *grpcstatus.Status }
-	if errors.As(err, &told) {
-		return told.GRPCStatus().Code().String()
+	var withStatus interface{ GRPCStatus() *grpcstatus.Status }
+	if errors.As(err, &withStatus) {
+		return withStatus.GRPCStatus().Code().String()
 	}
 	return codes.Unknown.String()
 }

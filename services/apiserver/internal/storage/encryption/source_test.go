@@ -97,7 +97,7 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 	p, s := kmstest.New(t), newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
-	s.values[damaged] = []byte("k8s:enc:nobody:v1:x")
+	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
 	p.Stop()
 	live := openKMS(t, p, 100*time.Millisecond, nil)
 	source := loaded(t, kept{[]storage.KeyValue{s.item(secretKey), s.item(damaged)}, untilCancelled}, live)

@@ -354,7 +354,7 @@ func TestCachedValuesAppearWhenPluginReturns(t *testing.T) {
 // responds.
 func TestHangingDecryptionBlocksNothing(t *testing.T) {
 	p := newPluginWithValue(t)
-	p.plugin.HangOn("Decrypt")
+	p.plugin.HangMethod("Decrypt")
 	live := openKMS(t, p.plugin, time.Hour, nil)
 	w := newFixtureOn(t, p.raw, live)
 	if _, err := w.shows(t, secretKey); err == nil {

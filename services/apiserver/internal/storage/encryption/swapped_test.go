@@ -61,7 +61,7 @@ func TestConfigurationAppliedDuringDecryption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.HangOn("Decrypt")
+	p.HangMethod("Decrypt")
 	before := p.Calls("Decrypt")
 	ended := make(chan error, 1)
 	go func() { ended <- source.Follow(ctx, at, func(storage.Batch) error { return nil }) }()

@@ -57,7 +57,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 		}
 		next, err := c.step(ctx, last)
 		if err != nil && ctx.Err() == nil {
-			log.Error("etcd was not compacted", "revision", last.revision, "err", err)
+			log.Error("failed to compact etcd", "revision", last.revision, "err", err)
 		}
 		last = next
 	}
@@ -145,10 +145,10 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 			if now.Sub(warned) >= monitorRepeat {
 				warned = now
-				m.Logger.Warn("etcd does not answer", "endpoints", m.Endpoints, "error", err, "duration", now.Sub(since).Round(time.Second).String())
+				m.Logger.Warn("etcd unreachable", "endpoints", m.Endpoints, "error", err, "duration", now.Sub(since).Round(time.Second).String())
 			}
 		case !since.IsZero():
-			m.Logger.Info("etcd answers again", "endpoints", m.Endpoints, "duration", now.Sub(since).Round(time.Second).String())
+			m.Logger.Info("etcd reachable again", "endpoints", m.Endpoints, "duration", now.Sub(since).Round(time.Second).String())
 			since, warned = time.Time{}, time.Time{}
 		}
 		select {

@@ -210,7 +210,7 @@ func (s *stream) learn() {
 		case distrusted:
 			s.store.log.Error("etcd's progress notifications cannot be trusted before 3.4.31 and 3.5.13, so its revision is polled instead, which costs reads and writes: UPGRADE ETCD", "prefix", s.prefix, "reason", why)
 		case unknown:
-			s.store.log.Warn("etcd's version is not known, so its revision is polled instead of believing its progress notifications", "prefix", s.prefix, "reason", why, "again", trustRetry)
+			s.store.log.Warn("unknown etcd version; polling its revision instead of using progress notifications", "prefix", s.prefix, "reason", why, "again", trustRetry)
 			retry.Reset(trustRetry)
 		}
 		select {
@@ -229,7 +229,7 @@ func (s *stream) learn() {
 func (s *stream) mark() {
 	_, err := s.store.kv.Put(s.ctx, s.prefix+progressMarker, "")
 	if err != nil && s.ctx.Err() == nil {
-		s.store.log.Warn("etcd's progress cannot be learnt by a write", "key", s.prefix+progressMarker, "err", err)
+		s.store.log.Warn("failed to determine etcd's progress by a write", "key", s.prefix+progressMarker, "err", err)
 	}
 	s.marked <- struct{}{}
 }

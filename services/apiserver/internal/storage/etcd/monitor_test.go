@@ -60,7 +60,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		text := out.String()
-		if n := strings.Count(text, "etcd does not answer"); n < 6 || n > 12 {
+		if n := strings.Count(text, "etcd unreachable"); n < 6 || n > 12 {
 			t.Errorf("got %d warnings in a minute:\n%s", n, text)
 		}
 		if !strings.Contains(text, "https://etcd-0:2379") || !strings.Contains(text, "connection refused") {
@@ -69,7 +69,7 @@ func TestMonitorWarnsWhileEtcdIsUnreachable(t *testing.T) {
 		failing.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := strings.Count(out.String(), "etcd answers again"); n != 1 {
+		if n := strings.Count(out.String(), "etcd reachable again"); n != 1 {
 			t.Errorf("got %d messages of recovery:\n%s", n, out.String())
 		}
 		cancel()

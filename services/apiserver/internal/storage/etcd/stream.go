@@ -232,7 +232,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	switch {
 	case resp.CompactRevision != 0 && s.rechecking:
 		s.compacted = max(resp.CompactRevision, s.from+1)
-		return errNotTold
+		return errLastCompacted
 	case resp.CompactRevision != 0:
 		s.store.noteCompacted(resp.CompactRevision)
 		return &storage.CompactedError{Oldest: resp.CompactRevision}
@@ -292,20 +292,20 @@ func receive(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchRes
 // revisions again. The check uses the same stream that continues from there, so nothing can happen
 // in between.
 
-// maxRetold bounds how many revisions are redelivered. It is below what etcd sends at a time, so
+// maxRedelivered bounds how many revisions are redelivered. It is below what etcd sends at a time, so
 // all of them arrive with the first one.
-const maxRetold = 900
+const maxRedelivered = 900
 
-// errNotTold ends a stream on which the last change cannot be redelivered, because it is compacted.
+// errLastCompacted ends a stream on which the last change cannot be redelivered, because it is compacted.
 // Later changes may not be compacted, and that nothing changed since can still be confirmed.
-var errNotTold = errors.New("the last change that was delivered is compacted")
+var errLastCompacted = errors.New("the last change that was delivered is compacted")
 
 // recheck makes the stream begin with the last known change, or with the oldest later revision that
 // is not compacted.
 func (s *stream) recheck() {
 	last := s.position.Last.Revision
 	from := max(last, s.compacted)
-	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRetold {
+	if last == 0 || from > s.position.Revision || s.position.Revision-from > maxRedelivered {
 		return
 	}
 	s.from, s.rechecking = from, true

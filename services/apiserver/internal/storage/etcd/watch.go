@@ -133,13 +133,13 @@ func (w *watch) run() {
 			w.fail(err)
 			return
 		}
-		if errors.Is(err, errNotTold) {
+		if errors.Is(err, errLastCompacted) {
 			continue
 		}
 		if w.position.Revision > before {
 			backoff = minBackoff
 		}
-		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
+		w.store.log.Warn("etcd watch failed; resuming", "prefix", w.prefix, "revision", w.position.Revision, "err", err)
 		// Jitter spreads the reconnects of replicas to a member.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
@@ -199,9 +199,9 @@ func batch(events []*mvccpb.Event) storage.Batch {
 	return storage.Batch{Events: out, Revision: out[len(out)-1].Revision}
 }
 
-var _ storage.Historian = (*Store)(nil)
+var _ storage.HistoryReader = (*Store)(nil)
 
-// Changes implements storage.Historian for an etcd in this process.
+// Changes implements storage.HistoryReader for an etcd in this process.
 func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, bytes int) (_ storage.Batch, ok bool, err error) {
 	if s.changes == nil {
 		return storage.Batch{}, false, nil

@@ -244,7 +244,7 @@ func (f *Fanout) handleRequest(data []byte) {
 	switch p := f.publisher.Load(); {
 	case p == nil:
 	case len(data) == answerBytes:
-		p.look(binary.LittleEndian.Uint64(data))
+		p.requestCheck(binary.LittleEndian.Uint64(data))
 	default:
 		p.ask()
 	}
@@ -265,7 +265,7 @@ func (f *Fanout) askPublisher() {
 // askForLook requests that the publisher checks the store again and answers.
 func (f *Fanout) askForLook(request uint64) {
 	if p := f.publisher.Load(); p != nil {
-		p.look(request)
+		p.requestCheck(request)
 		return
 	}
 	if t := f.connected.Load(); t != nil {

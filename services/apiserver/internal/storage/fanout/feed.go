@@ -64,7 +64,7 @@ func (f *feed) run(ctx context.Context, after storage.Position) {
 		}
 		after = reached
 		d := back.next()
-		f.log.Warn("store watch ended, opening it again", "revision", after.Revision, "wait", d, "error", err)
+		f.log.Warn("store watch ended; reconnecting", "revision", after.Revision, "wait", d, "error", err)
 		if !pause(ctx, d) {
 			return
 		}
@@ -154,7 +154,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A store that implements storage.Historian reads history directly. Other stores read it for
+// A store that implements storage.HistoryReader reads history directly. Other stores read it for
 // watches: a store reads a long history for one watch in small steps with pauses in between, and
 // reads everything that is left for each step. etcd takes 100 ms for 1,000 revisions, and longer
 // for the first of many. Watches that begin at different revisions share the steps. So history is
@@ -194,7 +194,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 		level = slog.LevelDebug
 	}
 	f.log.Log(ctx, level, "reading missed changes from the store", "after", after.Revision, "until", newest)
-	if h, ok := f.store.(storage.Historian); ok {
+	if h, ok := f.store.(storage.HistoryReader); ok {
 		if reached, ok, err := f.throughHistory(ctx, h, after, newest); ok {
 			return reached, err
 		}
@@ -207,7 +207,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 
 // throughHistory delivers the changes that the store reads without a watch. It returns false if the
 // store cannot.
-func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Position, newest int64) (storage.Position, bool, error) {
+func (f *feed) throughHistory(ctx context.Context, h storage.HistoryReader, after storage.Position, newest int64) (storage.Position, bool, error) {
 	for after.Revision < newest {
 		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
 		if !ok || err != nil {
@@ -295,8 +295,8 @@ func (s *slice) read(ctx context.Context, f *feed) error {
 // per second, and is not ready before.
 const maxReplay = 50_000
 
-// Historian returns the bounds of a store's history.
-type Historian interface {
+// HistoryReader returns the bounds of a store's history.
+type HistoryReader interface {
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
@@ -305,7 +305,7 @@ type Historian interface {
 // watches that they had on another replica without a loss of events (specification: "A watch from the
 // last received resourceVersion loses no events"). The function returns 0 if the revision cannot be
 // determined.
-func SinceLastCompaction(store Historian, log *slog.Logger) func(context.Context) int64 {
+func SinceLastCompaction(store HistoryReader, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)
 		if err != nil {

@@ -28,15 +28,15 @@ import (
 //   - A chain of a later epoch than the current one makes the replica read from the store and
 //     request a check, once. Other chains are ignored.
 
-// look handles a request for a check of the store.
-func (p *publisher) look(request uint64) {
+// requestCheck handles a request for a check of the store.
+func (p *publisher) requestCheck(request uint64) {
 	p.mu.Lock()
 	if !slices.Contains(p.wanted, request) {
 		p.wanted = append(p.wanted, request)
 	}
 	p.mu.Unlock()
 	select {
-	case p.looks <- struct{}{}:
+	case p.checks <- struct{}{}:
 	default:
 	}
 }

@@ -49,8 +49,8 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 		messages:      counter("messages_total", "Messages that were published and received.", "direction"),
 		bytes:         counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
 		ignored:       counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
-		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Messages that could not be published."}),
-		disconnects:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "disconnects_total", Help: "Connections to NATS that were lost."}),
+		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Number of messages that could not be published."}),
+		disconnects:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "disconnects_total", Help: "Number of lost connections to NATS."}),
 		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes changes.")),
 	}
 	m.sentMessages, m.receivedMessages = m.messages.WithLabelValues("published"), m.messages.WithLabelValues("received")

@@ -42,7 +42,7 @@ type publisher struct {
 	// looking holds the requests that the first batch of the running feed answers.
 	looking []uint64
 
-	looks  chan struct{} // signals new entries in wanted
+	checks chan struct{} // signals new entries in wanted
 	mu     sync.Mutex    // guards wanted; a leaf lock
 	wanted []uint64      // requests received since that feed began
 }
@@ -60,7 +60,7 @@ func (f *Fanout) publish(ctx context.Context) {
 			back.reset()
 		}
 		d := back.next()
-		f.log.Warn("publishing changes ended, trying again", "wait", d, "error", err)
+		f.log.Warn("publishing changes failed; retrying", "wait", d, "error", err)
 		if !pause(ctx, d) {
 			return
 		}
@@ -90,7 +90,7 @@ func (f *Fanout) term(ctx context.Context) error {
 		return errors.New("the election was lost at once")
 	default:
 	}
-	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), looks: make(chan struct{}, 1)}
+	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
 	f.audience.note() // there may be replicas that listened to another publisher so far
 	p.begin(f.start(ctx, epoch))
 	f.publisher.Store(p)
@@ -124,7 +124,7 @@ const (
 // lastChange returns the position of the newest revision, with the last change if it is near.
 func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position {
 	at := storage.Position{Revision: newest}
-	h, ok := f.store.(storage.Historian)
+	h, ok := f.store.(storage.HistoryReader)
 	if !ok {
 		return at
 	}
@@ -178,7 +178,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 		case b := <-feed.batches:
 			p.answer()
 			p.batch(p.gather(feed, b))
-		case <-p.looks:
+		case <-p.checks:
 		case err := <-feed.failed:
 			return err
 		case <-tick.C:

@@ -55,7 +55,7 @@ func (f *Fanout) State() State {
 func (f *Fanout) Check(context.Context) error {
 	s := f.State()
 	if s.Source == sourceNone {
-		return errors.New("changes are not being followed")
+		return errors.New("the watch of etcd is not running")
 	}
 	if s.Age > staleAfter*f.beat {
 		return fmt.Errorf("no news of changes for %s, reading from source %q", s.Age.Round(time.Millisecond), s.Source)

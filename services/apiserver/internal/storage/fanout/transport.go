@@ -140,7 +140,7 @@ func reportChanges(log *slog.Logger) nats.ConnErrHandler {
 			return
 		}
 		last = err.Error()
-		log.Warn("NATS cannot be reached, trying again", "error", err)
+		log.Warn("failed to connect to NATS; retrying", "error", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
 	return s.oldest(), s.newest().revision, ctx.Err()
 }
 
-// Changes implements storage.Historian.
+// Changes implements storage.HistoryReader.
 func (s *Store) Changes(ctx context.Context, prefix string, after, until int64, bytes int) (storage.Batch, bool, error) {
 	if err := ctx.Err(); err != nil {
 		return storage.Batch{}, true, err

@@ -40,7 +40,7 @@ type change struct {
 	next     *change
 }
 
-// Store implements storage.Interface and storage.Historian. Values that it returns
+// Store implements storage.Interface and storage.HistoryReader. Values that it returns
 // are shared and must not be changed.
 type Store struct {
 	// mu guards all fields.
@@ -54,8 +54,8 @@ type Store struct {
 }
 
 var (
-	_ storage.Interface = (*Store)(nil)
-	_ storage.Historian = (*Store)(nil)
+	_ storage.Interface     = (*Store)(nil)
+	_ storage.HistoryReader = (*Store)(nil)
 )
 
 // New returns an empty Store at revision 1, as an empty etcd is.

@@ -113,7 +113,7 @@ func TestAdminAccess(t *testing.T) {
 		"another group":                      {namespace: "users", group: "example.com", op: admission.Create, o: claim(&yes)},
 		"allocated":                          {namespace: "admins", sub: "status", op: admission.Update, o: allocated(&yes), old: claim(&yes)},
 		"allocated without a label":          {namespace: "users", sub: "status", op: admission.Update, o: allocated(&no, &yes), old: claim(&yes), field: "status.allocation.devices.results[1].adminAccess", message: "Forbidden: " + needs},
-		"allocated, nobody knows":            {namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no), field: "status.allocation.devices.results[0].adminAccess", message: unknown},
+		"allocated in an unknown namespace":  {namespace: "lost", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&no), field: "status.allocation.devices.results[0].adminAccess", message: unknown},
 		"allocated in the newest version":    {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: claimBeta2(&yes), field: "status.allocation.devices.results[0].adminAccess", message: "Forbidden: " + needs},
 		"unchanged allocation":               {namespace: "users", sub: "status", op: admission.Update, o: allocated(&yes), old: allocated(&yes)},
 		"unchanged allocation in the newest": {namespace: "users", sub: "status", op: admission.Update, o: allocatedBeta2(&yes), old: allocatedBeta2(&no, &yes)},

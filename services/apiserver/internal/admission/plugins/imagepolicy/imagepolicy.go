@@ -228,17 +228,17 @@ func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Im
 	case err != nil:
 		return nil, err
 	case len(data) > maxAnswer:
-		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", p.service.URL, maxAnswer)
+		return nil, fmt.Errorf("the response of %s exceeds %d bytes", p.service.URL, maxAnswer)
 	case resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices:
 		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
 	}
 	var review imagepolicyv1alpha1.ImageReview
 	if err := p.service.Decode(data, &review); err != nil {
-		return nil, fmt.Errorf("the answer of %s: %w", p.service.URL, err)
+		return nil, fmt.Errorf("the response of %s: %w", p.service.URL, err)
 	}
 	// A response without kind and apiVersion has the requested ones.
 	if gvk := imagepolicyv1alpha1.SchemeGroupVersion.WithKind("ImageReview"); review.Kind != "" && review.Kind != gvk.Kind || review.APIVersion != "" && review.APIVersion != gvk.GroupVersion().String() {
-		return nil, fmt.Errorf("the answer of %s is %s %s, want %s", p.service.URL, review.APIVersion, review.Kind, gvk)
+		return nil, fmt.Errorf("the response of %s is %s %s, want %s", p.service.URL, review.APIVersion, review.Kind, gvk)
 	}
 	return &review.Status, nil
 }

@@ -167,25 +167,25 @@ func TestAnswers(t *testing.T) {
 		open   bool
 		length int
 	}{
-		"allowed":             {code: 200, answer: review + `{"allowed":true}}`, asked: 1},
-		"allowed and told":    {code: 201, answer: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
-		"refused":             {code: 200, answer: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
-		"of another case":     {code: 200, answer: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused, no reason":  {code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"refused means it":    {config: "defaultAllow: true", code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
-		"broken":              {code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
-		"broken, asked once":  {config: "retryBackoff: -1", code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
-		"broken, let through": {config: "defaultAllow: true", code: 500, answer: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
-		"unknown there":       {code: 404, answer: "no", want: `the server could not find the requested resource`, asked: 1},
-		"elsewhere":           {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
-		"nonsense":            {config: "defaultAllow: true", code: 200, answer: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
-		"too many questions":  {code: 429, answer: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
-		"too late":            {code: 504, answer: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
-		"of one kind alone":   {code: 200, answer: `{"kind":"Status","status":{"allowed":true}}`, want: "the answer of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"of a version alone":  {code: 200, answer: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the answer of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
-		"too long":            {code: 200, answer: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the answer of URL is longer than 1048576 bytes", asked: 1},
-		"not whole":           {code: 200, answer: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
-		"of another kind":     {config: "defaultAllow: true", code: 200, answer: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"allowed":               {code: 200, answer: review + `{"allowed":true}}`, asked: 1},
+		"allowed and annotated": {code: 201, answer: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
+		"refused":               {code: 200, answer: review + `{"allowed":false,"reason":"image is bad"}}`, want: "image policy webhook backend denied one or more images: image is bad", asked: 1},
+		"of another case":       {code: 200, answer: review + `{"allowed":false,"Allowed":true}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused, no reason":    {code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"refused means it":      {config: "defaultAllow: true", code: 200, answer: review + `{"allowed":false}}`, want: "one or more images rejected by webhook backend", asked: 1},
+		"broken":                {code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 5},
+		"broken, asked once":    {config: "retryBackoff: -1", code: 500, answer: "broken", want: `an error on the server ("broken") has prevented the request from succeeding`, asked: 1},
+		"broken, let through":   {config: "defaultAllow: true", code: 500, answer: "broken", asked: 5, audit: map[string]string{open: "true"}, open: true},
+		"unknown there":         {code: 404, answer: "no", want: `the server could not find the requested resource`, asked: 1},
+		"elsewhere":             {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
+		"nonsense":              {config: "defaultAllow: true", code: 200, answer: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"too many questions":    {code: 429, answer: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
+		"too late":              {code: 504, answer: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
+		"of one kind alone":     {code: 200, answer: `{"kind":"Status","status":{"allowed":true}}`, want: "the response of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"of a version alone":    {code: 200, answer: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the response of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"too long":              {code: 200, answer: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the response of URL exceeds 1048576 bytes", asked: 1},
+		"not whole":             {code: 200, answer: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
+		"of another kind":       {config: "defaultAllow: true", code: 200, answer: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
 	} {
 		if c.config == "" {
 			c.config = "retryBackoff: 100"
@@ -257,7 +257,7 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	b.respond(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
-	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requests.WithState(t.Context(), &requestinfo.Info{})
 	requests.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }})
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)

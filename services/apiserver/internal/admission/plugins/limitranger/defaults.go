@@ -43,18 +43,18 @@ func (d *defaults) weight(containers int) int {
 }
 
 const (
-	// mostTold is the size in bytes above which the annotation is not built. It exceeds the limit
+	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the limit
 	// of annotations.
-	mostTold = 2 * validation.TotalAnnotationSizeLimitB
-	// mostAdded is the corresponding limit of all added data. perAdded is the stored size of a
+	maxAnnotation = 2 * validation.TotalAnnotationSizeLimitB
+	// maxAdded is the corresponding limit of all added data. perAdded is the stored size of a
 	// quantity without its name.
-	mostAdded = request.MaxBody
-	perAdded  = 9
+	maxAdded = request.MaxBody
+	perAdded = 9
 )
 
 // adds returns the minimum number of bytes by which a pod grows, and how many of them are names. It
-// stops counting above mostAdded.
-func (d *defaults) adds(pod *corev1.Pod) (bytes, told int) {
+// stops counting above maxAdded.
+func (d *defaults) adds(pod *corev1.Pod) (bytes, names int) {
 	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range containers {
 			r := &containers[i].Resources
@@ -62,21 +62,21 @@ func (d *defaults) adds(pod *corev1.Pod) (bytes, told int) {
 				for k := range l.from {
 					if _, ok := l.to[k]; !ok {
 						bytes += len(k) + perAdded
-						told += len(k)
+						names += len(k)
 					}
 				}
-				if bytes > mostAdded {
-					return bytes, told
+				if bytes > maxAdded {
+					return bytes, names
 				}
 			}
 		}
 	}
-	return bytes, told
+	return bytes, names
 }
 
 // complete sets missing resources of the containers of a pod, and lists them in an annotation.
 func complete(pod *corev1.Pod, d *defaults) {
-	var told []string
+	var names []string
 	for _, group := range []struct {
 		what       string
 		containers []corev1.Container
@@ -85,18 +85,18 @@ func complete(pod *corev1.Pod, d *defaults) {
 			c := &group.containers[i]
 			tell := func(set []string, what string) {
 				if len(set) > 0 {
-					told = append(told, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.what, c.Name))
+					names = append(names, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.what, c.Name))
 				}
 			}
 			tell(fill(&c.Resources.Requests, d.requests), "request")
 			tell(fill(&c.Resources.Limits, d.limits), "limit")
 		}
 	}
-	if len(told) > 0 {
+	if len(names) > 0 {
 		if pod.Annotations == nil {
 			pod.Annotations = map[string]string{}
 		}
-		pod.Annotations[annotation] = "LimitRanger plugin set: " + strings.Join(told, "; ")
+		pod.Annotations[annotation] = "LimitRanger plugin set: " + strings.Join(names, "; ")
 	}
 }
 

@@ -59,7 +59,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
-	weight, added, told := 0, 0, 0
+	weight, added, annotated := 0, 0, 0
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
@@ -67,12 +67,12 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		if refused = request.Estimate(ctx, weight); refused != nil {
 			return refused
 		}
-		if weight > mostTold { // below that, no sum can exceed its limit
+		if weight > maxAnnotation { // below that, no sum can exceed its limit
 			bytes, names := d.adds(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
-				told = names
+				annotated = names
 			}
-			if added += bytes; added > mostAdded {
+			if added += bytes; added > maxAdded {
 				return nil // the pod is rejected; later ranges add to the message
 			}
 		}
@@ -84,11 +84,11 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return refused
 	case err != nil:
 		return unseen(ctx, r, err)
-	case told > mostTold:
+	case annotated > maxAnnotation:
 		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
 		})
-	case added > mostAdded:
+	case added > maxAdded:
 		return apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored")
 	}
 	return nil

@@ -48,7 +48,7 @@ func TestNamespacesAreCreated(t *testing.T) {
 		"not there":              {namespace: "new", created: true},
 		"by another client":      {namespace: "taken", created: true},
 		"not possible":           {namespace: "broken", created: true, want: `configmaps "c" is forbidden: it breaks`},
-		"nobody knows":           {namespace: "unknown", want: `configmaps "c" is forbidden: no answer`},
+		"lookup fails":           {namespace: "unknown", want: `configmaps "c" is forbidden: no answer`},
 		"dry run":                {namespace: "new", dryRun: true},
 		"update":                 {namespace: "new", op: admission.Update},
 		"in no namespace":        {},

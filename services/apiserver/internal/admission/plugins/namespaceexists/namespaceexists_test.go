@@ -30,7 +30,7 @@ func TestNamespaceMustExist(t *testing.T) {
 		"updated":       {op: admission.Update, namespace: "absent", want: `namespaces "absent" not found`},
 		"deleted":       {op: admission.Delete, namespace: "absent", want: `namespaces "absent" not found`},
 		"connected":     {op: admission.Connect, namespace: "absent"},
-		"nobody knows":  {op: admission.Create, namespace: "unknown", want: "Internal error occurred: no answer"},
+		"lookup fails":  {op: admission.Create, namespace: "unknown", want: "Internal error occurred: no answer"},
 		"in none":       {op: admission.Create},
 		"the namespace": {op: admission.Delete, namespace: "absent", resource: "namespaces"},
 	} {

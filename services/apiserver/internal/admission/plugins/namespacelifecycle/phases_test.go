@@ -65,8 +65,8 @@ func TestPhases(t *testing.T) {
 		if !good || n.lookups == 0 != c.noLookup {
 			t.Errorf("%s: got %v after %d lookups, want %q", name, err, n.lookups, c.want)
 		}
-		if told := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); told != (c.want == ending) {
-			t.Errorf("%s: got NamespaceTerminating cause: %t", name, told)
+		if hasCause := apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); hasCause != (c.want == ending) {
+			t.Errorf("%s: got NamespaceTerminating cause: %t", name, hasCause)
 		}
 	}
 }

@@ -274,7 +274,7 @@ func TestWritesOfNodes(t *testing.T) {
 		{remove, "csinodes.storage.k8s.io", "n2", nil, nil, "can only access CSINode with the same name", false},
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, kubelet, "system:node:n1"), nil, "", false},
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, serving, "system:node:n2"), nil, "can only create a node CSR with CN=system:node:n1", false},
-		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, "example.com/any", "anybody"), nil, "", false},
+		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, "example.com/any", "any"), nil, "", false},
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: kubelet}}, nil, "unable to parse csr", false},
 		{create, "resourceslices.resource.k8s.io", "s", slice("n1"), nil, "", false},
 		{create, "resourceslices.resource.k8s.io", "s", slice("n2"), nil, onlyCreate, false},

@@ -60,7 +60,7 @@ func TestSelectors(t *testing.T) {
 		"annotation, bad":         {config: config, namespace: "pns3", err: "invalid selector: [  ]"},
 		"no configuration":        {namespace: "off"},
 		"absent":                  {namespace: "absent", err: "Internal error occurred: namespace absent does not exist"},
-		"nobody knows":            {namespace: "broken", err: "Internal error occurred: no answer"},
+		"lookup fails":            {namespace: "broken", err: "Internal error occurred: no answer"},
 		"update":                  {config: config, namespace: "off", op: admission.Update, selector: map[string]string{"cluster": "x"}, want: map[string]string{"cluster": "x"}},
 		"sub-resource":            {config: config, namespace: "off", sub: "eviction"},
 	} {

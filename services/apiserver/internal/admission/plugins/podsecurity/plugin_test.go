@@ -85,11 +85,11 @@ func TestStandards(t *testing.T) {
 		"update of a violating pod":    {labels: baseline, op: admission.Update, o: image(host(true), "b"), old: image(host(true), "a"), lookups: 1, messages: 1, want: refused},
 		"deleted":                      {labels: baseline, op: admission.Delete, old: host(true)},
 		"its status":                   {labels: baseline, op: admission.Update, sub: "status", o: host(true), old: host(false)},
-		"nobody knows":                 {labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1, want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`},
+		"lookup fails":                 {labels: baseline, broken: errors.New("no answer"), o: host(false), lookups: 1, want: `500 InternalError Internal error occurred: failed to lookup namespace "ns", true`},
 		"template with violations":     {labels: strict, resource: "deployments", o: template, lookups: 1, messages: 2},
 		"resource without pods":        {labels: strict, resource: "configmaps", o: &corev1.ConfigMap{}},
 		"exempt user":                  {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "ada"}, o: host(true), messages: 1},
-		"somebody else":                {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: refused},
+		"another user":                 {labels: baseline, config: config + "exemptions: {usernames: [ada]}", user: &authorizer.User{Name: "bob"}, o: host(true), lookups: 1, messages: 1, want: refused},
 		"default of the configuration": {config: config + "defaults: {enforce: baseline}", o: host(true), lookups: 1, messages: 1, want: refused},
 	} {
 		n := &namespace{labels: c.labels, err: c.broken}
@@ -171,7 +171,7 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version}}}
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
-		ctx := requestinfo.Carry(t.Context(), &requestinfo.Info{Verb: "patch"})
+		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
 		request.SetWork(ctx, &requesttest.Work{OnEstimate: never})
 		err := p.Validate(ctx, &admission.Request{
 			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},

@@ -64,7 +64,7 @@ func TestTolerations(t *testing.T) {
 		"list of nonsense":          {config: config, annotations: namespace{"tolerationsWhitelist": "{"}, keys: "a", err: "unexpected end of JSON input"},
 		"without configuration":     {keys: "any", want: "any"},
 		"absent":                    {in: "absent", err: `namespaces "absent" not found`},
-		"nobody knows":              {in: "broken", err: "Internal error occurred: no answer"},
+		"lookup fails":              {in: "broken", err: "Internal error occurred: no answer"},
 		"sub-resource":              {config: config, sub: "status", keys: "bad", want: "bad"},
 	} {
 		var data []byte

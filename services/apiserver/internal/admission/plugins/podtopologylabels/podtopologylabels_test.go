@@ -50,7 +50,7 @@ func TestLabels(t *testing.T) {
 		"binding, gate off":  {off: true, sub: "binding", o: binding("Node", "n", nil)},
 		"to something else":  {sub: "binding", o: binding("", "n", nil)},
 		"to an absent node":  {sub: "binding", o: binding("Node", "absent", nil)},
-		"nobody knows":       {sub: "binding", o: binding("Node", "broken", nil), err: "no answer"},
+		"lookup fails":       {sub: "binding", o: binding("Node", "broken", nil), err: "no answer"},
 		"pod on a node":      {o: pod("n"), want: all},
 		"pod on none":        {o: pod("")},
 		"pod that is there":  {op: admission.Update, o: pod("n")},

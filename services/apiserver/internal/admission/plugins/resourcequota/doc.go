@@ -6,10 +6,10 @@
 // replicas agree, and a limit holds even if a process is killed at any time. A charge for a write
 // with an unknown outcome stays until the quota controller counts the objects again.
 //
-//	Claim ─► judge: which quotas apply to the object, and by how much (evaluator)
-//	      ─► lane of the namespace: waiting requests are charged together
+//	Claim ─► evaluate: which quotas apply to the object, and by how much (evaluator)
+//	      ─► batcher of the namespace: waiting requests are charged together
 //	      ─► Quotas.Change: the quota as it is in the store, limits, new usage
-//	Drop  ─► the same lane, to undo the charge
+//	Drop  ─► the same batcher, to undo the charge
 //
 // A quota applies once its status contains limits and usage, which the controller writes. The
 // controller also releases the usage of deleted objects.

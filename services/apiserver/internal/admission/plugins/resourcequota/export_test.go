@@ -4,7 +4,7 @@ package resourcequota
 func (p *Plugin) Waiting(namespace string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.lanes[namespace]; l != nil {
+	if l := p.batchers[namespace]; l != nil {
 		return len(l.waiting)
 	}
 	return 0
@@ -14,5 +14,5 @@ func (p *Plugin) Waiting(namespace string) int {
 func (p *Plugin) Working(namespace string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lanes[namespace] != nil
+	return p.batchers[namespace] != nil
 }

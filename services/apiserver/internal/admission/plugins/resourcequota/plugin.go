@@ -47,14 +47,14 @@ type Plugin struct {
 	Config
 	evaluators map[schema.GroupResource]*evaluator
 
-	mu    sync.Mutex
-	lanes map[string]*lane // by namespace, while jobs are waiting
+	mu       sync.Mutex
+	batchers map[string]*batcher // by namespace, while jobs are waiting
 }
 
 // New returns the plugin.
 func New(c Config) *Plugin {
 	return &Plugin{
-		Config: c, lanes: map[string]*lane{},
+		Config: c, batchers: map[string]*batcher{},
 		evaluators: evaluators(c.Gates, c.Now),
 	}
 }
@@ -68,7 +68,7 @@ func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Cla
 	if !e.handles(r) {
 		return nil, nil
 	}
-	asked, err := p.judge(ctx, r, e)
+	asked, err := p.evaluate(ctx, r, e)
 	if err != nil || len(asked) == 0 {
 		return nil, err
 	}

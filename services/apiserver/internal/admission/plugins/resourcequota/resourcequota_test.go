@@ -25,11 +25,11 @@ import (
 
 // store holds the quotas of one namespace. seen may return older versions.
 type store struct {
-	mu      sync.Mutex
-	quotas  map[string]*corev1.ResourceQuota
-	shown   []*corev1.ResourceQuota
-	changes int
-	unseen  error // error of reading the quotas
+	mu          sync.Mutex
+	quotas      map[string]*corev1.ResourceQuota
+	staleQuotas []*corev1.ResourceQuota
+	changes     int
+	unseen      error // error of reading the quotas
 	// before, if set, runs before each change.
 	before func()
 }
@@ -49,8 +49,8 @@ func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQ
 func (s *store) seen() []*corev1.ResourceQuota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shown != nil {
-		return s.shown
+	if s.staleQuotas != nil {
+		return s.staleQuotas
 	}
 	var all []*corev1.ResourceQuota
 	for _, q := range s.quotas {
@@ -233,7 +233,7 @@ func TestLimits(t *testing.T) {
 		"storage, and that of a class":            {"requests.storage=5Gi,gold.storageclass.storage.k8s.io/requests.storage=2Gi,gold.storageclass.storage.k8s.io/persistentvolumeclaims=2", "requests.storage=1Gi,gold.storageclass.storage.k8s.io/requests.storage=0,gold.storageclass.storage.k8s.io/persistentvolumeclaims=0", create("", "persistentvolumeclaims", claim("2Gi")), "", "gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/requests.storage=2Gi,requests.storage=3Gi"},
 		"a claim grows":                           {"requests.storage=5Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "", claim("3Gi"), claim("1Gi")), "", "requests.storage=3Gi"},
 		"a claim was granted more than requested": {"requests.storage=2Gi", "requests.storage=1Gi", update("persistentvolumeclaims", "status", grown, claim("1Gi")), "", "requests.storage=5Gi"},
-		"sub-resources of others are no object": {"count/serviceaccounts=0", "count/serviceaccounts=0", func() *admission.Request {
+		"subresources of other kinds are not counted": {"count/serviceaccounts=0", "count/serviceaccounts=0", func() *admission.Request {
 			r := create("", "serviceaccounts", configMap())
 			r.Subresource = "token"
 			return r
@@ -284,8 +284,8 @@ func TestScopesSelectPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := of(quota("q", "pods=0", "pods=0", c.scope))
-			if refused := claimed(t, plugin(t, s, ""), create("", "pods", c.pod)) != ""; refused != c.in {
-				t.Errorf("got rejection: %t", refused)
+			if rejected := claimed(t, plugin(t, s, ""), create("", "pods", c.pod)) != ""; rejected != c.in {
+				t.Errorf("got rejection: %t", rejected)
 			}
 		})
 	}
@@ -434,19 +434,19 @@ func TestRecountAfterChargeIsNotReleased(t *testing.T) {
 // cache is stale.
 func TestStoreDecides(t *testing.T) {
 	s := of(quota("q", "count/configmaps=3", "count/configmaps=1"))
-	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
+	s.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=1", "count/configmaps=1")}
 	p := plugin(t, s, "")
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("got %q", got)
 	}
-	s.shown = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
+	s.staleQuotas = []*corev1.ResourceQuota{quota("q", "count/configmaps=9", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("got %q", got)
 	}
 	if got := claimed(t, p, create("", "configmaps", configMap())); !strings.Contains(got, "used: count/configmaps=3, limited: count/configmaps=3") {
 		t.Errorf("got %q", got)
 	}
-	s.shown = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
+	s.staleQuotas = []*corev1.ResourceQuota{quota("gone", "count/configmaps=0", "count/configmaps=0")}
 	if got := claimed(t, p, create("", "configmaps", configMap())); got != "" {
 		t.Errorf("deleted quota: got %q", got)
 	}

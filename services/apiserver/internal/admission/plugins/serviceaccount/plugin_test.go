@@ -186,7 +186,7 @@ func TestRefusals(t *testing.T) {
 		"ephemeral, annotated as lax":        {ephemeral, `{"serviceAccountName":"lax","ephemeralContainers":[{"name":"c","envFrom":[{"secretRef":{"name":"x"}}]}]}`, ""},
 		"ephemeral, no account":              {ephemeral, `{"ephemeralContainers":[{"name":"c"}]}`, "no service account specified for pod ns/p"},
 		"ephemeral, an account not there":    {ephemeral, `{"serviceAccountName":"absent"}`, `error looking up service account ns/absent: serviceaccount "absent" not found`},
-		"ephemeral, nobody can look them up": {ephemeral, `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
+		"ephemeral containers, lookup fails": {ephemeral, `{"serviceAccountName":"unknowable"}`, `error looking up service account ns/unknowable: the cache is not ready`},
 	} {
 		op := admission.Create
 		if c.sub != "" {

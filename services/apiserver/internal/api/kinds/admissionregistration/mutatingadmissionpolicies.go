@@ -29,7 +29,7 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *alphav1.MutatingAdmissionPolicy) {
 			mutatingPolicyRules(at, p, old, compile)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Mutations", "Mutations indicates the number of mutations rules defined in this configuration", func(p *alphav1.MutatingAdmissionPolicy) int64 {
 				return int64(len(p.Spec.Mutations))

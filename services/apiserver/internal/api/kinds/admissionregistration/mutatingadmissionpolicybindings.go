@@ -28,7 +28,7 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
 			mutatingBindingRules(at, b)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *alphav1.MutatingAdmissionPolicyBinding) string {
 				return b.Spec.PolicyName

@@ -27,6 +27,6 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 			hooks := mutatingHooks(c)
 			hookRules(at, hooks, tolerates(hooks, mutatingHooks(old)), compile)
 		})},
-		Shown: registry.Shown{Columns: webhookColumns(func(c *admissionv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) })},
+		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.MutatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}
 }

@@ -29,7 +29,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, old, compile)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *admissionv1.ValidatingAdmissionPolicy) int64 {
 				return int64(len(p.Spec.Validations))

@@ -27,7 +27,7 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 			bindingRules(at, b)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
 				return b.Spec.PolicyName

@@ -29,6 +29,6 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 			hooks := validatingHooks(c)
 			hookRules(at, hooks, tolerates(hooks, validatingHooks(old)), compile)
 		})},
-		Shown: registry.Shown{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
+		Presentation: registry.Presentation{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}
 }

@@ -82,19 +82,19 @@ func stored() registry.Stored {
 		Prefix:    "apiextensions.k8s.io/customresourcedefinitions",
 		Version:   v1beta1.SchemeGroupVersion,
 		JSON:      true,
-		LazyField: &registry.LazyField{Served: servedText, Marked: definition.Marked, Read: readLazily},
+		LazyField: &registry.LazyField{Served: servedText, WithMarks: definition.WithMarks, Read: readLazily},
 		New:       func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
 		To: func(served registry.Object) (registry.Object, error) {
 			d, ok := served.(*v1.CustomResourceDefinition)
 			if !ok {
-				return nil, fmt.Errorf("%T is no definition", served)
+				return nil, fmt.Errorf("%T is not a CustomResourceDefinition", served)
 			}
 			return v1beta1.FromV1(d), nil
 		},
 		From: func(stored registry.Object) (registry.Object, error) {
 			d, ok := stored.(*v1beta1.CustomResourceDefinition)
 			if !ok {
-				return nil, fmt.Errorf("%T is no stored definition", stored)
+				return nil, fmt.Errorf("%T is not a stored CustomResourceDefinition", stored)
 			}
 			return v1beta1.ToV1(d), nil
 		},

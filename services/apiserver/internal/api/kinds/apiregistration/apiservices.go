@@ -50,7 +50,7 @@ func apiServices() *registry.Kind {
 			NeedsVersion: true,
 			Validate:     declare.Changes(func(at validate.At, a, _ *v1.APIService) { apiServiceRules(at, a) }),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Service", "The reference to the service that hosts this API endpoint.", service),
 			columns.Text("Available", "Whether this service is available.", available),

@@ -10,7 +10,7 @@ import (
 func TestAPIService(t *testing.T) {
 	k := Kinds()[0]
 	cells := func(a *v1.APIService) (service, available any) {
-		return k.Shown.Columns[1].Cell(a), k.Shown.Columns[2].Cell(a)
+		return k.Presentation.Columns[1].Cell(a), k.Presentation.Columns[2].Cell(a)
 	}
 	local := k.New().(*v1.APIService)
 	local.Status.Conditions = []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionFalse}}

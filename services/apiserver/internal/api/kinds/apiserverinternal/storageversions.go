@@ -43,7 +43,7 @@ func storageVersions() *registry.Kind {
 		Update: registry.Update{Validate: declare.Changes(func(validate.At, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
 			// The spec has no fields yet.
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {
 				if v.Status.CommonEncodingVersion == nil {
@@ -126,7 +126,7 @@ func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersi
 
 // apiVersion returns the errors of a version with an optional group.
 func apiVersion(value string) (wrong []string) {
-	told := func(part string, texts ...string) {
+	add := func(part string, texts ...string) {
 		for _, t := range texts {
 			wrong = append(wrong, part+" part: "+t)
 		}
@@ -139,14 +139,14 @@ func apiVersion(value string) (wrong []string) {
 		const form, text = "[a-z]([-a-z0-9]*[a-z0-9])?", "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
 		return []string{"an apiVersion is " + content.RegexError(text, form, "my-name", "abc-123") + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"}
 	case group == "":
-		told("group", content.EmptyError())
+		add("group", content.EmptyError())
 	default:
-		told("group", content.IsDNS1123Subdomain(group)...)
+		add("group", content.IsDNS1123Subdomain(group)...)
 	}
 	if version == "" {
-		told("version", content.EmptyError())
+		add("version", content.EmptyError())
 	} else {
-		told("version", content.IsDNS1035Label(version)...)
+		add("version", content.IsDNS1035Label(version)...)
 	}
 	return wrong
 }
@@ -155,17 +155,17 @@ func apiVersion(value string) (wrong []string) {
 // version.
 func commonRules(at validate.At, s *apiserverinternalv1alpha1.StorageVersionStatus) {
 	const name = "commonEncodingVersion"
-	told, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
+	add, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
 	for i := range s.StorageVersions {
 		agreed = agreed && s.StorageVersions[i].EncodingVersion == s.StorageVersions[0].EncodingVersion
 	}
 	switch {
-	case !agreed && told == nil:
+	case !agreed && add == nil:
 	case !agreed:
-		at.Invalid(name, *told, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
-	case told == nil:
-		at.Invalid(name, told, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
-	case *told != s.StorageVersions[0].EncodingVersion:
-		at.Invalid(name, *told, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+		at.Invalid(name, *add, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+	case add == nil:
+		at.Invalid(name, add, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
+	case *add != s.StorageVersions[0].EncodingVersion:
+		at.Invalid(name, *add, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
 	}
 }

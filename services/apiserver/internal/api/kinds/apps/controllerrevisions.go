@@ -32,7 +32,7 @@ func controllerRevisions() *registry.Kind {
 			at.NonNegative("revision", r.Revision)
 			at.Immutable("data", r.Data, old.Data)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller of the object", controllerText),
 			// The description is that of an older version, as in Kubernetes.

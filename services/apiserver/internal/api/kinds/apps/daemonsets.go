@@ -54,7 +54,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
-		Shown:        registry.Shown{Columns: daemonSetColumns()},
+		Presentation: registry.Presentation{Columns: daemonSetColumns()},
 		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
 	})
 }

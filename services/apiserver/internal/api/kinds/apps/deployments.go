@@ -47,7 +47,7 @@ func deployments(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
 			}),
 		},
-		Shown: registry.Shown{Columns: deploymentColumns()},
+		Presentation: registry.Presentation{Columns: deploymentColumns()},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },

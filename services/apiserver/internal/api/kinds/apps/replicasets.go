@@ -42,7 +42,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 				at.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
 			Columns:    replicaSetColumns(),
 		},

@@ -337,7 +337,7 @@ func FuzzAnnotations(f *testing.F) {
 		once := toV1(t, toV2(t, h))
 		for _, k := range autoscaling.Kinds(registry.Settings{}) {
 			if k.Version == "v1" {
-				for _, c := range k.Shown.Columns {
+				for _, c := range k.Presentation.Columns {
 					c.Cell(once)
 				}
 			}

@@ -69,7 +69,7 @@ func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 		}
 		return toV1(h)
 	}
-	k.Shown.OfStored = true
+	k.Presentation.OfStored = true
 	return k
 }
 
@@ -111,8 +111,8 @@ func autoscaler() *registry.Kind {
 			Group: group, Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Kind: "HorizontalPodAutoscaler",
 			ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		Stored: registry.Stored{Prefix: "horizontalpodautoscalers"},
-		Shown:  registry.Shown{Columns: autoscalerColumns()},
+		Stored:       registry.Stored{Prefix: "horizontalpodautoscalers"},
+		Presentation: registry.Presentation{Columns: autoscalerColumns()},
 	}
 }
 

@@ -51,7 +51,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 			}),
 			Warnings: declare.GetChange(zoneWarnings),
 		},
-		Shown:        registry.Shown{Columns: cronJobColumns()},
+		Presentation: registry.Presentation{Columns: cronJobColumns()},
 		Subresources: []registry.Subresource{declare.Status("CronJob")},
 	})
 }

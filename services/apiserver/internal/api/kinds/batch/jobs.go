@@ -49,7 +49,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			Orphan:        true,
 			OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},
 			Columns:    jobColumns(),
 		},

@@ -90,7 +90,7 @@ func TestCells(t *testing.T) {
 			}
 			obj := decode(t, k, c.Object)
 			got := map[string]any{}
-			for _, col := range k.Shown.Columns {
+			for _, col := range k.Presentation.Columns {
 				if _, ok := c.Cells[col.Name]; ok {
 					got[col.Name] = cellText(col.Cell(obj))
 					seen[c.Kind][col.Name] = true
@@ -102,7 +102,7 @@ func TestCells(t *testing.T) {
 		})
 	}
 	for _, k := range outsideCore(t) {
-		for _, col := range k.Shown.Columns {
+		for _, col := range k.Presentation.Columns {
 			if col.Name != "" && !seen[nameOf(k)][col.Name] {
 				t.Errorf("no case for column %s of %s", col.Name, nameOf(k))
 			}

@@ -29,16 +29,16 @@ func deprecate(kinds []*registry.Kind) {
 		if minor == 0 || minor > version.MinorNumber {
 			continue
 		}
-		k.Shown.Deprecated = fmt.Sprintf("%s %s is deprecated in v%d.%d+", k.GroupVersion(), k.Kind, major, minor)
+		k.Presentation.Deprecated = fmt.Sprintf("%s %s is deprecated in v%d.%d+", k.GroupVersion(), k.Kind, major, minor)
 		if _, removed := lifecycle(types, k); removed != 0 {
-			k.Shown.RemovedRelease = fmt.Sprintf("%d.%d", major, removed)
-			k.Shown.Deprecated += fmt.Sprintf(", unavailable in v%d.%d+", major, removed)
+			k.Presentation.RemovedRelease = fmt.Sprintf("%d.%d", major, removed)
+			k.Presentation.Deprecated += fmt.Sprintf(", unavailable in v%d.%d+", major, removed)
 		}
 		if r, ok := obj.(interface {
 			APILifecycleReplacement() schema.GroupVersionKind
 		}); ok {
 			use := r.APILifecycleReplacement()
-			k.Shown.Deprecated += fmt.Sprintf("; use %s %s", use.GroupVersion(), use.Kind)
+			k.Presentation.Deprecated += fmt.Sprintf("; use %s %s", use.GroupVersion(), use.Kind)
 		}
 	}
 }

@@ -18,8 +18,8 @@ func TestDeprecationWarnings(t *testing.T) {
 	type deprecation struct{ warning, removed string }
 	got := map[string]deprecation{}
 	for _, k := range all.Kinds() {
-		if k.Shown.Deprecated != "" {
-			got[k.GroupVersion().String()+" "+k.Kind] = deprecation{k.Shown.Deprecated, k.Shown.RemovedRelease}
+		if k.Presentation.Deprecated != "" {
+			got[k.GroupVersion().String()+" "+k.Kind] = deprecation{k.Presentation.Deprecated, k.Presentation.RemovedRelease}
 		}
 	}
 	want := map[string]deprecation{

@@ -129,7 +129,7 @@ func TestColumns(t *testing.T) {
 	bare := map[string]bool{"node.k8s.io/v1/runtimeclasses/Handler": true}
 	seen := 0
 	for _, k := range catalog(t).Kinds() {
-		cols := k.Shown.Columns
+		cols := k.Presentation.Columns
 		if cols == nil {
 			cols = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}
 		}
@@ -142,7 +142,7 @@ func TestColumns(t *testing.T) {
 			if c.Name != "" {
 				got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
 			}
-			if k.Shown.Columns == nil {
+			if k.Presentation.Columns == nil {
 				continue
 			}
 			if c.Cell == nil || (c.Description == "") != bare[nameOf(k)+"/"+c.Name] {
@@ -282,7 +282,7 @@ func TestSchemeKnowsOptions(t *testing.T) {
 // TestKindsAreFresh: Catalog returns new values, which a caller may change.
 func TestKindsAreFresh(t *testing.T) {
 	for _, k := range catalog(t).Kinds() {
-		k.Resource, k.Shown.Columns = "changed", nil
+		k.Resource, k.Presentation.Columns = "changed", nil
 		for i := range k.Subresources {
 			k.Subresources[i].Name = "changed"
 		}

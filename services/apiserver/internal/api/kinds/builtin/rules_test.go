@@ -87,7 +87,7 @@ func TestSelectableLabels(t *testing.T) {
 	}
 	for _, k := range outsideCore(t) {
 		var labels []string
-		for _, f := range k.Shown.Selectable {
+		for _, f := range k.Presentation.Selectable {
 			label := f.Label
 			if len(f.Aliases) > 0 {
 				label = f.Aliases[0]
@@ -160,7 +160,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	if k.Update.Warnings != nil {
 		k.Update.Warnings(obj, old)
 	}
-	for _, c := range k.Shown.Columns {
+	for _, c := range k.Presentation.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:

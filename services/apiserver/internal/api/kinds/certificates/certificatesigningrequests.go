@@ -30,8 +30,8 @@ func certificateSigningRequests() *registry.Kind {
 		Stored: registry.Stored{Prefix: "certificatesigningrequests"},
 		Create: registry.Create{
 			Prepare: declare.Do(prepareRequestCreate),
-			Stamp: func(o registry.Object, who registry.Requester) {
-				stampRequester(o.(*certificatesv1.CertificateSigningRequest), who)
+			Stamp: func(o registry.Object, requester registry.Requester) {
+				stampRequester(o.(*certificatesv1.CertificateSigningRequest), requester)
 			},
 			Validate: declare.Rules(func(at validate.At, r *certificatesv1.CertificateSigningRequest) { requestRules(at, r, nil) }),
 		},
@@ -40,7 +40,7 @@ func certificateSigningRequests() *registry.Kind {
 			Prepare:  declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
 			Validate: declare.Changes(way{}.changes),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns:    requestColumns(),
 		},
@@ -56,13 +56,13 @@ func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
 	stampRequester(r, registry.Requester{})
 }
 
-func stampRequester(r *certificatesv1.CertificateSigningRequest, who registry.Requester) {
-	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = who.Name, who.UID, who.Groups, nil
-	if len(who.Extra) == 0 {
+func stampRequester(r *certificatesv1.CertificateSigningRequest, requester registry.Requester) {
+	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = requester.Name, requester.UID, requester.Groups, nil
+	if len(requester.Extra) == 0 {
 		return
 	}
-	r.Spec.Extra = make(map[string]certificatesv1.ExtraValue, len(who.Extra))
-	for k, v := range who.Extra {
+	r.Spec.Extra = make(map[string]certificatesv1.ExtraValue, len(requester.Extra))
+	for k, v := range requester.Extra {
 		r.Spec.Extra[k] = v
 	}
 }

@@ -39,7 +39,7 @@ func clusterTrustBundles() *registry.Kind {
 			}
 			at.Child("spec").Immutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
 		})},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns: []registry.Column{
 				columns.Name(),

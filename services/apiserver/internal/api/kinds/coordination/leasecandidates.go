@@ -32,7 +32,7 @@ func leaseCandidates() *registry.Kind {
 				at.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.leaseName"}},
 			Columns: []registry.Column{
 				columns.Name(),

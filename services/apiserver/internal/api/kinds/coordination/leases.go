@@ -27,7 +27,7 @@ func leases(coordinated bool) *registry.Kind {
 			NeedsVersion: true,
 			Validate:     declare.Changes(func(at validate.At, l, _ *coordinationv1.Lease) { leaseRules(at, l) }),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Holder", columns.Doc(coordinationv1.LeaseSpec{}, "holderIdentity"), func(l *coordinationv1.Lease) string {
 				if l.Spec.HolderIdentity == nil {

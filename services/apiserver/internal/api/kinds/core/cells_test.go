@@ -234,7 +234,7 @@ func TestPodRowConditions(t *testing.T) {
 		"Succeeded": "The pod has completed successfully.",
 		"Failed":    "The pod failed.",
 	} {
-		got := k.Shown.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
+		got := k.Presentation.RowConditions(parse(t, k, "status: {phase: "+phase+"}"))
 		if want == "" {
 			if got != nil {
 				t.Errorf("%s: got %v", phase, got)

@@ -18,7 +18,7 @@ func componentStatuses() *registry.Kind {
 		Verbs:   []string{"get", "list"},
 		New:     declare.New[corev1.ComponentStatus],
 		NewList: declare.New[corev1.ComponentStatusList],
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {

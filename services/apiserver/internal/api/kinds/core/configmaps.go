@@ -27,7 +27,7 @@ func configMaps() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "configmaps"},
 		Create:  registry.Create{Validate: declare.Get(validateConfigMap)},
 		Update:  registry.Update{Validate: declare.GetChange(validateConfigMapUpdate)},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,
 				func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) }),

@@ -36,7 +36,7 @@ func endpoints() *registry.Kind {
 			Creates:  true,
 			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Columns: []registry.Column{
 				columns.Name(),
 				columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),

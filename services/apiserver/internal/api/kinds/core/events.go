@@ -32,7 +32,7 @@ func events() *registry.Kind {
 			Creates:  true,
 			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return validateCoreEvent(e) }),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{
 				{Label: "involvedObject.kind"},
 				{Label: "involvedObject.namespace"},

@@ -214,7 +214,7 @@ func TestSelectableLabels(t *testing.T) {
 	}
 	for _, k := range core.Kinds(registry.Settings{}) {
 		var labels []string
-		for _, f := range k.Shown.Selectable {
+		for _, f := range k.Presentation.Selectable {
 			labels = append(labels, f.Label)
 		}
 		if got := strings.Join(labels, " "); got != want[k.Resource] {
@@ -227,14 +227,14 @@ func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
 	for _, k := range core.Kinds(registry.Settings{}) {
-		columns := k.Shown.Columns
+		columns := k.Presentation.Columns
 		if columns == nil {
 			columns = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}
 		}
 		var got [][]any
 		for _, c := range columns {
 			got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
-			if k.Shown.Columns == nil {
+			if k.Presentation.Columns == nil {
 				continue
 			}
 			if c.Description == "" || c.Cell == nil {

@@ -74,7 +74,7 @@ func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 // cell returns the cell of a column.
 func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any {
 	t.Helper()
-	for _, c := range k.Shown.Columns {
+	for _, c := range k.Presentation.Columns {
 		if c.Name == column {
 			return c.Cell(o)
 		}

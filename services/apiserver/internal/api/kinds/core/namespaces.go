@@ -39,7 +39,7 @@ func namespaces() *registry.Kind {
 				n.Status.Phase = corev1.NamespaceTerminating
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.phase"}},
 			Columns: []registry.Column{
 				columns.Name(),

@@ -52,7 +52,7 @@ func nodes() *registry.Kind {
 				nodeChanges(at, n, old)
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
 			Columns:    nodeColumns(),
 		},

@@ -53,8 +53,8 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 				attributesClassChanges(at.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),
 		},
-		Delete: registry.Delete{ReturnObject: true},
-		Shown:  registry.Shown{Columns: claimColumns()},
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: claimColumns()},
 		Subresources: []registry.Subresource{
 			declare.CheckedView("status", "PersistentVolumeClaim", func(c, old *corev1.PersistentVolumeClaim) {
 				c.Spec = old.Spec

@@ -59,8 +59,8 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 				attributesClassChanges(at.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
 			}),
 		},
-		Delete: registry.Delete{ReturnObject: true},
-		Shown:  registry.Shown{Columns: volumeColumns()},
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: volumeColumns()},
 		Subresources: []registry.Subresource{
 			declare.View("status", "PersistentVolume", declare.Change(prepareVolumeStatus)),
 		},

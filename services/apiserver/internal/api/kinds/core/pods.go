@@ -47,7 +47,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Warnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true, GracePeriod: podGracePeriod},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{
 				{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
 				{Label: "spec.restartPolicy"},

@@ -43,7 +43,7 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Containers", containersDesc, func(t *corev1.PodTemplate) string {
 				return columns.ContainerNames(t.Template.Spec.Containers)

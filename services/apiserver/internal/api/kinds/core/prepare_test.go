@@ -228,7 +228,7 @@ func TestEventSourceField(t *testing.T) {
 		"reportingComponent: b":                         "b",
 		"metadata: {name: x}":                           "",
 	} {
-		for _, f := range k.Shown.Selectable {
+		for _, f := range k.Presentation.Selectable {
 			if f.Label != "source" {
 				continue
 			}

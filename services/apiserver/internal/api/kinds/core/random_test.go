@@ -63,10 +63,10 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 	if k.Delete.GracePeriod != nil && k.Delete.GracePeriod(obj, nil) < 0 {
 		t.Errorf("%s: got a negative grace period", k.Kind)
 	}
-	if k.Shown.RowConditions != nil {
-		k.Shown.RowConditions(obj)
+	if k.Presentation.RowConditions != nil {
+		k.Presentation.RowConditions(obj)
 	}
-	for _, f := range k.Shown.Selectable {
+	for _, f := range k.Presentation.Selectable {
 		if f.Func != nil {
 			f.Func(obj)
 		}
@@ -79,7 +79,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			s.ValidateUpdate(obj, old)
 		}
 	}
-	for _, c := range k.Shown.Columns {
+	for _, c := range k.Presentation.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:

@@ -46,7 +46,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 			}),
 		},
 		Delete: registry.Delete{Orphan: true},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
 			Columns:    controllerColumns(),
 		},

@@ -39,7 +39,7 @@ func resourceQuotas() *registry.Kind {
 			Warnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
 		},
 		Delete: registry.Delete{ReturnObject: true},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Request", "Request represents a minimum amount of cpu/memory that a container may consume.",
 				func(q *corev1.ResourceQuota) string { return quotaText(q, false) }),

@@ -29,7 +29,7 @@ func secrets() *registry.Kind {
 		Filled:  filledSecret,
 		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},
 		Update:  registry.Update{Validate: declare.GetChange(validateSecretUpdate)},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "type"}},
 			Columns: []registry.Column{
 				columns.Name(),

@@ -51,7 +51,7 @@ func services(settings registry.Settings) *registry.Kind {
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{
 				{Label: "spec.clusterIP"},
 				{Label: "spec.type"},

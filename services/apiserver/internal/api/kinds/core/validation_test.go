@@ -42,7 +42,7 @@ func TestCreate(t *testing.T) {
 			"data[tls.key]: Required value",
 		},
 		{
-			"docker config that is no JSON", "secrets",
+			"docker config that is not JSON", "secrets",
 			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: x}",
 			`data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value`,
 		},
@@ -87,7 +87,7 @@ func TestCreateEvents(t *testing.T) {
 	k := kindOf(t, "events")
 	for _, test := range []struct{ name, object, want string }{
 		{"an odd type is taken", whole + "type: Odd", ""},
-		{"a name that is no DNS name", "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", ""},
+		{"a name that is not a DNS name", "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", ""},
 		{"about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}", `involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace`},
 		{"about a cluster-scoped object", "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}", `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
 		{"about a cluster-scoped object, in default", "{name: a, namespace: default}\ninvolvedObject: {kind: Node}", ""},

@@ -55,7 +55,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 				at.Immutable("addressType", s.AddressType, old.AddressType)
 			}),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("AddressType", doc("addressType"), func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 			columns.Text("Ports", doc("ports"), portsText),

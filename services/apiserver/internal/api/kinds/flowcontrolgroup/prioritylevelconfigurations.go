@@ -19,11 +19,11 @@ func priorityLevelConfigurations() *registry.Kind {
 		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
 			return &p.Spec, &p.Status
 		}),
-		Stored:  registry.Stored{Prefix: "prioritylevelconfigurations"},
-		Default: declare.Do(defaultPriorityLevel),
-		Create:  registry.Create{Validate: declare.Rules(priorityLevelRules)},
-		Update:  registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
-		Shown:   registry.Shown{Columns: priorityLevelColumns()},
+		Stored:       registry.Stored{Prefix: "prioritylevelconfigurations"},
+		Default:      declare.Do(defaultPriorityLevel),
+		Create:       registry.Create{Validate: declare.Rules(priorityLevelRules)},
+		Update:       registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
+		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
 			declare.Resetting(declare.CheckedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
 				l.Spec = old.Spec

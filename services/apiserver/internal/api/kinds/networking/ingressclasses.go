@@ -27,7 +27,7 @@ func ingressClasses() *registry.Kind {
 				ingressClassRules(at, c)
 			}),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller that is responsible for handling this class", func(c *networkingv1.IngressClass) string {
 				return c.Spec.Controller

@@ -35,7 +35,7 @@ func ingresses() *registry.Kind {
 			Validate:   declare.Changes(ingressRules),
 			Warnings:   declare.GetChange(func(_, _ *networkingv1.Ingress) []string { return nil }),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Class", "The name of the IngressClass resource that should be used for additional configuration", func(i *networkingv1.Ingress) string {
 				if i.Spec.IngressClassName == nil {

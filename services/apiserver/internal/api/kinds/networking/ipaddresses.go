@@ -29,10 +29,10 @@ func ipAddresses() *registry.Kind {
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
 			at.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("ParentRef", columns.Doc(networkingv1.IPAddressSpec{}, "parentRef"), parentText),
-			columns.Untold(columns.Age()),
+			columns.Unnamed(columns.Age()),
 		}},
 	}
 }

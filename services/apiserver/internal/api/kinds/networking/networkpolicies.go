@@ -32,7 +32,7 @@ func networkPolicies() *registry.Kind {
 				at.Twice(func() { networkPolicyRules(at, p, old) })
 			}),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			// The description is that of an older version, as in Kubernetes.
 			columns.Text("Pod-Selector", columns.Doc(extensionsv1beta1.NetworkPolicySpec{}, "podSelector"), func(p *networkingv1.NetworkPolicy) string {

@@ -27,7 +27,7 @@ func serviceCIDRs() *registry.Kind {
 		Create: registry.Create{KeepStatus: true, Validate: declare.Rules(rangeRules)},
 		// As in Kubernetes, a manager that sends status or spec owns it, even if it is reset.
 		Update: registry.Update{Resets: []string{}, Validate: declare.Changes(rangeChanges)},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("CIDRs", columns.Doc(networkingv1.ServiceCIDRSpec{}, "cidrs"), func(c *networkingv1.ServiceCIDR) string {
 				return strings.Join(c.Spec.CIDRs, ",")

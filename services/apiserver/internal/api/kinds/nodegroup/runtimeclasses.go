@@ -36,7 +36,7 @@ func runtimeClasses() *registry.Kind {
 				at.Immutable("handler", c.Handler, old.Handler)
 			}),
 		},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			// This column has no description in Kubernetes.
 			columns.Text("Handler", "", func(c *nodev1.RuntimeClass) string { return c.Handler }),

@@ -34,7 +34,7 @@ func podDisruptionBudgets() *registry.Kind {
 		Filled:  filledBudget,
 		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
 		Update:  registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
 				return bound(b.Spec.MinAvailable)

@@ -29,7 +29,7 @@ func clusterRoleBindings() *registry.Kind {
 				return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			// The description is that of an older version, as in Kubernetes.
 			Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
 				func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),

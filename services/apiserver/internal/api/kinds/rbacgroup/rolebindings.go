@@ -30,7 +30,7 @@ func roleBindings() *registry.Kind {
 				return append(validateRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
 			}),
 		},
-		Shown: registry.Shown{
+		Presentation: registry.Presentation{
 			// The description is that of an older version, as in Kubernetes.
 			Columns: bindingColumns("roleBinding", columns.Doc(rbacv1beta1.RoleBinding{}, "roleRef"),
 				func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),

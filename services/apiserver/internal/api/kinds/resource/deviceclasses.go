@@ -24,13 +24,13 @@ func deviceClasses(compile compiler) *registry.Kind {
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "deviceclasses", Singular: "deviceclass", Kind: "DeviceClass",
 		},
-		New:     declare.New[resourcev1beta1.DeviceClass],
-		NewList: declare.New[resourcev1beta1.DeviceClassList],
-		Parts:   declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
-		Stored:  registry.Stored{Prefix: "deviceclasses"},
-		Delete:  registry.Delete{ReturnObject: true},
-		Update:  registry.Update{Generation: true},
-		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
+		New:          declare.New[resourcev1beta1.DeviceClass],
+		NewList:      declare.New[resourcev1beta1.DeviceClassList],
+		Parts:        declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
+		Stored:       registry.Stored{Prefix: "deviceclasses"},
+		Delete:       registry.Delete{ReturnObject: true},
+		Update:       registry.Update{Generation: true},
+		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
 	checked(k, inNewest[resourcev1beta1.DeviceClass](same, compile.classRules))
 	return k

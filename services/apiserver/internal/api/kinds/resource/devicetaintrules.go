@@ -31,7 +31,7 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
 			compile.taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
 		})},
-		Shown: registry.Shown{Columns: taintRuleColumns()},
+		Presentation: registry.Presentation{Columns: taintRuleColumns()},
 	}
 }
 

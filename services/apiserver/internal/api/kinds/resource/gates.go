@@ -159,7 +159,7 @@ func (g gates) claimStatus(c, old *resourcev1beta1.ResourceClaim) {
 	of := func(r *resourcev1beta1.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = stillTold(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
+	c.Status.Devices = keepReported(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
 		func(d *resourcev1beta1.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta1.DeviceRequest) bool { return r.AdminAccess != nil })
 	if !g.admin && !requested && !grantedBy(old.Status.Allocation) {
@@ -182,7 +182,7 @@ func (g gates) claimStatusBeta2(c, old *resourcev1beta2.ResourceClaim) {
 	of := func(r *resourcev1beta2.DeviceRequestAllocationResult) deviceID {
 		return deviceID{r.Driver, r.Pool, r.Device}
 	}
-	c.Status.Devices = stillTold(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
+	c.Status.Devices = keepReported(g.devices || len(old.Status.Devices) > 0, c.Status.Devices, freed(now, was, of),
 		func(d *resourcev1beta2.AllocatedDeviceStatus) deviceID { return deviceID{d.Driver, d.Pool, d.Device} })
 	requested := slices.ContainsFunc(old.Spec.Devices.Requests, func(r resourcev1beta2.DeviceRequest) bool {
 		return r.Exactly != nil && r.Exactly.AdminAccess != nil
@@ -203,8 +203,8 @@ func freed[R any](now, was []R, of func(*R) deviceID) validate.Set[deviceID] {
 	return gone
 }
 
-// stillTold returns the device statuses without those of freed devices, or nil unless any is set.
-func stillTold[D any](any bool, devices []D, gone validate.Set[deviceID], of func(*D) deviceID) []D {
+// keepReported returns the device statuses without those of freed devices, or nil unless any is set.
+func keepReported[D any](any bool, devices []D, gone validate.Set[deviceID], of func(*D) deviceID) []D {
 	if any {
 		devices = slices.DeleteFunc(devices, func(d D) bool { return gone.Has(of(&d)) })
 	}

@@ -26,7 +26,7 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Stored:  registry.Stored{Prefix: "resourceclaims"},
 		Default: declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
 		Delete:  registry.Delete{ReturnObject: true},
-		Shown: registry.Shown{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
+		Presentation: registry.Presentation{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
 			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 		})},
 		Subresources: []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatus,
@@ -70,7 +70,7 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 	})
 	checked(k, compile.claimChecks)
 	k.Subresources = []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatusBeta2, claimStatusRules)}
-	k.Shown.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
+	k.Presentation.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
 	return k

@@ -16,12 +16,12 @@ func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
 			Namespaced: true,
 		},
-		New:     declare.New[resourcev1beta1.ResourceClaimTemplate],
-		NewList: declare.New[resourcev1beta1.ResourceClaimTemplateList],
-		Stored:  registry.Stored{Prefix: "resourceclaimtemplates"},
-		Default: declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
-		Delete:  registry.Delete{ReturnObject: true},
-		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
+		New:          declare.New[resourcev1beta1.ResourceClaimTemplate],
+		NewList:      declare.New[resourcev1beta1.ResourceClaimTemplateList],
+		Stored:       registry.Stored{Prefix: "resourceclaimtemplates"},
+		Default:      declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
 	dropping(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
 		if old == nil {

@@ -20,13 +20,13 @@ func resourceSlices(g gates) *registry.Kind {
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceslices", Singular: "resourceslice", Kind: "ResourceSlice",
 		},
-		New:     declare.New[resourcev1beta1.ResourceSlice],
-		NewList: declare.New[resourcev1beta1.ResourceSliceList],
-		Parts:   declare.Spec(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
-		Stored:  registry.Stored{Prefix: "resourceslices"},
-		Delete:  registry.Delete{ReturnObject: true},
-		Update:  registry.Update{Generation: true},
-		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
+		New:          declare.New[resourcev1beta1.ResourceSlice],
+		NewList:      declare.New[resourcev1beta1.ResourceSliceList],
+		Parts:        declare.Spec(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
+		Stored:       registry.Stored{Prefix: "resourceslices"},
+		Delete:       registry.Delete{ReturnObject: true},
+		Update:       registry.Update{Generation: true},
+		Presentation: registry.Presentation{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}, LabelErrorsNameKind: true},
 	}
 	k.Default = declare.Do(func(s *resourcev1beta1.ResourceSlice) {
 		for i := range s.Spec.Devices {
@@ -74,7 +74,7 @@ func resourceSlicesBeta2(g gates) *registry.Kind {
 // describeSlices sets the columns of either version.
 func describeSlices[T registry.Object](k *registry.Kind, names func(T) sliceNames) {
 	doc := func(name string) string { return columns.Doc(resourcev1beta2.ResourceSliceSpec{}, name) }
-	k.Shown.Columns = []registry.Column{
+	k.Presentation.Columns = []registry.Column{
 		columns.Name(),
 		columns.Text("Node", doc("nodeName"), func(s T) string { return names(s).node }),
 		columns.Text("Driver", doc("driver"), func(s T) string { return names(s).driver }),

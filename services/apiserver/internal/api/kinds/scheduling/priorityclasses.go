@@ -42,7 +42,7 @@ func priorityClasses() *registry.Kind {
 			}
 			return ""
 		}},
-		Shown: registry.Shown{Columns: priorityClassColumns()},
+		Presentation: registry.Presentation{Columns: priorityClassColumns()},
 	}
 }
 

@@ -50,8 +50,8 @@ func csiDrivers(counts bool) *registry.Kind {
 				at.Child("spec").Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
 			}),
 		},
-		Delete: registry.Delete{ReturnObject: true},
-		Shown:  registry.Shown{Columns: csiDriverColumns()},
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: csiDriverColumns()},
 	}
 }
 

@@ -37,8 +37,8 @@ func storageClasses() *registry.Kind {
 			at.Absent("reclaimPolicy", !validate.Same(c.ReclaimPolicy, old.ReclaimPolicy), "updates to reclaimPolicy are forbidden.")
 			at.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
 		})},
-		Delete: registry.Delete{ReturnObject: true},
-		Shown:  registry.Shown{Columns: storageClassColumns()},
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: storageClassColumns()},
 	}
 }
 
@@ -82,13 +82,13 @@ func parameterRules(at validate.At, name string, parameters map[string]string) {
 	}
 }
 
-// mostTold is the maximum number of errors for duplicates, which exceeds the limit of a response.
-const mostTold = 2000
+// maxReported is the maximum number of errors for duplicates, which exceeds the limit of a response.
+const maxReported = 2000
 
 // topologyRules requires distinct topologies; the order of keys and values does not matter. As in
 // Kubernetes, an empty topology is reported once for each term.
 func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
-	seen, left := map[string]int{"": len(terms)}, mostTold
+	seen, left := map[string]int{"": len(terms)}, maxReported
 	validate.Each(at, "allowedTopologies", terms, func(at validate.At, t *corev1.TopologySelectorTerm) {
 		place := map[string][]string{}
 		validate.Each(at, "matchLabelExpressions", t.MatchLabelExpressions, func(at validate.At, r *corev1.TopologySelectorLabelRequirement) {

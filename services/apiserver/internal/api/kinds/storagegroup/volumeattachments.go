@@ -32,9 +32,9 @@ func volumeAttachments(counts bool) *registry.Kind {
 			attachmentRules(at, a)
 			attacherRules(at, a)
 		})},
-		Update: registry.Update{NeedsVersion: true, Validate: declare.Changes(changes)},
-		Delete: registry.Delete{ReturnObject: true},
-		Shown:  registry.Shown{Columns: volumeAttachmentColumns()},
+		Update:       registry.Update{NeedsVersion: true, Validate: declare.Changes(changes)},
+		Delete:       registry.Delete{ReturnObject: true},
+		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
 			declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec

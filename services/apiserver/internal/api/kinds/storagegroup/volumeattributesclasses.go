@@ -28,7 +28,7 @@ func volumeAttributesClasses() *registry.Kind {
 			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
 			attributesClassRules(at, c)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("DriverName", columns.Doc(storagev1beta1.VolumeAttributesClass{}, "driverName"), func(c *storagev1beta1.VolumeAttributesClass) string { return c.DriverName }),
 			columns.Age(),

@@ -42,7 +42,7 @@ func storageVersionMigrations() *registry.Kind {
 			at.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
 			at.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
 		})},
-		Shown: registry.Shown{Columns: []registry.Column{
+		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Of("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
 			columns.Text("Resource", "Fully qualified resource to migrate", func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
 				r := &m.Spec.Resource

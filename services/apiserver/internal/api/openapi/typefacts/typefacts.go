@@ -87,7 +87,7 @@ func parse(text string) (*Facts, error) {
 		switch {
 		case strings.HasPrefix(line, "#"):
 		case len(parts) < 2:
-			err = fmt.Errorf("%q says nothing", parts[0])
+			err = fmt.Errorf("%q has no effect", parts[0])
 		case parts[0] == "version" && len(parts) == 3:
 			f.Versions = append(f.Versions, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		case parts[0] == "enum":

@@ -18,7 +18,7 @@ import (
 )
 
 // bind serves POST of a Binding: it assigns a pod to a node, once.
-func (p *room) bind(c *handlers.Call) error {
+func (p *service) bind(c *handlers.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (p *room) bind(c *handlers.Call) error {
 	}
 	b, ok := obj.(*corev1.Binding)
 	if !ok {
-		return fmt.Errorf("%T is no binding", obj)
+		return fmt.Errorf("%T is not a Binding", obj)
 	}
 	if b.Namespace != "" && b.Namespace != c.Op.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
@@ -56,7 +56,7 @@ func (p *room) bind(c *handlers.Call) error {
 		if b.Name == "" {
 			return apierrors.NewBadRequest("Name parameter required.")
 		}
-		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))
+		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
 	}
 	if _, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) }); err != nil {
@@ -77,10 +77,10 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-func (p *room) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return fmt.Errorf("%T is no pod", obj)
+		return fmt.Errorf("%T is not a Pod", obj)
 	}
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))

@@ -79,7 +79,7 @@ func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.
 	}
 	b, ok := obj.(*policyv1.PodDisruptionBudget)
 	if !ok {
-		return nil, fmt.Errorf("%T is no disruption budget", obj)
+		return nil, fmt.Errorf("%T is not a PodDisruptionBudget", obj)
 	}
 	return b, nil
 }

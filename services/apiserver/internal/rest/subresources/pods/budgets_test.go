@@ -128,7 +128,7 @@ func TestBudgetOfPod(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			ctx = requestinfo.Carry(ctx, &requestinfo.Info{Verb: "create"})
+			ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create"})
 			weighed := 0
 			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool {
 				weighed = n

@@ -20,7 +20,7 @@ import (
 )
 
 // kubeletURL returns a URL at the kubelet of a node.
-func (p *room) kubeletURL(c *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
+func (p *service) kubeletURL(c *handlers.Call, node, path string, query url.Values) (*url.URL, error) {
 	n, err := handlers.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), node)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names the requested resource, as in Kubernetes
@@ -61,7 +61,7 @@ func containerOf(p *corev1.Pod, name string) (string, error) {
 }
 
 // podLog serves GET of a pod's log.
-func (p *room) podLog(c *handlers.Call) error {
+func (p *service) podLog(c *handlers.Call) error {
 	o, err := p.logOptions(c)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func onNode(pod *corev1.Pod) error {
 }
 
 // command serves exec and attach.
-func (p *room) command(c *handlers.Call) error {
+func (p *service) command(c *handlers.Call) error {
 	o := execOptions(c.R.URL.Query())
 	var options runtime.Object = o
 	attach := &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
@@ -162,7 +162,7 @@ func (p *room) command(c *handlers.Call) error {
 	return nil
 }
 
-func (p *room) portForward(c *handlers.Call) error {
+func (p *service) portForward(c *handlers.Call) error {
 	o, err := portForwardOptions(c.R.URL.Query())
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (o *optionReader) fail(err error) {
 }
 
 // logOptions parses and validates the options of a log.
-func (p *room) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
+func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 	r := &optionReader{q: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
 		Container: r.q.Get("container"), Follow: r.flag("follow"), Previous: r.flag("previous"), Timestamps: r.flag("timestamps"),

@@ -33,7 +33,7 @@ const maxDisruptedPods = 2000
 const maxEvictionAttempts = 20
 
 // evict serves POST of an Eviction: it deletes a pod if the disruption budgets allow it.
-func (p *room) evict(c *handlers.Call) error {
+func (p *service) evict(c *handlers.Call) error {
 	req, err := c.CreateRequest()
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 	case *policyv1beta1.Eviction:
 		return &policyv1.Eviction{TypeMeta: e.TypeMeta, ObjectMeta: e.ObjectMeta, DeleteOptions: e.DeleteOptions}, nil
 	}
-	return nil, fmt.Errorf("%T is no eviction", obj)
+	return nil, fmt.Errorf("%T is not an Eviction", obj)
 }
 
 // evictionOptions returns the options of the deletion. asked is dryRun in the query. The body may
@@ -110,7 +110,7 @@ func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOption
 }
 
 // evictPod deletes a pod if its budget allows it or it has none.
-func (p *room) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
+func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
 	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
 	anyState := *req
 	anyState.Options = do
@@ -121,7 +121,7 @@ func (p *room) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Delete
 		}
 		pod, ok := obj.(*corev1.Pod)
 		if !ok {
-			return fmt.Errorf("%T is no pod", obj)
+			return fmt.Errorf("%T is not a Pod", obj)
 		}
 		if err := anyState.Preconditions(pod); err != nil {
 			return err // before the budget is changed
@@ -150,8 +150,8 @@ func (p *room) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Delete
 
 // evictBudgeted evicts a pod that budgets count. thisState deletes the pod only in its current
 // state, anyState in any state.
-func (p *room) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
-	kind := c.Kept(budgets)
+func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
+	kind := c.StoredKind(budgets)
 	if err := c.NewestOf(kind); err != nil {
 		return err
 	}
@@ -217,14 +217,14 @@ func refuseEviction(retryAfter int, cause string) error {
 
 // spend takes one disruption from a budget and records the pod, so that the budget's controller no
 // longer counts it as available.
-func (p *room) spend(c *handlers.Call, req *writes.Request, budget, pod string) error {
-	kind := c.Kept(budgets)
+func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod string) error {
+	kind := c.StoredKind(budgets)
 	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
 	write.User, write.Manager, write.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
 	_, err := p.Writes.Modify(c.Context(), write, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
-			return fmt.Errorf("%T is no disruption budget", obj)
+			return fmt.Errorf("%T is not a PodDisruptionBudget", obj)
 		}
 		if err := mayDisrupt(b); err != nil {
 			return err
@@ -272,7 +272,7 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 }
 
 // disrupted sets the condition that records the cause of a pod's end (KEP-3329).
-func (p *room) disrupted(obj registry.Object) {
+func (p *service) disrupted(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return

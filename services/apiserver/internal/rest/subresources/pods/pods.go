@@ -35,7 +35,7 @@ type Config struct {
 	Now           func() time.Time
 }
 
-type room struct {
+type service struct {
 	Config
 	// bindings and evictions manage the field ownership of request bodies.
 	bindings, evictions *apply.Manager
@@ -48,7 +48,7 @@ var (
 
 // Operations returns the operations of pods, and the proxies to services and nodes.
 func Operations(c Config) []handlers.Operation {
-	p := &room{
+	p := &service{
 		Config:    c,
 		bindings:  c.Fields.Sent(bindingGVK, declare.New[corev1.Binding], "binding"),
 		evictions: c.Fields.Sent(evictionGVK, declare.New[policyv1.Eviction], "eviction"),

@@ -18,7 +18,7 @@ import (
 
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
-func (p *room) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Op.Name))
@@ -49,7 +49,7 @@ func (p *room) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error
 }
 
 // pickEndpoint returns a random ready endpoint that has the port.
-func (p *room) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port string) (address string, found bool) {
+func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port string) (address string, found bool) {
 	for _, s := range rand.Perm(len(e.Subsets)) {
 		subset := &e.Subsets[s]
 		i := slices.IndexFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Name == port })
@@ -67,7 +67,7 @@ func (p *room) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port string) 
 
 // isPod reports whether an endpoint is the address of a pod. Otherwise a user with write access to
 // endpoints could direct the server's requests to any address.
-func (p *room) isPod(c *handlers.Call, at *corev1.EndpointAddress) bool {
+func (p *service) isPod(c *handlers.Call, at *corev1.EndpointAddress) bool {
 	ref := at.TargetRef
 	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false

@@ -22,7 +22,7 @@ import (
 )
 
 // reviewAccess evaluates the kinds of access reviews.
-func (a *room) reviewAccess(c *handlers.Call, obj runtime.Object) error {
+func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
 	ctx, user := c.Context(), request.UserFrom(c.Context())
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -72,14 +72,14 @@ func valid(c *handlers.Call, obj runtime.Object) error {
 }
 
 // access authorizes the request that a review describes.
-func (a *room) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (a *service) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	attrs, problems := authorizer.AttributesOf(u, ra, na)
 	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
 	return authorizer.StatusOf(d, reason, err, problems)
 }
 
 // reviewRules lists the permissions of the user in a namespace.
-func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+func (a *service) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
 	var rules authorizer.Rules
 	var err error
 	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {

@@ -36,11 +36,11 @@ type Config struct {
 	Now        func() time.Time
 }
 
-type room struct{ Config }
+type service struct{ Config }
 
 // Operations returns the operations of all review kinds.
 func Operations(c Config) []handlers.Operation {
-	a := &room{c}
+	a := &service{c}
 	of := func(group, resource string) handlers.Operation {
 		return handlers.Operation{Of: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
 	}
@@ -55,7 +55,7 @@ func Operations(c Config) []handlers.Operation {
 }
 
 // review serves POST of a review kind. The response is the same object with its status.
-func (a *room) review(c *handlers.Call) error {
+func (a *service) review(c *handlers.Call) error {
 	write, err := c.CreateRequest()
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 	return out
 }
 
-func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
+func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	back := request.Suspend(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
 	if back(); err != nil { // the review may not have been possible

@@ -17,7 +17,7 @@ type tokens func() (*authn.Review, error)
 func (f tokens) Review(context.Context, string, []string) (*authn.Review, error) { return f() }
 
 func TestTokenReviewReportsErrors(t *testing.T) {
-	a := &room{Config: Config{Tokens: tokens(func() (*authn.Review, error) { return nil, errors.New("the client has left") })}}
+	a := &service{Config: Config{Tokens: tokens(func() (*authn.Review, error) { return nil, errors.New("the client has left") })}}
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "x"}}
 	if err := a.reviewToken(t.Context(), r); err != nil || r.Status.Authenticated || r.Status.Error != "the client has left" {
 		t.Errorf("got %+v, %v, want the error in the status", r.Status, err)
@@ -37,7 +37,7 @@ type cannotList struct{ authorizer.Authorizer }
 // TestEmptyRulesAreEmptyLists checks that clients get empty lists instead of null.
 func TestEmptyRulesAreEmptyLists(t *testing.T) {
 	for incomplete, z := range map[bool]authorizer.Authorizer{false: noRules{}, true: cannotList{}} {
-		a := &room{Config: Config{Authorizer: z}}
+		a := &service{Config: Config{Authorizer: z}}
 		r := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "n"}}
 		if err := a.reviewRules(t.Context(), nil, r); err != nil || r.Spec.Namespace != "" {
 			t.Errorf("got %v, spec %+v", err, r.Spec)

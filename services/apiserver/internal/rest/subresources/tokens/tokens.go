@@ -79,7 +79,7 @@ type Config struct {
 	Now    func() time.Time
 }
 
-type room struct {
+type service struct {
 	Config
 	// sent manages the field ownership of request bodies.
 	sent *apply.Manager
@@ -87,12 +87,12 @@ type room struct {
 
 // Operations returns the operations of service accounts.
 func Operations(c Config) []handlers.Operation {
-	t := &room{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
+	t := &service{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
 	return []handlers.Operation{{Of: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
 }
 
 // requestToken serves POST of a service account's token.
-func (t *room) requestToken(c *handlers.Call) error {
+func (t *service) requestToken(c *handlers.Call) error {
 	if t.Issuer == nil {
 		return status.NoResource()
 	}
@@ -106,7 +106,7 @@ func (t *room) requestToken(c *handlers.Call) error {
 	}
 	req, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
-		return fmt.Errorf("%T is no token request", obj)
+		return fmt.Errorf("%T is not a TokenRequest", obj)
 	}
 	setDefaults(req)
 	t.Writes.Own(c.Context(), write, t.sent, nil, req)

@@ -45,8 +45,8 @@ func updateEvent(n, size int) *audit.Event {
 // countingLimiter counts acquisitions and releases.
 type countingLimiter struct{ entered, left int }
 
-func (t *countingLimiter) Enter(context.Context) error { t.entered++; return nil }
-func (t *countingLimiter) Leave()                      { t.left++ }
+func (t *countingLimiter) Acquire(context.Context) error { t.entered++; return nil }
+func (t *countingLimiter) Release()                      { t.left++ }
 
 // Encoding a long event needs a permit.
 func TestLongEventsNeedPermit(t *testing.T) {

@@ -96,14 +96,14 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
 		"refused":       {legacy, "system:serviceaccount:ns:a", false, "ns/s refused"},
 		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
-		"of nobody":     {"opaque", "", true, ""},
+		"no user":       {"opaque", "", true, ""},
 		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
 	} {
-		for _, told := range []bool{true, false} {
+		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)
 			ended := make(chan struct{})
 			r := newFixture(t, false, func(cfg *tokenreviews.Config) {
-				if told {
+				if report {
 					cfg.Legacy = legacyUses(used)
 				}
 				cfg.Now = nil
@@ -114,16 +114,16 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			}
 			review := r.review(c.token)
 			<-ended
-			if warned := len(review.Warnings) > 0; warned != (told && c.ok && c.used != "") {
+			if warned := len(review.Warnings) > 0; warned != (report && c.ok && c.used != "") {
 				t.Errorf("%s: got warnings %q", name, review.Warnings)
 			}
 			got := ""
-			if told && c.used != "" {
+			if report && c.used != "" {
 				got = <-used
 			} else if len(used) > 0 {
 				got = <-used
 			}
-			if told && got != c.used {
+			if report && got != c.used {
 				t.Errorf("%s: got %q, want %q", name, got, c.used)
 			}
 		}

@@ -350,12 +350,12 @@ func (c *Cache) observe(undecided bool, err error) {
 	if !undecided {
 		c.metrics.fetched.Inc()
 		if c.failing.CompareAndSwap(true, false) {
-			c.cfg.Logger.Info("bearer tokens are reviewed again")
+			c.cfg.Logger.Info("token webhook reachable again")
 		}
 		return
 	}
 	c.metrics.failed.Inc()
 	if c.failing.CompareAndSwap(false, true) {
-		c.cfg.Logger.Error("bearer tokens cannot be reviewed; requests with tokens that are not known yet are refused", "error", err)
+		c.cfg.Logger.Error("token webhook unreachable; uncached tokens get 401", "error", err)
 	}
 }

@@ -150,18 +150,18 @@ func TestExpiry(t *testing.T) {
 	end := r.now.Add(time.Minute)
 	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		resp := &authenticator.Response{User: authenticator.User{Name: "x"}}
-		if token == "told" {
+		if token == "reported" {
 			resp.Expires = end
 		}
 		return resp, true, nil
 	}
 	before := map[string]int{}
-	for _, token := range []string{short, "told", "plain"} {
+	for _, token := range []string{short, "reported", "plain"} {
 		r.until("kept", func() bool { return r.isCached(token) })
 		before[token] = r.reviewer.count(token)
 	}
 	advance(2*time.Minute + time.Second)
-	for token, again := range map[string]int{short: 1, "told": 1, "plain": 0} {
+	for token, again := range map[string]int{short: 1, "reported": 1, "plain": 0} {
 		r.review(token)
 		if n := r.reviewer.count(token) - before[token]; n != again {
 			t.Errorf("%.10s: got %d more reviews, want %d", token, n, again)

@@ -82,7 +82,7 @@ func TestMetricsAndOutageLogs(t *testing.T) {
 	if got["ok"] != 4 || got["error"] != 3 {
 		t.Errorf("got %v", got)
 	}
-	if text := log.String(); strings.Count(text, "cannot be reviewed") != 2 || strings.Count(text, "are reviewed again") != 1 {
+	if text := log.String(); strings.Count(text, "token webhook unreachable") != 2 || strings.Count(text, "token webhook reachable again") != 1 {
 		t.Errorf("got log %s", text)
 	}
 }

@@ -13,27 +13,27 @@ type cacheMetrics struct {
 func newMetrics(r prometheus.Registerer, kept func() float64) *cacheMetrics {
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "authentication_token_cache_request_duration_seconds",
-		Help: "[ALPHA] Duration of reviews of bearer tokens in seconds by whether the answer was kept.",
+		Help: "[ALPHA] Duration of token reviews in seconds, by whether the result came from the cache.",
 	}, []string{"status"})
 	fetches := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "authentication_token_cache_fetch_total",
-		Help: "[ALPHA] Reviews of bearer tokens that were not kept, by whether they came to an answer.",
+		Help: "[ALPHA] Number of token reviews that were sent to the service, by status.",
 	}, []string{"status"})
 	m := &cacheMetrics{
 		hit: duration.WithLabelValues("hit"), miss: duration.WithLabelValues("miss"),
 		fetched: fetches.WithLabelValues("ok"), failed: fetches.WithLabelValues("error"),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "authentication_token_cache_active_fetch_count",
-			Help: "[ALPHA] Reviews of bearer tokens that go on now.",
+			Help: "[ALPHA] Number of token reviews in progress.",
 		}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "authentication_token_cache_dropped_total",
-			Help: "[ALPHA] Kept reviews of bearer tokens that were forgotten because an object that they depend on changed.",
+			Help: "[ALPHA] Number of cached token reviews invalidated by a change of an object that they depend on.",
 		}),
 	}
 	r.MustRegister(duration, fetches, m.active, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "authentication_token_cache_kept",
-		Help: "[ALPHA] Good reviews of bearer tokens that are kept now.",
+		Help: "[ALPHA] Number of successful token reviews in the cache.",
 	}, kept))
 	return m
 }

@@ -115,7 +115,7 @@ func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences 
 			return c.judge(status, audiences)
 		}
 		if !again || try == tries {
-			return nil, false, authenticator.Unavailable(fmt.Errorf("ask the token review service: %w", err))
+			return nil, false, authenticator.Unavailable(fmt.Errorf("call the token review service: %w", err))
 		}
 		if err := between(ctx); err != nil {
 			return nil, false, authenticator.Unavailable(err)
@@ -182,11 +182,11 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	switch {
 	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
 		resp.StatusCode == http.StatusUnauthorized: // a credential plugin may supply another credential next time
-		return nil, true, fmt.Errorf("it answered %s", resp.Status)
+		return nil, true, fmt.Errorf("it returned %s", resp.Status)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
-		return nil, false, fmt.Errorf("it answered %s", resp.Status)
+		return nil, false, fmt.Errorf("it returned %s", resp.Status)
 	case len(answer) > maxAnswer:
-		return nil, false, errors.New("its answer is too large")
+		return nil, false, errors.New("its response is too large")
 	}
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
@@ -194,10 +194,10 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	case errors.Is(err, webhookclient.ErrTooManyValues):
 		return nil, false, err
 	case err != nil: // the error may quote the response
-		return nil, false, errors.New("its answer is no token review")
+		return nil, false, errors.New("its response is not a TokenReview")
 	}
 	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {
-		return nil, false, fmt.Errorf("it answered with %s of %s, not with TokenReview of %s", review.Kind, review.APIVersion, c.apiVersion())
+		return nil, false, fmt.Errorf("its response is %s of %s, expected TokenReview of %s", review.Kind, review.APIVersion, c.apiVersion())
 	}
 	return &review.Status, false, nil
 }

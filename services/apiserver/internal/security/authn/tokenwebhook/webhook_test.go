@@ -94,7 +94,7 @@ func TestReview(t *testing.T) {
 		"own audience":                {version: "v1", audiences: []string{"x", "api"}, answer: status("v1", alice), user: "alice", got: []string{"api"}},
 		"no audience in the response": {version: "v1", audiences: []string{"x"}, answer: status("v1", alice), err: "other audiences"},
 		"audiences in the response":   {version: "v1", audiences: []string{"x", "y"}, answer: status("v1", `{"authenticated":true,"audiences":["y","z"],"user":{"username":"alice"}}`), user: "alice", got: []string{"y"}},
-		"another version":             {version: "v1", answer: status("v1beta1", alice), err: "not with TokenReview", undecided: true},
+		"another version":             {version: "v1", answer: status("v1beta1", alice), err: "expected TokenReview", undecided: true},
 		"another kind":                {version: "v1", answer: `{"apiVersion":"authentication.k8s.io/v1","kind":"Status"}`, err: "Status", undecided: true},
 		"no JSON":                     {version: "v1", answer: `hello`, err: "no token review", undecided: true},
 		"empty":                       {version: "v1", answer: ``, err: "no token review", undecided: true},

@@ -117,22 +117,22 @@ func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, e
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return answer{}, true, fmt.Errorf("answer of %s: %w", c.URL, err)
+		return answer{}, true, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if resp.StatusCode/100 != 2 {
 		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
 		return answer{}, again, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
 	}
 	if len(data) > maxAnswer {
-		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.URL, maxAnswer)
+		return answer{}, false, fmt.Errorf("response of %s exceeds %d bytes", c.URL, maxAnswer)
 	}
 	// The status is equal in both versions.
 	var review authorizationv1.SubjectAccessReview
 	if err := c.Decode(data, &review); err != nil {
-		return answer{}, false, fmt.Errorf("answer of %s: %w", c.URL, err)
+		return answer{}, false, fmt.Errorf("response of %s: %w", c.URL, err)
 	}
 	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
-		return answer{}, false, fmt.Errorf("answer of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
+		return answer{}, false, fmt.Errorf("response of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
 	}
 	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {

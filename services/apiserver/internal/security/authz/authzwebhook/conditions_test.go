@@ -78,7 +78,7 @@ func TestMatchConditions(t *testing.T) {
 }
 
 func TestInvalidConditions(t *testing.T) {
-	for _, e := range []string{"", "1", "request.nobody", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
+	for _, e := range []string{"", "1", "request.absent", "object.x", `request.user +`, `request.groups`, "request.resourceAttributes.field"} {
 		if err := compiler(t).Check(e); err == nil {
 			t.Errorf("%q compiles", e)
 		}

@@ -91,7 +91,7 @@ func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) 
 		return b.Policy.Engine, nil
 	case authzconfig.Node:
 		if !b.Nodes {
-			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", authzconfig.Node)
+			return nil, fmt.Errorf("type %s was not configured at startup: restart the server to add it", authzconfig.Node)
 		}
 		return node.NewAuthorizer(b.Policy.Graph, b.FeatureEnabled), nil
 	case authzconfig.Webhook:

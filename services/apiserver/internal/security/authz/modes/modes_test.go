@@ -229,7 +229,7 @@ func TestReload(t *testing.T) {
 		webhookFile(second) + "- {type: Node, name: node}\n", // has no node authorizer at startup
 	} {
 		put(bad)
-		if text := <-texts; text != "the authorization configuration cannot be used, keeping the one in use" {
+		if text := <-texts; text != "failed to reload authorization configuration; keeping the previous one" {
 			t.Errorf("%d: got log %q", i, text)
 		}
 		if !may("alice") || may("bob") {

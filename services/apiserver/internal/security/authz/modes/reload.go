@@ -95,9 +95,9 @@ func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics
 	labels := []string{"apiserver_id_hash", "status"}
 	m := &ReloadMetrics{
 		server: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(identity))),
-		total:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reloads_total", Help: "Reloads of the authorization configuration, by status and server."}, labels),
+		total:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reloads_total", Help: "Number of reloads of the authorization configuration, by status and server."}, labels),
 		seconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: prefix + "reload_last_timestamp_seconds", Help: "Time of the last reload of the authorization configuration, by status and server.",
+			Name: prefix + "reload_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last reload of the authorization configuration, by status and server.",
 		}, labels),
 	}
 	reg.MustRegister(m.total, m.seconds)
@@ -121,7 +121,7 @@ func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *R
 		}
 		if err != nil {
 			m.note("failure")
-			log.Error("the authorization configuration cannot be used, keeping the one in use", "file", file, "error", err)
+			log.Error("failed to reload authorization configuration; keeping the previous one", "file", file, "error", err)
 			return
 		}
 		m.note("success")

@@ -45,13 +45,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"provider_name", "method_name", "grpc_status_code"}),
 		keyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: envelope + "key_id_hash_total", Help: "Uses of a key of a KMS plugin, by the hash of its ID.",
+			Name: envelope + "key_id_hash_total", Help: "Number of uses of a key of a KMS plugin, by hash of the key ID.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		keyIDLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "Time of the last use of a key of a KMS plugin.",
+			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last use of a key of a KMS plugin.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		statusLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "Time when the status of a KMS plugin last contained a key.",
+			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last status of a KMS plugin with a key.",
 		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
 		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: envelope + "invalid_key_id_from_status_total", Help: "Invalid key IDs in statuses of KMS plugins, by error.",
@@ -67,10 +67,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Failures to generate a data key.",
+			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Number of failures to generate a data encryption key.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Keys of KMS version 1 that a plugin had to decrypt.",
+			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Number of data keys of KMS version 1 that were not cached and had to be decrypted by the plugin.",
 		}),
 	}
 	var err error

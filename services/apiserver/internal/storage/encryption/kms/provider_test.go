@@ -37,7 +37,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			provider := second(t, cfg)
 			impatient := kms.Impatient(t.Context())
 			recovered = 0
-			p.HangOn(c.method)
+			p.HangMethod(c.method)
 			if c.check {
 				says(t, "Check", provider.Check(t.Context()), "DeadlineExceeded")
 			} else {

@@ -109,7 +109,7 @@ func TestStoredForms(t *testing.T) {
 		{"in another order", join(slices.Concat(good[1:], good[:1])...), ""},
 		{"more fields", with(number(6, 9), text(7, "x"), text(5, "\x00")), ""},
 		{"a field of another type", with(number(1, 3), number(2, 3), number(3, 3), number(4, 3)), ""},
-		{"a repeated annotation, of which the last one counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
+		{"a repeated annotation: the last one counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
 		{"an annotation with unknown fields", without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))), ""},
 		{"an additional annotation, which means another key", with(annotation("another.example", "x")), ""},
 		{"the same in another order", without(4, annotation("another.example", "x"), annotation("local.example", "note")), ""},

@@ -110,14 +110,14 @@ func TestOldPluginFailures(t *testing.T) {
 		{"works", func(*kmstest.Plugin) {}, "", "", ""},
 		{"rejects all calls", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
 			"failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal},
-		{"hangs in Decrypt", func(p *kmstest.Plugin) { p.HangOn("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
+		{"hangs in Decrypt", func(p *kmstest.Plugin) { p.HangMethod("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
 			"failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late},
 		{"decrypts to another key", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec returned another value"},
 		{"encrypts to an empty value", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
 		{"encrypts to a too large value", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
 		{"encrypts to a value of maximum size", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "returned another value"},
 		{"reports another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
-		{"hangs in Version", func(p *kmstest.Plugin) { p.HangOn("Version") }, noVersion, noVersion, noVersion},
+		{"hangs in Version", func(p *kmstest.Plugin) { p.HangMethod("Version") }, noVersion, noVersion, noVersion},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -224,7 +224,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	p.HangOn("Decrypt")
+	p.HangMethod("Decrypt")
 	ended, end := context.WithCancel(t.Context())
 	end()
 	_, _, err = provider.Open(ended, sealed, storedAt)

@@ -36,7 +36,7 @@ func TestPluginStatusIsValidated(t *testing.T) {
 		{name: "another key than it uses", with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") }, want: "but the response to an encryption has"},
 		{name: "encryption returns its input", with: func(p *kmstest.Plugin) { p.UseKey("key-Z") }, want: "returned the plaintext from an encryption"}, // see mask
 		{name: "encryption returns nothing", with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, want: "response to an encryption: encrypted DEK source is empty"},
-		{name: "no response", with: func(p *kmstest.Plugin) { p.HangOn("Status") }, want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded"},
+		{name: "no response", with: func(p *kmstest.Plugin) { p.HangMethod("Status") }, want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded"},
 		{name: "no encryption", with: func(p *kmstest.Plugin) { p.Refuse(true) }, want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 	})
 	t.Run("hanging", func(t *testing.T) {
 		provider := second(t, config(t, p))
-		p.HangOn("Decrypt")
+		p.HangMethod("Decrypt")
 		ended, end := context.WithCancel(ctx)
 		end()
 		_, _, err := provider.Open(ended, sealed, storedAt)

@@ -32,7 +32,7 @@ type Plugin struct {
 	key, health, version, encryptKey string
 	refuse                           bool
 	hang                             chan struct{} // nil: responds
-	hangOn                           string        // empty: every method
+	hangMethod                       string        // empty: every method
 	calls                            map[string]int
 	has                              map[string]bool // existing keys
 	fails                            map[string]codes.Code
@@ -94,13 +94,13 @@ func (p *Plugin) Stop() {
 }
 
 // Hang blocks all calls until Answer.
-func (p *Plugin) Hang() { p.HangOn("") }
+func (p *Plugin) Hang() { p.HangMethod("") }
 
-// HangOn blocks calls of one method until Answer.
-func (p *Plugin) HangOn(method string) {
+// HangMethod blocks calls of one method until Answer.
+func (p *Plugin) HangMethod(method string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hangOn = method
+	p.hangMethod = method
 	if p.hang == nil {
 		p.hang = make(chan struct{})
 	}
@@ -174,7 +174,7 @@ func (p *Plugin) call(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
 	hang, refuse := p.hang, p.refuse && (method == "Encrypt" || method == "Decrypt")
-	if p.hangOn != "" && p.hangOn != method {
+	if p.hangMethod != "" && p.hangMethod != method {
 		hang = nil
 	}
 	p.mu.Unlock()

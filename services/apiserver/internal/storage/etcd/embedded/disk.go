@@ -97,11 +97,11 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 	case !known:
 	case !m.diskFull && free < scarceBytes:
 		m.diskFull = true
-		m.log.Error("the disk of the embedded etcd is almost full: it takes no writes except deletions", "dir", dir, "free", max(free, 0))
+		m.log.Error("disk of the embedded etcd is almost full; writes rejected except deletions", "dir", dir, "free", max(free, 0))
 		return errors.Join(releaseReserve(dir), alarm(pb.AlarmRequest_ACTIVATE))
 	case m.diskFull && free > ampleBytes:
 		m.diskFull = false
-		m.log.Warn("there is room on the disk of the embedded etcd again, it takes writes", "dir", dir, "free", free)
+		m.log.Warn("embedded etcd has enough disk space again; accepting writes", "dir", dir, "free", free)
 		return errors.Join(reserve(dir), alarm(pb.AlarmRequest_DEACTIVATE))
 	}
 	return nil

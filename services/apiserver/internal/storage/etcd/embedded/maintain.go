@@ -59,7 +59,7 @@ func (m *maintenance) run(ctx context.Context) error {
 	defer disk.Stop()
 	work := func(look func(context.Context) error) {
 		if err := look(ctx); err != nil && ctx.Err() == nil {
-			m.log.Error("the database of the embedded etcd was not maintained", "err", err)
+			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
 		}
 	}
 	work(m.checkDisk)
@@ -109,7 +109,7 @@ func (m *maintenance) look(ctx context.Context) error {
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	s := m.server
 	size, used := s.sizes()
-	m.log.Error("the database of the embedded etcd has reached its quota and takes no writes; making room", "bytes", size, "used", used, "quota", s.quota)
+	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes", size, "used", used, "quota", s.quota)
 	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
@@ -121,14 +121,14 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 		}
 	}
 	if size, used = s.sizes(); !enough(size) {
-		m.log.Error("there is no room in the database of the embedded etcd: delete objects, or start with a larger --quota-backend-bytes", "bytes", size, "used", used, "quota", s.quota)
+		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes", "bytes", size, "used", used, "quota", s.quota)
 		return nil
 	}
 	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
 	if err != nil {
 		return fmt.Errorf("disarm the alarm: %w", err)
 	}
-	m.log.Warn("there is room in the database of the embedded etcd again, it takes writes", "bytes", size, "quota", s.quota)
+	m.log.Warn("embedded etcd is below its quota again; accepting writes", "bytes", size, "quota", s.quota)
 	return nil
 }
 
@@ -139,7 +139,7 @@ func (m *maintenance) defragment(why string) error {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.sizes()
-	m.log.Info("the database of the embedded etcd is defragmented", "why", why, "before", before, "bytes", after, "took", time.Since(begin))
+	m.log.Info("defragmented the database of the embedded etcd", "why", why, "before", before, "bytes", after, "took", time.Since(begin))
 	return nil
 }
 

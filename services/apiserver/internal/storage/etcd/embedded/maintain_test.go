@@ -97,7 +97,7 @@ func TestFullDatabaseRecoversAfterDeletions(t *testing.T) {
 	for look(t, m); !writesRejected(t, s); look(t, m) { // until compaction frees nothing
 		n = fill(t, s, n)
 	}
-	if !strings.Contains(log.String(), "delete objects, or start with a larger --quota-backend-bytes") {
+	if !strings.Contains(log.String(), "delete objects, or restart with a larger --quota-backend-bytes") {
 		t.Errorf("log does not say what to do:\n%s", log)
 	}
 	// etcd compares its quota with the size of the last commit, so that n may exceed the quota.

@@ -256,12 +256,12 @@ func (s *source) fallback(text string) (string, error) {
 	if name, ok := strings.CutPrefix(text, "ref("); ok {
 		v, ok := s.consts[strings.TrimSuffix(name, ")")]
 		if !ok {
-			return "", fmt.Errorf("the default %s is no constant of the package", text)
+			return "", fmt.Errorf("the default %s is not a constant of the package", text)
 		}
 		return quoted(v), nil
 	}
 	if !json.Valid([]byte(text)) {
-		return "", fmt.Errorf("the default %s is no JSON", text)
+		return "", fmt.Errorf("the default %s is not JSON", text)
 	}
 	return text, nil
 }

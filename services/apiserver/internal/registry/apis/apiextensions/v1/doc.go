@@ -5,5 +5,5 @@
 // 1.33, so that either server can read definitions in etcd. No code is generated from the struct
 // tags: the protobuf form and deep copies come from package apitype, the OpenAPI schema from
 // package openapi (which also reads the tags listType, listMapKey and mapType).
-// registry/apiextensions and customresource use the types.
+// Packages crd and api/kinds/apiextensions use the types.
 package v1

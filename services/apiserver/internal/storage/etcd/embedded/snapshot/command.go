@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
@@ -14,8 +15,8 @@ import (
 type SaveCommand struct {
 	Endpoint                  string
 	CAFile, CertFile, KeyFile string
-	// To is the file to write. If it is empty, ToDir is the folder of backups. The newest Keep backups
-	// remain.
+	// To is the file to write. If it is empty, ToDir is the folder of backups, which is created if it
+	// does not exist. The newest Keep backups remain.
 	To, ToDir string
 	Keep      int
 	Timeout   time.Duration
@@ -32,6 +33,9 @@ func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 	defer client.Close()
 	begin, path := time.Now(), c.To
 	if path == "" {
+		if err := os.MkdirAll(c.ToDir, 0o700); err != nil {
+			return fmt.Errorf("save snapshot: %w", err)
+		}
 		path = backupPath(c.ToDir, begin)
 	}
 	size, err := Save(ctx, SaveOptions{Endpoint: c.Endpoint, Client: client, Path: path, Progress: func(copied, size int64) {

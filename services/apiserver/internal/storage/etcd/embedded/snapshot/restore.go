@@ -41,7 +41,7 @@ type RestoreOptions struct {
 // Restore creates the data folder of a member from a snapshot.
 func Restore(o RestoreOptions) error {
 	if _, err := os.Stat(o.DataDir); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("restore snapshot: %s exists already", o.DataDir)
+		return fmt.Errorf("restore snapshot: %s already exists", o.DataDir)
 	}
 	from, err := databaseFile(o.From)
 	if err != nil {

@@ -46,7 +46,7 @@ type SaveOptions struct {
 // The file appears under its name only after its checksum was verified.
 func Save(ctx context.Context, o SaveOptions) (size int64, err error) {
 	if _, err := os.Stat(o.Path); !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("save snapshot: %s exists already", o.Path)
+		return 0, fmt.Errorf("save snapshot: %s already exists", o.Path)
 	}
 	database, err := o.databaseSize(ctx)
 	if err != nil {

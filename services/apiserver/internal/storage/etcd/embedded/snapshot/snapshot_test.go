@@ -61,7 +61,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	if err != nil || info.Size() != size || info.Mode().Perm() != 0o600 || size < 500_000 {
 		t.Errorf("got %d bytes, %v, %v", size, info, err)
 	}
-	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "exists already") {
+	if _, err := save(t, socket, path); err == nil || !strings.Contains(err.Error(), "already exists") {
 		t.Errorf("second snapshot with the same name: got %v", err)
 	}
 	server.Stop()
@@ -77,7 +77,7 @@ func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 			if err := snapshot.Restore(options); err != nil {
 				t.Fatal(err)
 			}
-			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "exists already") {
+			if err := snapshot.Restore(options); err == nil || !strings.Contains(err.Error(), "already exists") {
 				t.Errorf("second restoration: got %v", err)
 			}
 			again, _ := start(t, restored)
@@ -160,5 +160,9 @@ func TestBackupsAreKeptInNumber(t *testing.T) {
 	}
 	if _, err := snapshot.Status(filepath.Join(dir, got[1])); err != nil {
 		t.Error(err)
+	}
+	command.ToDir = filepath.Join(t.TempDir(), "new", "backups")
+	if err := command.Run(t.Context(), etcdtest.Logger(t)); err != nil {
+		t.Errorf("folder that does not exist: got %v", err)
 	}
 }

@@ -35,19 +35,19 @@ type Controller struct {
 	Config
 	begun atomic.Bool
 	// term is nil while another replica holds the Lease.
-	term atomic.Pointer[chooser]
+	term atomic.Pointer[worker]
 }
 
-// place identifies a lease or a candidate.
-type place struct{ namespace, name string }
+// namespacedName identifies a lease or a candidate.
+type namespacedName struct{ namespace, name string }
 
-func (p place) String() string { return p.namespace + "/" + p.name }
+func (p namespacedName) String() string { return p.namespace + "/" + p.name }
 
-func (p place) lease() internalclient.Ref {
+func (p namespacedName) lease() internalclient.Ref {
 	return internalclient.Collection(group, "v1", leases, p.namespace).Named(p.name)
 }
 
-func (p place) candidate() internalclient.Ref {
+func (p namespacedName) candidate() internalclient.Ref {
 	return internalclient.Collection(group, candidateVersion, candidates, p.namespace).Named(p.name)
 }
 
@@ -57,14 +57,14 @@ func New(c Config) *Controller { return &Controller{Config: c} }
 // CandidateChanged notifies the Controller of a written or deleted candidate.
 func (k *Controller) CandidateChanged(namespace, name string) {
 	if c := k.term.Load(); c != nil {
-		c.soon(job{candidates, place{namespace, name}})
+		c.soon(job{candidates, namespacedName{namespace, name}})
 	}
 }
 
 // LeaseChanged notifies the Controller of a written or deleted lease. Most leases belong to nodes. They
 // change all the time and have no candidates.
 func (k *Controller) LeaseChanged(namespace, name string) {
-	at := place{namespace, name}
+	at := namespacedName{namespace, name}
 	if c := k.term.Load(); c != nil && c.isContested(at) {
 		c.soon(job{leases, at})
 	}
@@ -81,18 +81,18 @@ func (k *Controller) Check(*http.Request) error {
 // Run competes for the Lease, and elects leaders while it holds the Lease, until ctx ends.
 func (k *Controller) Run(ctx context.Context) error {
 	k.begun.Store(true)
-	o := &office{Config: k.Config, at: officeLease()}
+	o := &elector{Config: k.Config, at: controllerLease()}
 	return o.run(ctx, k.choose)
 }
 
-// officeLease returns the Lease that the replicas compete for. Candidates may not stand for it.
-func officeLease() place {
-	return place{api.SystemNamespace, "leader-election-controller"}
+// controllerLease returns the Lease that the replicas compete for. Candidates may not stand for it.
+func controllerLease() namespacedName {
+	return namespacedName{api.SystemNamespace, "leader-election-controller"}
 }
 
-// choose runs a chooser until ctx ends.
+// choose runs a worker until ctx ends.
 func (k *Controller) choose(ctx context.Context) {
-	c := newChooser(k.Config)
+	c := newWorker(k.Config)
 	k.term.Store(c) // before the first read, so that no later change is missed
 	defer k.term.Store(nil)
 	c.run(ctx)

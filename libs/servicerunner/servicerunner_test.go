@@ -1,4 +1,4 @@
-package chassis_test
+package servicerunner_test
 
 import (
 	"context"
@@ -18,22 +18,22 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
-	"binnacle/libs/chassis"
+	"binnacle/libs/servicerunner"
 	"binnacle/libs/task"
 	"binnacle/libs/tracing/tracingtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func service(t *testing.T, master string) *chassis.Service {
+func service(t *testing.T, master string) *servicerunner.Service {
 	t.Helper()
 	return traced(t, master, "")
 }
 
 // traced returns a service with an optional tracing configuration.
-func traced(t *testing.T, master, file string) *chassis.Service {
+func traced(t *testing.T, master, file string) *servicerunner.Service {
 	t.Helper()
-	o := chassis.NewOptions("testd", 0)
+	o := servicerunner.NewOptions("testd", 0)
 	o.Tracing.ConfigFile = file
 	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.Serving.CertDir = t.TempDir()
@@ -41,14 +41,14 @@ func traced(t *testing.T, master, file string) *chassis.Service {
 	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 		t.Fatal(err)
 	}
-	s, err := chassis.New("testd", o, slog.New(slog.DiscardHandler))
+	s, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func get(t *testing.T, s *chassis.Service, path string) (int, string) {
+func get(t *testing.T, s *servicerunner.Service, path string) (int, string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
@@ -209,12 +209,12 @@ func TestFailedTaskEndsService(t *testing.T) {
 
 func TestNewNeedsAPIServer(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	o := chassis.NewOptions("testd", 0)
+	o := servicerunner.NewOptions("testd", 0)
 	o.Serving.CertDir = t.TempDir()
 	if err := o.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := chassis.New("testd", o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+	if _, err := servicerunner.New("testd", o, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
 		t.Errorf("New() = %v", err)
 	}
 }

@@ -57,31 +57,31 @@ func (j *job) finish() bool {
 	return !j.abandoned
 }
 
-// lane is the queue of a namespace's jobs. Its length is bounded by the number of requests in
+// batcher is the queue of a namespace's jobs. Its length is bounded by the number of requests in
 // flight.
-type lane struct{ waiting []*job }
+type batcher struct{ waiting []*job }
 
 // enter appends a job to the queue. The first job starts a goroutine that works until the queue is
 // empty.
 func (p *Plugin) enter(namespace string, j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lanes[namespace]
+	l := p.batchers[namespace]
 	if l == nil {
-		l = &lane{}
-		p.lanes[namespace] = l
+		l = &batcher{}
+		p.batchers[namespace] = l
 		go p.work(namespace, l)
 	}
 	l.waiting = append(l.waiting, j)
 }
 
-func (p *Plugin) work(namespace string, l *lane) {
+func (p *Plugin) work(namespace string, l *batcher) {
 	for {
 		p.mu.Lock()
 		jobs := l.waiting
 		l.waiting = nil
 		if len(jobs) == 0 {
-			delete(p.lanes, namespace)
+			delete(p.batchers, namespace)
 			p.mu.Unlock()
 			return
 		}

@@ -39,7 +39,7 @@ func TestRejectedWatchesDoNotCauseAStreamOfLists(t *testing.T) {
 			}
 			return true, nil, apierrors.NewResourceExpired("too old")
 		})
-		f := graph.NewFollower(graph.FollowerConfig{
+		f := graph.NewBuilder(graph.BuilderConfig{
 			Graph: graph.New(graph.Config{}), Client: client, Log: slog.New(slog.DiscardHandler),
 			Resources: resources.NewCache(&fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: []*metav1.APIResourceList{
 				{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"list", "watch", "delete"}}}},

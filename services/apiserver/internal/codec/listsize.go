@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// MaxMade is the maximum size in bytes of the decoded list elements of a document, without the
+	// MaxListBytes is the maximum size in bytes of the decoded list elements of a document, without the
 	// memory that they refer to. No object that can be stored is larger. A growing list of structs
 	// is copied in one step. The garbage collector cannot run during the copy, and all requests
 	// wait.
-	MaxMade = 16 << 20
+	MaxListBytes = 16 << 20
 	// fewValues is a number of values that cannot make large lists.
 	fewValues = 1 << 14
 )
 
-var errMade = fmt.Errorf("the lists of the document take more than %d bytes", MaxMade)
+var errListsTooLarge = fmt.Errorf("the lists of the document take more than %d bytes", MaxListBytes)
 
 // shape describes the Go type of a value. A nil shape has no list and no leaf rule.
 type shape struct {
@@ -160,7 +160,7 @@ func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
 // checkJSON is CheckJSON for an object of a type.
 func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
 	values, err := countJSON(b)
-	if err != nil || values <= fewValues && !suspect(b) {
+	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
 	}
 	seen, err := kjson.DefaultMetaFactory.Interpret(b)
@@ -173,22 +173,22 @@ func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
 // measureJSON rejects a document whose lists would take too much memory, or that has a value that a
 // leaf rule rejects.
 func measureJSON(b []byte, s *shape) error {
-	m := madeJSON{text: b}
+	m := listMeter{text: b}
 	if _, err := m.value(jsontext.Space(b, 0), s); !errors.Is(err, jsontext.ErrMalformed) {
 		return err
 	}
 	return nil // the decoder reports it
 }
 
-// madeJSON sums the sizes of the decoded lists of a JSON document.
-type madeJSON struct {
+// listMeter sums the sizes of the decoded lists of a JSON document.
+type listMeter struct {
 	text []byte
 	size int
 }
 
 // value adds the value at i and returns the index of its end. The error is that of a leaf rule,
-// errMade or jsontext.ErrMalformed.
-func (m *madeJSON) value(i int, s *shape) (end int, err error) {
+// errListsTooLarge or jsontext.ErrMalformed.
+func (m *listMeter) value(i int, s *shape) (end int, err error) {
 	switch {
 	case s == nil || i == len(m.text):
 		return jsontext.Skip(m.text, i)
@@ -202,19 +202,19 @@ func (m *madeJSON) value(i int, s *shape) (end int, err error) {
 			field := jsontext.Name(name)
 			end, err := m.value(at, s.field(field))
 			if err != nil {
-				err = under(field, err)
+				err = atField(field, err)
 			}
 			return end, true, err
 		})
 	case m.text[i] == '[':
 		elem, size := s.element()
 		return jsontext.ElementsAt(m.text, i, func(n, at int) (int, bool, error) {
-			if m.size += size; m.size > MaxMade {
-				return 0, false, errMade
+			if m.size += size; m.size > MaxListBytes {
+				return 0, false, errListsTooLarge
 			}
 			end, err := m.value(at, elem)
 			if err != nil {
-				err = under(fmt.Sprintf("[%d]", n), err)
+				err = atField(fmt.Sprintf("[%d]", n), err)
 			}
 			return end, true, err
 		})
@@ -226,7 +226,7 @@ func (m *madeJSON) value(i int, s *shape) (end int, err error) {
 // aliases, merges and tags.
 func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
-	if err != nil || values <= fewValues && !suspect(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
+	if err != nil || values <= fewValues && !mayBreakLeafRule(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
 	}
 	text, err := yaml.YAMLToJSON(b)
@@ -240,7 +240,7 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 // too much memory, or that has a value that cannot be served in every encoding.
 func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	values, err := countJSON(b)
-	if err != nil || values <= fewValues && !suspect(b) {
+	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
 		return err
 	}
 	return measureJSON(b, c.shapeFor(schema.GroupVersionKind{}, of))
@@ -249,12 +249,12 @@ func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
 // CheckTree is CheckPart for a decoded part.
 func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
-	return madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
+	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
 
-// madeTree adds the size of a value's lists to size. It returns an error if the sum exceeds MaxMade
+// measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds MaxListBytes
 // or if a leaf rule rejects a value.
-func madeTree(v any, s *shape, size *int) error {
+func measureTree(v any, s *shape, size *int) error {
 	if s == nil {
 		return nil
 	}
@@ -268,18 +268,18 @@ func madeTree(v any, s *shape, size *int) error {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			if err := madeTree(inner, s.field(name), size); err != nil {
-				return under(name, err)
+			if err := measureTree(inner, s.field(name), size); err != nil {
+				return atField(name, err)
 			}
 		}
 	case []any:
 		elem, each := s.element()
-		if *size += each * len(v); *size > MaxMade {
-			return errMade
+		if *size += each * len(v); *size > MaxListBytes {
+			return errListsTooLarge
 		}
 		for i, inner := range v {
-			if err := madeTree(inner, elem, size); err != nil {
-				return under(fmt.Sprintf("[%d]", i), err)
+			if err := measureTree(inner, elem, size); err != nil {
+				return atField(fmt.Sprintf("[%d]", i), err)
 			}
 		}
 	}

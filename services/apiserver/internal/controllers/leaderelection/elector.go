@@ -12,18 +12,18 @@ import (
 	"binnacle/services/apiserver/internal/rest/internalclient"
 )
 
-// Times of the office, as for Kubernetes' controllers.
+// Durations of the controller's Lease, as of Kubernetes' controllers.
 const (
-	officeDuration = 15 * time.Second
-	officeDeadline = 10 * time.Second // a holder that cannot renew for this long stops
-	officeRetry    = 2 * time.Second
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second // a holder that cannot renew for this long stops
+	retryPeriod   = 2 * time.Second
 )
 
-// office is a plain Lease whose holder does the work. A replica waits for it or holds it. A replica
+// elector competes for a plain Lease whose holder does the work. A replica waits for it or holds it. A replica
 // that loses it ends its work and waits again.
-type office struct {
+type elector struct {
 	Config
-	at place
+	at namespacedName
 
 	// The last seen version of the Lease, and when it was seen by the clock of this replica. Clocks
 	// of other replicas are not trusted.
@@ -32,13 +32,13 @@ type office struct {
 }
 
 // run calls work whenever this replica holds the Lease, until ctx ends.
-func (o *office) run(ctx context.Context, work func(context.Context)) error {
+func (o *elector) run(ctx context.Context, work func(context.Context)) error {
 	for {
 		if held, _ := o.take(ctx); held {
 			o.hold(ctx, work)
 		}
 		select {
-		case <-time.After(officeRetry):
+		case <-time.After(retryPeriod):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -47,14 +47,14 @@ func (o *office) run(ctx context.Context, work func(context.Context)) error {
 
 // hold runs work as long as the Lease is renewed. It releases the Lease only after work has ended,
 // so that no two replicas work at once.
-func (o *office) hold(ctx context.Context, work func(context.Context)) {
-	o.Logger.Info("this replica chooses leaders", "lease", o.at.String())
+func (o *elector) hold(ctx context.Context, work func(context.Context)) {
+	o.Logger.Info("acquired the leader election lease", "lease", o.at.String())
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		if err := task.Protect(func() error { work(working); return nil }); err != nil {
-			o.Logger.Error("failed to choose leaders; starting again", "error", err)
+			o.Logger.Error("failed to elect leaders; restarting", "error", err)
 		}
 	}()
 	defer func() {
@@ -62,9 +62,9 @@ func (o *office) hold(ctx context.Context, work func(context.Context)) {
 		<-ended
 		o.leave(ctx)
 	}()
-	tick := time.NewTicker(officeRetry)
+	tick := time.NewTicker(retryPeriod)
 	defer tick.Stop()
-	for renewed := time.Now(); time.Since(renewed) < officeDeadline; {
+	for renewed := time.Now(); time.Since(renewed) < renewDeadline; {
 		select {
 		case <-tick.C:
 		case <-ended:
@@ -72,7 +72,7 @@ func (o *office) hold(ctx context.Context, work func(context.Context)) {
 		case <-ctx.Done():
 			return
 		}
-		trying, cancel := context.WithTimeout(ctx, officeDeadline/2)
+		trying, cancel := context.WithTimeout(ctx, renewDeadline/2)
 		held, lost := o.take(trying)
 		cancel()
 		if lost {
@@ -82,16 +82,16 @@ func (o *office) hold(ctx context.Context, work func(context.Context)) {
 			renewed = time.Now()
 		}
 	}
-	o.Logger.Warn("this replica lost the office of choosing leaders", "lease", o.at.String())
+	o.Logger.Warn("lost the leader election lease", "lease", o.at.String())
 }
 
 // take acquires or renews the Lease. lost reports that another replica holds it. Both results are
 // false if the state is unknown.
-func (o *office) take(ctx context.Context) (held, lost bool) {
+func (o *elector) take(ctx context.Context) (held, lost bool) {
 	var l coordinationv1.Lease
 	err := o.API.Get(ctx, o.at.lease(), &l)
 	now := metav1.MicroTime{Time: o.Now()}
-	seconds := int32(officeDuration / time.Second)
+	seconds := int32(leaseDuration / time.Second)
 	if apierrors.IsNotFound(err) {
 		l = coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.at.namespace, Name: o.at.name}}
 		l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &o.Identity, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now, LeaseTransitions: new(int32)}
@@ -118,17 +118,17 @@ func (o *office) take(ctx context.Context) (held, lost bool) {
 }
 
 // lasts returns how long after a change of the Lease its holder keeps it.
-func (o *office) lasts(l *coordinationv1.Lease) time.Duration {
+func (o *elector) lasts(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil {
-		return officeDuration
+		return leaseDuration
 	}
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
 // leave releases the Lease if this replica holds it, so that another replica takes over
 // immediately.
-func (o *office) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), officeRetry)
+func (o *elector) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryPeriod)
 	defer cancel()
 	var l coordinationv1.Lease
 	if err := o.API.Get(ctx, o.at.lease(), &l); err != nil || text(l.Spec.HolderIdentity) != o.Identity {
@@ -137,6 +137,6 @@ func (o *office) leave(ctx context.Context) {
 	second := int32(1)
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = nil, &second
 	if err := o.API.Update(ctx, o.at.lease(), &l, nil); err != nil {
-		o.Logger.Warn("the office of choosing leaders could not be given up; another replica follows when it runs out", "error", err)
+		o.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}
 }

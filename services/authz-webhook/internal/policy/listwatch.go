@@ -19,25 +19,25 @@ import (
 // pageSize bounds the objects per list page.
 const pageSize = 2000
 
-// newFollow returns a reflector of a resource in the first of the given versions that the server
+// newReflector returns a reflector of a resource in the first of the given versions that the server
 // serves. optional allows that it serves none.
-func newFollow(resource string, optional bool, into sink, log *slog.Logger, versions ...rest.Interface) *reflector.Reflector {
-	f := &follow{resource: resource, versions: versions, optional: optional}
+func newReflector(resource string, optional bool, into sink, log *slog.Logger, versions ...rest.Interface) *reflector.Reflector {
+	f := &listWatch{resource: resource, versions: versions, optional: optional}
 	return reflector.New(reflector.Config{
 		Resource: resource, List: f.list, Watch: f.watch, Sink: &whole{sink: into}, PageSize: pageSize,
 		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
 	})
 }
 
-// follow sends the requests for a resource.
-type follow struct {
+// listWatch sends the requests for a resource.
+type listWatch struct {
 	resource string
 	optional bool
 	versions []rest.Interface
 	current  rest.Interface // of the last list
 }
 
-func (f *follow) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+func (f *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
 	if options.Continue != "" {
 		return f.request(&options).Do(ctx).Get()
 	}
@@ -49,7 +49,7 @@ func (f *follow) list(ctx context.Context, options metav1.ListOptions) (list run
 	return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
 }
 
-func (f *follow) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+func (f *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	w, err := f.request(&options).MaxRetries(0).Watch(ctx)
 	if f.isAbsent(err) {
 		return nil, fmt.Errorf("%w: %w", reflector.ErrNotServed, err)
@@ -57,12 +57,12 @@ func (f *follow) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return w, err
 }
 
-func (f *follow) request(options *metav1.ListOptions) *rest.Request {
+func (f *listWatch) request(options *metav1.ListOptions) *rest.Request {
 	return f.current.Get().Resource(f.resource).VersionedParams(options, scheme.ParameterCodec)
 }
 
 // isAbsent reports whether an error means that a version is not available to this client.
-func (f *follow) isAbsent(err error) bool {
+func (f *listWatch) isAbsent(err error) bool {
 	return f.optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
 }
 

@@ -1,4 +1,4 @@
-package callers
+package callerauth
 
 import (
 	"crypto/x509"
@@ -48,7 +48,7 @@ func NewGuard(o *Options, verify func() (x509.VerifyOptions, bool)) (*Guard, err
 
 // Check returns an error if a request must be rejected.
 func (g *Guard) Check(r *http.Request) error {
-	if g.options.Anybody {
+	if g.options.AnyClient {
 		return nil
 	}
 	return g.verified(r)

@@ -28,45 +28,45 @@ const (
 	lineEvery = time.Second
 )
 
-// job is a unit of work: one candidate, one lease with its candidates, or, without a place, all
+// job is a unit of work: one candidate, one lease with its candidates, or, without a name, all
 // candidates.
 type job struct {
 	resource string
-	place
+	namespacedName
 }
 
-// chooser does the work of one term. A changed candidate or lease is read, and the candidates of
+// worker does the work of one term. A changed candidate or lease is read, and the candidates of
 // that lease are evaluated.
-type chooser struct {
+type worker struct {
 	Config
 	queue workqueue.TypedDelayingInterface[job]
 	lines *rate.Limiter
 
 	// Owned by the goroutine of run: the candidates of each lease, the lease of each candidate, and
 	// the last logged error of each job.
-	standing map[place]map[place]*candidate
-	lease    map[place]place
-	told     map[job]string
+	candidatesOf map[namespacedName]map[namespacedName]*candidate
+	lease        map[namespacedName]namespacedName
+	logged       map[job]string
 
 	mu        sync.RWMutex
-	contested map[place]bool
+	contested map[namespacedName]bool
 }
 
-func newChooser(config Config) *chooser {
-	return &chooser{
+func newWorker(config Config) *worker {
+	return &worker{
 		Config: config,
 		queue:  workqueue.NewTypedDelayingQueue[job](),
 		lines:  rate.NewLimiter(rate.Every(lineEvery), lines),
 
-		standing: map[place]map[place]*candidate{}, lease: map[place]place{}, told: map[job]string{},
-		contested: map[place]bool{},
+		candidatesOf: map[namespacedName]map[namespacedName]*candidate{}, lease: map[namespacedName]namespacedName{}, logged: map[job]string{},
+		contested: map[namespacedName]bool{},
 	}
 }
 
 // soon queues a job.
-func (c *chooser) soon(j job) { c.queue.AddAfter(j, pause) }
+func (c *worker) soon(j job) { c.queue.AddAfter(j, pause) }
 
-func (c *chooser) isContested(at place) bool {
+func (c *worker) isContested(at namespacedName) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.contested[at]
@@ -74,7 +74,7 @@ func (c *chooser) isContested(at place) bool {
 
 // run processes jobs one at a time, each when it is due, until ctx ends. A failed job is retried
 // later, after other jobs.
-func (c *chooser) run(ctx context.Context) {
+func (c *worker) run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	c.queue.Add(job{resource: candidates})
@@ -99,17 +99,17 @@ func (c *chooser) run(ctx context.Context) {
 }
 
 // do processes a job. It returns when to process it again at the latest, or the zero time.
-func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
+func (c *worker) do(ctx context.Context, j job) (next time.Time, err error) {
 	switch {
 	case j.resource == leases:
-		return c.step(ctx, j.place)
+		return c.step(ctx, j.namespacedName)
 	case j.name == "":
 		return c.Now().Add(relisting), c.readAll(ctx)
 	}
 	var one coordinationv1beta1.LeaseCandidate
 	err = c.API.GetCached(ctx, j.candidate(), &one)
 	if apierrors.IsNotFound(err) {
-		c.gone(j.place)
+		c.gone(j.namespacedName)
 		return time.Time{}, nil
 	}
 	if err == nil {
@@ -120,15 +120,15 @@ func (c *chooser) do(ctx context.Context, j job) (next time.Time, err error) {
 
 // readAll reads all candidates: at the beginning of the term, and later those without a
 // notification.
-func (c *chooser) readAll(ctx context.Context) error {
+func (c *worker) readAll(ctx context.Context) error {
 	var list coordinationv1beta1.LeaseCandidateList
 	if err := c.API.ListCached(ctx, internalclient.Collection(group, candidateVersion, candidates, ""), nil, &list); err != nil {
 		return err
 	}
-	there := make(map[place]bool, len(list.Items))
+	there := make(map[namespacedName]bool, len(list.Items))
 	for i := range list.Items {
 		one := &list.Items[i]
-		there[place{one.Namespace, one.Name}] = true
+		there[namespacedName{one.Namespace, one.Name}] = true
 		c.is(one)
 	}
 	for at := range c.lease {
@@ -140,39 +140,39 @@ func (c *chooser) readAll(ctx context.Context) error {
 }
 
 // is records the current state of a candidate and queues its lease.
-func (c *chooser) is(one *coordinationv1beta1.LeaseCandidate) {
-	at, lease := place{one.Namespace, one.Name}, place{one.Namespace, one.Spec.LeaseName}
-	was := c.standing[c.lease[at]][at]
+func (c *worker) is(one *coordinationv1beta1.LeaseCandidate) {
+	at, lease := namespacedName{one.Namespace, one.Name}, namespacedName{one.Namespace, one.Spec.LeaseName}
+	was := c.candidatesOf[c.lease[at]][at]
 	if c.lease[at] != lease { // a new candidate of the same name
 		c.gone(at)
 	}
-	if c.standing[lease] == nil {
-		c.standing[lease] = map[place]*candidate{}
+	if c.candidatesOf[lease] == nil {
+		c.candidatesOf[lease] = map[namespacedName]*candidate{}
 		c.setContested(lease, true)
 	}
-	c.standing[lease][at], c.lease[at] = observed(one, was, c.Now()), lease
+	c.candidatesOf[lease][at], c.lease[at] = observed(one, was, c.Now()), lease
 	c.soon(job{leases, lease})
 }
 
 // gone removes a candidate.
-func (c *chooser) gone(at place) {
+func (c *worker) gone(at namespacedName) {
 	lease, known := c.lease[at]
 	if !known {
 		return
 	}
 	delete(c.lease, at)
-	delete(c.told, job{candidates, at})
-	delete(c.standing[lease], at)
-	if len(c.standing[lease]) == 0 {
-		delete(c.standing, lease)
-		delete(c.told, job{leases, lease})
+	delete(c.logged, job{candidates, at})
+	delete(c.candidatesOf[lease], at)
+	if len(c.candidatesOf[lease]) == 0 {
+		delete(c.candidatesOf, lease)
+		delete(c.logged, job{leases, lease})
 		c.setContested(lease, false)
 		return
 	}
 	c.soon(job{leases, lease})
 }
 
-func (c *chooser) setContested(lease place, is bool) {
+func (c *worker) setContested(lease namespacedName, is bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if is {
@@ -183,21 +183,21 @@ func (c *chooser) setContested(lease place, is bool) {
 }
 
 // tell logs the error of a job, but not the same error twice in a row.
-func (c *chooser) tell(j job, err error) {
+func (c *worker) tell(j job, err error) {
 	if err == nil {
-		delete(c.told, j)
+		delete(c.logged, j)
 		return
 	}
 	text := short(err.Error())
-	if c.told[j] == text || !c.lines.AllowN(c.Now(), 1) {
+	if c.logged[j] == text || !c.lines.AllowN(c.Now(), 1) {
 		return
 	}
-	c.told[j] = text
+	c.logged[j] = text
 	about := "all candidates"
 	if j.name != "" {
 		about = j.resource + " " + short(j.String())
 	}
-	c.Logger.Warn("leaders could not be chosen; trying again", "of", about, "error", text)
+	c.Logger.Warn("failed to elect leaders; retrying", "of", about, "error", text)
 }
 
 // short returns the part of a client's text that a log line may contain.

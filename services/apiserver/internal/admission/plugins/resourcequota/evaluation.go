@@ -14,8 +14,8 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
-// judged is the evaluation of a namespace's quotas for a request.
-type judged struct {
+// evaluation is the evaluation of a namespace's quotas for a request.
+type evaluation struct {
 	request   *admission.Request
 	evaluator *evaluator
 	used      amounts // usage of the object
@@ -28,17 +28,17 @@ type judged struct {
 	refused error
 }
 
-// judge returns the names of the quotas to charge for a request, according to the cache. It rejects
+// evaluate returns the names of the quotas to charge for a request, according to the cache. It rejects
 // a request that needs a missing quota.
-func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
-	j := &judged{request: r, evaluator: e}
+func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
+	j := &evaluation{request: r, evaluator: e}
 	some := false
 	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
 		if !some {
 			some, j.refused = true, j.measure()
 		}
 		if j.refused == nil {
-			j.refused = j.look(q)
+			j.refused = j.addQuota(q)
 		}
 		return j.refused
 	})
@@ -63,7 +63,7 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 }
 
 // measure computes the usage of the object.
-func (j *judged) measure() (err error) {
+func (j *evaluation) measure() (err error) {
 	if j.used, err = j.evaluator.Usage(j.request.Object); err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -73,8 +73,8 @@ func (j *judged) measure() (err error) {
 	return nil
 }
 
-// look evaluates one quota.
-func (j *judged) look(q *corev1.ResourceQuota) error {
+// addQuota evaluates one quota.
+func (j *evaluation) addQuota(q *corev1.ResourceQuota) error {
 	in, err := j.evaluator.ScopesOf(j.request.Object, quota.Scopes(q))
 	if err != nil {
 		return j.request.Forbidden(err)
@@ -137,7 +137,7 @@ func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
 
 // consumes reports whether the request increases usage: under the quotas that limit the object or,
 // without any, at all.
-func (j *judged) consumes() (bool, error) {
+func (j *evaluation) consumes() (bool, error) {
 	if j.matched {
 		return j.grows, nil
 	}
@@ -152,7 +152,7 @@ func (j *judged) consumes() (bool, error) {
 }
 
 // uncovered rejects usage that needs a quota but has none.
-func (p *Plugin) uncovered(j *judged) error {
+func (p *Plugin) uncovered(j *evaluation) error {
 	if len(p.Configuration.LimitedResources) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package callers
+package callerauth
 
 import (
 	"crypto/ecdsa"
@@ -88,16 +88,16 @@ func TestCheck(t *testing.T) {
 		options Options
 		ok      bool
 	}{
-		"a client":                  {from(api), Options{}, true},
-		"a client of a name":        {from(api), Options{Names: []string{"x", "api"}}, true},
-		"of another name":           {from(api), Options{Names: []string{"x"}}, false},
-		"of another CA":             {from(other.client("api", later)), Options{Names: []string{"api"}}, false},
-		"a server's certificate":    {from(server), Options{}, false},
-		"an expired one":            {from(ours.client("api", time.Now().Add(-time.Minute))), Options{}, false},
-		"none":                      {from(), Options{}, false},
-		"no TLS":                    {plain, Options{}, false},
-		"none, where anybody may":   {from(), Options{Anybody: true}, true},
-		"no TLS, where anybody may": {plain, Options{Anybody: true}, true},
+		"a client":                           {from(api), Options{}, true},
+		"a client of a name":                 {from(api), Options{Names: []string{"x", "api"}}, true},
+		"of another name":                    {from(api), Options{Names: []string{"x"}}, false},
+		"of another CA":                      {from(other.client("api", later)), Options{Names: []string{"api"}}, false},
+		"a server's certificate":             {from(server), Options{}, false},
+		"an expired one":                     {from(ours.client("api", time.Now().Add(-time.Minute))), Options{}, false},
+		"none":                               {from(), Options{}, false},
+		"no TLS":                             {plain, Options{}, false},
+		"no certificate, any client allowed": {from(), Options{AnyClient: true}, true},
+		"no TLS, any client allowed":         {plain, Options{AnyClient: true}, true},
 	} {
 		g := guard(t, c.options, ours.verify)
 		for range 2 { // the second result may be cached

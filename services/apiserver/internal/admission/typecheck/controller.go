@@ -66,7 +66,7 @@ type checked struct {
 // retryPause is the pause before another attempt to write a status.
 const retryPause = time.Second
 
-// New returns a keeper. It works while Run runs.
+// New returns a Controller. It works while Run runs.
 func New(c Config) *Controller {
 	k := &Controller{Config: c, redefined: map[schema.GroupResource]bool{}}
 	k.informer = informer.New(informer.Config{Store: c.Policies, Replace: k.replace, Apply: k.apply})
@@ -197,11 +197,11 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 		k.done[name] = now
 		return nil
 	}
-	var told []admissionv1.ExpressionWarning
+	var known []admissionv1.ExpressionWarning
 	if p.Status.TypeChecking != nil { // applying an empty list in place of warnings removes it
-		told = p.Status.TypeChecking.ExpressionWarnings
+		known = p.Status.TypeChecking.ExpressionWarnings
 	}
-	if p.Status.ObservedGeneration != p.Generation || !same(told, warnings) {
+	if p.Status.ObservedGeneration != p.Generation || !same(known, warnings) {
 		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

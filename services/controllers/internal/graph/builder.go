@@ -26,17 +26,17 @@ const (
 	initialTimeout = 30 * time.Second
 )
 
-// FollowerConfig configures a Follower.
-type FollowerConfig struct {
+// BuilderConfig configures a Builder.
+type BuilderConfig struct {
 	Graph     *Graph
 	Resources *resources.Cache
 	Client    metadata.Interface
 	Log       *slog.Logger
 }
 
-// Follower keeps a graph up to date.
-type Follower struct {
-	FollowerConfig
+// Builder keeps a graph up to date.
+type Builder struct {
+	BuilderConfig
 	changed chan struct{} // has a capacity of one
 
 	mu       sync.Mutex // taken before the lock of the graph
@@ -45,13 +45,13 @@ type Follower struct {
 	listed   chan struct{} // closed when the initial lists are complete or have timed out
 }
 
-// NewFollower returns an idle follower.
-func NewFollower(c FollowerConfig) *Follower {
-	return &Follower{FollowerConfig: c, changed: make(chan struct{}, 1), monitors: map[*resources.Resource]*monitor{}, listed: make(chan struct{})}
+// NewBuilder returns an idle builder.
+func NewBuilder(c BuilderConfig) *Builder {
+	return &Builder{BuilderConfig: c, changed: make(chan struct{}, 1), monitors: map[*resources.Resource]*monitor{}, listed: make(chan struct{})}
 }
 
 // DefinitionsChanged reports that the server may serve other resources soon. It does not block.
-func (f *Follower) DefinitionsChanged() {
+func (f *Builder) DefinitionsChanged() {
 	select {
 	case f.changed <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func Definitions(r schema.GroupResource) bool {
 }
 
 // Check is a health check. It fails until the initial lists are complete or have timed out.
-func (f *Follower) Check(*http.Request) error {
+func (f *Builder) Check(*http.Request) error {
 	select {
 	case <-f.listed:
 		return nil
@@ -79,11 +79,11 @@ func (f *Follower) Check(*http.Request) error {
 }
 
 // Listed returns a channel that is closed when the initial lists are complete or have timed out.
-func (f *Follower) Listed() <-chan struct{} { return f.listed }
+func (f *Builder) Listed() <-chan struct{} { return f.listed }
 
 // Count returns the number of objects of a resource in a namespace, and false if the resource is not
 // followed. It fails if the resource is not listed yet.
-func (f *Follower) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
+func (f *Builder) Count(r schema.GroupResource, namespace string) (n int, followed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range f.monitors {
@@ -99,7 +99,7 @@ func (f *Follower) Count(r schema.GroupResource, namespace string) (n int, follo
 }
 
 // waiting returns the resources that are not listed yet, and the number of all resources.
-func (f *Follower) waiting() (out []string, all int) {
+func (f *Builder) waiting() (out []string, all int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r, m := range f.monitors {
@@ -111,7 +111,7 @@ func (f *Follower) waiting() (out []string, all int) {
 }
 
 // Run follows all resources until ctx ends, and returns when its goroutines have ended.
-func (f *Follower) Run(ctx context.Context) {
+func (f *Builder) Run(ctx context.Context) {
 	defer f.group.Wait()
 	f.group.Go(func() { f.awaitLists(ctx) })
 	for ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (f *Follower) Run(ctx context.Context) {
 }
 
 // awaitLists closes listed.
-func (f *Follower) awaitLists(ctx context.Context) {
+func (f *Builder) awaitLists(ctx context.Context) {
 	const poll = 100 * time.Millisecond
 	for begun := time.Now(); time.Since(begun) < initialTimeout; {
 		waiting, all := f.waiting()
@@ -160,7 +160,7 @@ func (f *Follower) awaitLists(ctx context.Context) {
 
 // sync starts the monitors of new resources, and stops those of resources that are not served any
 // more. Nodes of such resources stay: their deletion was not observed.
-func (f *Follower) sync(ctx context.Context, t *resources.Table) {
+func (f *Builder) sync(ctx context.Context, t *resources.Table) {
 	wanted := map[*resources.Resource]bool{}
 	for _, list := range [][]*resources.Resource{t.Preferred, t.Stale} {
 		for _, r := range list {

@@ -1,0 +1,190 @@
+package rbac_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"pgregory.net/rapid"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// naive evaluates the objects rule by rule.
+type naive struct {
+	roles    map[string][]rbacv1.PolicyRule // namespace/name
+	bindings map[string]*rbacv1.RoleBinding
+}
+
+func in(list []string, v string) bool { return slices.Contains(list, "*") || slices.Contains(list, v) }
+
+func (n naive) allows(a *authorizer.Attributes) bool {
+	for _, b := range n.bindings {
+		if b.Namespace != "" && b.Namespace != a.Namespace {
+			continue
+		}
+		if !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
+			switch s.Kind {
+			case "User":
+				return s.Name != "" && s.Name == a.User.Name
+			case "Group":
+				return slices.Contains(a.User.Groups, s.Name)
+			}
+			ns := s.Namespace
+			if ns == "" {
+				ns = b.Namespace
+			}
+			return ns != "" && a.User.Name == "system:serviceaccount:"+ns+":"+s.Name
+		}) {
+			continue
+		}
+		ns := b.Namespace
+		if b.RoleRef.Kind == "ClusterRole" {
+			ns = ""
+		}
+		for _, r := range n.roles[ns+"/"+b.RoleRef.Name] {
+			if !in(r.Verbs, a.Verb) {
+				continue
+			}
+			if !a.Resource {
+				for _, u := range r.NonResourceURLs {
+					if u == a.Path || strings.HasSuffix(u, "*") && strings.HasPrefix(a.Path, strings.TrimRight(u, "*")) {
+						return true
+					}
+				}
+				continue
+			}
+			full := a.ResourceName
+			if a.Subresource != "" {
+				full += "/" + a.Subresource
+			}
+			match := in(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
+			if match && in(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func some(values ...string) *rapid.Generator[[]string] {
+	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 3)
+}
+
+func genRule() *rapid.Generator[rbacv1.PolicyRule] {
+	return rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
+		r := rbacv1.PolicyRule{Verbs: some("get", "list", "create", "*").Draw(t, "verbs")}
+		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
+			r.NonResourceURLs = some("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
+			return r
+		}
+		r.APIGroups = some("", "apps", "*").Draw(t, "groups")
+		r.Resources = some("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
+		if rapid.Bool().Draw(t, "named") {
+			r.ResourceNames = some("x", "y").Draw(t, "names")
+		}
+		return r
+	})
+}
+
+func genAsk() *rapid.Generator[*authorizer.Attributes] {
+	return rapid.Custom(func(t *rapid.T) *authorizer.Attributes {
+		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
+		a := &authorizer.Attributes{
+			User: &authorizer.User{
+				Name:   pick("user", "", "alice", "bob", "system:serviceaccount:a:s", "system:serviceaccount::s"),
+				Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"dev", "ops"}), 0, 2).Draw(t, "groups"),
+			},
+			Verb: pick("verb", "get", "list", "delete"),
+		}
+		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
+			a.Path = pick("path", "/a", "/a/b", "/a/", "/b", "")
+			return a
+		}
+		a.Resource = true
+		a.Group, a.ResourceName, a.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods", "jobs"), pick("sub", "", "log", "scale")
+		a.Namespace, a.Name = pick("ns", "", "a", "b"), pick("name", "", "x", "y", "z")
+		return a
+	})
+}
+
+func TestAgreesWithNaiveEvaluation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e, n := rbac.New(), naive{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
+		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
+		change := func() {
+			ns, name := pick("ns", "", "a", "b"), pick("name", "p", "q")
+			key := ns + "/" + name
+			e.Update(func(tx *rbac.Tx) {
+				for range rapid.IntRange(1, 4).Draw(t, "changes") {
+					switch rapid.IntRange(0, 5).Draw(t, "change") {
+					case 0:
+						delete(n.roles, key)
+						tx.Delete(map[bool]string{true: "ClusterRole", false: "Role"}[ns == ""], ns, name)
+					case 1:
+						delete(n.bindings, key)
+						tx.Delete(map[bool]string{true: "ClusterRoleBinding", false: "RoleBinding"}[ns == ""], ns, name)
+					case 2, 3:
+						rules := rapid.SliceOfN(genRule(), 0, 4).Draw(t, "rules")
+						n.roles[key] = rules
+						if ns == "" {
+							tx.Set(clusterRole(name, rules...))
+						} else {
+							tx.Set(role(ns, name, rules...))
+						}
+					default:
+						b := binding(ns, name, ref("ClusterRole", pick("role", "p", "q", "none")))
+						if ns != "" && rapid.Bool().Draw(t, "own role") {
+							b.RoleRef.Kind = "Role"
+						}
+						b.Subjects = rapid.SliceOfN(rapid.SampledFrom([]rbacv1.Subject{
+							user("alice"), user("bob"), group("dev"), group("ops"), {Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
+						}), 0, 4).Draw(t, "subjects")
+						n.bindings[key] = b
+						if ns == "" {
+							tx.Set(clusterBinding(name, b.RoleRef, b.Subjects...))
+						} else {
+							tx.Set(b)
+						}
+					}
+				}
+			})
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "updates") {
+			change()
+			for range 5 {
+				a := genAsk().Draw(t, "ask")
+				d, reason, _ := e.Authorize(context.Background(), a)
+				if want := n.allows(a); (d == authorizer.Allow) != want {
+					t.Fatalf("%+v of %+v: %v %q, want %v", a, a.User, d, reason, want)
+				}
+			}
+		}
+	})
+}
+
+func TestCoveringRulesAllowAtLeastAsMuch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		owner := rapid.SliceOfN(genRule(), 0, 5).Draw(t, "owner")
+		wanted := rapid.SliceOfN(genRule(), 1, 3).Draw(t, "wanted")
+		ok, missing := rbac.Covers(owner, wanted)
+		if ok != (len(missing) == 0) {
+			t.Fatalf("covers %v, missing %v", ok, missing)
+		}
+		if again, _ := rbac.Covers(append(owner, missing...), wanted); !again {
+			t.Fatalf("rules do not cover after the missing ones were added: %v", missing)
+		}
+		if !ok {
+			return
+		}
+		has, gets := rbac.NewRuleSet(owner), rbac.NewRuleSet(wanted)
+		for range 20 {
+			if a := genAsk().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
+				t.Fatalf("%+v is granted but not held", a)
+			}
+		}
+	})
+}

@@ -1,0 +1,325 @@
+package authzwebhook_test
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/libs/rbac"
+)
+
+// position returns the position with all kinds at one revision.
+func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
+
+func TestPolicyChangeInvalidatesTheCache(t *testing.T) {
+	r := newFixture(t, nil)
+	header := ""
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		if header != "" {
+			w.Header().Set(rbac.PositionHeader, header)
+		}
+		s.Allowed = true
+		return false
+	}
+	expectCalls := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
+		}
+	}
+	header = "5"
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
+	r.PolicyChanged(rbac.Change{Position: position(5), All: true})
+	expectCalls(1, "after a change")
+	expectCalls(0, "kept again, as it was decided at the change")
+	r.PolicyChanged(rbac.Change{Position: position(5)})
+	expectCalls(0, "a change that affects no decision")
+	header = "7"
+	r.PolicyChanged(rbac.Change{Position: position(6), All: true})
+	expectCalls(1, "after another change")
+	expectCalls(0, "kept, as it was decided after the change")
+	sent := r.service.answer
+	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+		r.PolicyChanged(rbac.Change{Position: position(7), All: true})
+		return sent(w, spec, s)
+	}
+	r.PolicyChanged(rbac.Change{Position: rbac.Position{7, 6, 6, 6}, All: true})
+	expectCalls(1, "a change during a call")
+	expectCalls(0, "kept, as it was decided after that change")
+	r.service.answer = sent
+	header = "nonsense"
+	r.PolicyChanged(rbac.Change{Position: position(8), All: true})
+	expectCalls(1, "malformed header")
+	expectCalls(1, "response with malformed header is not cached")
+	header = ""
+	expectCalls(1, "without a header")
+	expectCalls(0, "kept, as nothing changed since it was asked")
+}
+
+// TestRestoredPolicy: earlier positions do not count, and for a while nothing is cached, because
+// services that have not noticed the restore report positions that seem newer.
+func TestRestoredPolicy(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(50).String())
+		s.Allowed = true
+		return false
+	}
+	expectCalls := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, attributesFor("x"))
+		if got := r.service.calls.Swap(0); got != want {
+			t.Errorf("%s: got %d calls, want %d", what, got, want)
+		}
+	}
+	r.PolicyChanged(rbac.Change{Position: position(40), All: true})
+	expectCalls(1, "first")
+	expectCalls(0, "kept")
+	r.PolicyChanged(rbac.Change{Position: position(10), All: true})
+	expectCalls(1, "after the restore")
+	expectCalls(1, "not kept")
+	r.clock.add(time.Minute)
+	expectCalls(1, "after all services have noticed")
+	expectCalls(0, "kept again")
+}
+
+// TestOutdatedDecisionsAreNeverCached races requests with policy changes. A cached decision is at
+// least as new as the newest policy that was seen before the request.
+func TestOutdatedDecisionsAreNeverCached(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		r := newFixture(t, nil)
+		var policy, seen atomic.Int64 // at the webhook, at the API server
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			at := policy.Load()
+			if tells {
+				w.Header().Set(rbac.PositionHeader, position(at).String())
+			}
+			s.Allowed, s.Reason = true, fmt.Sprint(at)
+			return false
+		}
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					least := seen.Load()
+					_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+					var at int64
+					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
+						t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+						return
+					}
+				}
+			})
+		}
+		for i := int64(1); i <= 40; i++ {
+			policy.Store(i)
+			r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+			seen.Store(i)
+			r.ask(t, attributesFor("0"))
+		}
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// TestLaggingWebhookNeverDecidesOnOldPolicy races requests with changes that the webhook sees after
+// the API server.
+func TestLaggingWebhookNeverDecidesOnOldPolicy(t *testing.T) {
+	r := newFixture(t, nil)
+	var policy, seen atomic.Int64 // at the webhook, at the API server
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		at := policy.Load()
+		w.Header().Set(rbac.PositionHeader, position(at).String())
+		s.Allowed, s.Reason = true, fmt.Sprint(at)
+		return false
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				least := seen.Load()
+				_, reason, err := r.Authorize(t.Context(), attributesFor(fmt.Sprint(i%2)))
+				var at int64
+				if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
+					t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+					return
+				}
+			}
+		})
+	}
+	for i := int64(1); i <= 20; i++ {
+		r.PolicyChanged(rbac.Change{Position: position(i), All: true})
+		seen.Store(i)
+		calls := r.service.calls.Load()
+		for r.service.calls.Load() < calls+1 && !t.Failed() { // some request gets an older position
+			runtime.Gosched()
+		}
+		policy.Store(i)
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestLateWebhookCatchesUp: the webhook sees a change after the API server.
+func TestLateWebhookCatchesUp(t *testing.T) {
+	for _, behind := range []rbac.Position{position(1), {2, 2, 1, 2}} {
+		r := newFixture(t, nil)
+		var at atomic.Pointer[rbac.Position]
+		at.Store(&behind)
+		newest := position(2)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if r.service.calls.Load() == 3 {
+				at.Store(&newest)
+			}
+			w.Header().Set(rbac.PositionHeader, at.Load().String())
+			s.Allowed = *at.Load() != newest // the change revokes the permission
+			return false
+		}
+		r.PolicyChanged(rbac.Change{Position: newest, All: true})
+		for range 2 { // from the webhook, then from the cache
+			if got := r.ask(t, attributesFor("x")); got != "no-opinion" {
+				t.Errorf("%s: got a decision of an older policy: %s", &behind, got)
+			}
+		}
+		if n := r.service.calls.Load(); n != 3 {
+			t.Errorf("%s: got %d calls", &behind, n)
+		}
+	}
+}
+
+// TestWebhookThatStaysBehindIsNotCached: its decision counts for one request.
+func TestWebhookThatStaysBehindIsNotCached(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		s.Allowed = true
+		return false
+	}
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true})
+	for range 2 {
+		if got := r.ask(t, attributesFor("x")); got != "allowed" {
+			t.Error(got)
+		}
+		if n := r.service.calls.Swap(0); n < 2 || n > 8 {
+			t.Errorf("got %d calls: the API server waited not at all or too long, or cached an older decision", n)
+		}
+	}
+}
+
+// TestRequestsDoNotJoinCallsFromBeforeAChange uses a webhook that does not report its position.
+func TestRequestsDoNotJoinCallsFromBeforeAChange(t *testing.T) {
+	r := newFixture(t, nil)
+	release, arrived := make(chan struct{}), make(chan struct{})
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		arrived <- struct{}{}
+		<-release
+		s.Allowed = true
+		return false
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.ask(t, attributesFor("x")) }()
+	<-arrived
+	r.PolicyChanged(rbac.Change{Position: position(2), All: true}) // during the first call
+	later := make(chan struct{})
+	go func() { defer close(later); r.ask(t, attributesFor("x")) }()
+	select {
+	case <-arrived:
+	case <-time.After(20 * time.Second):
+		t.Error("a request after the change joined a call from before it")
+	}
+	close(release)
+	<-done
+	<-later
+}
+
+// TestNamespaceChangesInvalidateTheirNamespaceOnly covers services that report their
+// position and services that do not.
+func TestNamespaceChangesInvalidateTheirNamespaceOnly(t *testing.T) {
+	for _, reports := range []bool{true, false} {
+		r := newFixture(t, nil)
+		at := position(1)
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			if reports {
+				w.Header().Set(rbac.PositionHeader, at.String())
+			}
+			s.Allowed = true
+			return false
+		}
+		ask := func(namespace string) int64 {
+			q := attributesFor("x")
+			q.Namespace = namespace
+			r.ask(t, q)
+			return r.service.calls.Swap(0)
+		}
+		// asks checks the number of calls for the namespaces a and b and for the cluster scope.
+		expectCalls := func(what string, want ...int64) {
+			t.Helper()
+			if got := []int64{ask("a"), ask("b"), ask("")}; !slices.Equal(got, want) {
+				t.Errorf("%s: called %v times, want %v", what, got, want)
+			}
+		}
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		expectCalls("first", 1, 1, 1)
+		at[2] = 2
+		r.PolicyChanged(rbac.Change{Position: at})
+		expectCalls("metadata", 0, 0, 0)
+		at[2] = 3
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		expectCalls("a role binding in a", 1, 0, 0)
+		expectCalls("cached again", 0, 0, 0)
+		at[1] = 4
+		r.PolicyChanged(rbac.Change{Position: at, All: true})
+		expectCalls("a cluster role", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
+
+		// When too many namespaces have changed, older changes count for all namespaces, but not
+		// for decisions made since.
+		at[2] = 5
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"a": {}}})
+		for i := range int64(5000) {
+			at[2] = 6 + i
+			r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{fmt.Sprint("n", i): {}}})
+		}
+		expectCalls("a change in many namespaces", 1, 1, 1)
+		expectCalls("cached again", 0, 0, 0)
+		r.PolicyChanged(rbac.Change{Position: at, Namespaces: map[string]struct{}{"one more": {}}})
+		expectCalls("an overflow by an older change", 0, 0, 0)
+	}
+}
+
+// TestUnrelatedChangesAreNotAwaited uses a webhook that has not seen the last change of another
+// namespace.
+func TestUnrelatedChangesAreNotAwaited(t *testing.T) {
+	r := newFixture(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		s.Allowed = true
+		return false
+	}
+	r.PolicyChanged(rbac.Change{Position: position(1), All: true})
+	r.PolicyChanged(rbac.Change{Position: position(2), Namespaces: map[string]struct{}{"other": {}}})
+	r.ask(t, attributesFor("x"))
+	r.ask(t, attributesFor("x"))
+	if n := r.service.calls.Load(); n != 1 {
+		t.Errorf("called %d times, want 1", n)
+	}
+}

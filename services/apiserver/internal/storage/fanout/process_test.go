@@ -1,0 +1,141 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// listen starts a NATS server on the loopback address. Port 0 selects any free port.
+func listen(t testing.TB, port int) (*server.Server, string) {
+	t.Helper()
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("NATS server did not start")
+	}
+	return srv, srv.ClientURL()
+}
+
+func halt(srv *server.Server) {
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// process is a replica connected to a NATS server.
+type process struct {
+	*Fanout
+	rec    record
+	from   int64
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu   sync.Mutex
+	seen chan struct{} // closed after the next batch
+}
+
+// next returns a channel that is closed after the next batch.
+func (p *process) next() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen
+}
+
+func (p *process) apply(b storage.Batch) error {
+	err := p.rec.apply(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.seen)
+	p.seen = make(chan struct{})
+	return err
+}
+
+func start(t testing.TB, store *fakeStore, elector Elector, id string, servers []string, reg prometheus.Registerer) *process {
+	t.Helper()
+	o := NewOptions()
+	o.Servers = servers
+	f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id,
+		Logger: quietLog(), Registerer: reg, Heartbeat: 250 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+	p.rec.applied = p.from
+	launch(t, p)
+	return p
+}
+
+// launch runs a replica until the test ends.
+func launch(t testing.TB, p *process) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.done.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Errorf("run %s: %v", p.id, err)
+		}
+	})
+	p.done.Go(func() {
+		err := p.Follow(ctx, storage.Position{Revision: p.from}, p.apply)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("follow %s: %v", p.id, err)
+		}
+	})
+	t.Cleanup(p.stop)
+}
+
+func (p *process) stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+// until waits for a condition that batches or heartbeats cause.
+func (p *process) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		next := p.next()
+		if ok() {
+			return
+		}
+		select {
+		case <-next:
+		case <-deadline.C:
+			t.Fatalf("%s: timeout waiting for %s in state %+v", p.id, what, p.State())
+		}
+	}
+}
+
+func (p *process) untilSource(t testing.TB, source string) {
+	t.Helper()
+	p.until(t, "source "+source, func() bool { return p.State().Source == source })
+}
+
+func (p *process) untilStream(t testing.TB) {
+	t.Helper()
+	p.until(t, "the stream", func() bool { s := p.State().Source; return s == sourceLocal || s == sourceNATS })
+}
+
+func (p *process) untilCurrent(t testing.TB, store *fakeStore) {
+	t.Helper()
+	rev := store.newest()
+	p.until(t, fmt.Sprintf("revision %d", rev), func() bool { return p.rec.revision() >= rev })
+	if err := p.rec.same(store.since(p.from)); err != nil {
+		t.Error(err)
+	}
+}
