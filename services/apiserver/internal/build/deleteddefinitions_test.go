@@ -10,6 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/config"
+	"binnacle/services/apiserver/internal/controllers/statuses"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
@@ -90,7 +91,7 @@ func TestDefinitionOutlivesItsObjects(t *testing.T) {
 	a.want(200, "DELETE", path, "")
 	a.eventually("in progress", func() bool { return a.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
 	release := func(prefix string) error {
-		return definitionStatuses{a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
+		return statuses.Definitions{Client: a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
 			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Precondition{Key: a.server.base.root + prefix, Prefix: true})
 	}
 	if err := release("/example.com/things/"); !apierrors.IsConflict(err) {

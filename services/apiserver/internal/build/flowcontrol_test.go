@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/config"
-
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
 const (
@@ -138,16 +136,11 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	const mine = flowSchemas + "/of-alice"
 	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
 	f, made := a.server.security.flow, map[string]int{}
-	f.mu.Lock()
-	schema, level := f.schema.put, f.level.put
-	f.schema.put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
-	f.level.put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
-	f.mu.Unlock()
+	f.OnPut(func(name string) { made[name]++ })
 	for i := range 3 {
 		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.OnPut(func(string) {})
 	if made["of-alice"] == 0 || len(made) != 1 {
 		t.Errorf("got recompiled schemas %v", made)
 	}
@@ -163,15 +156,12 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	f := a.server.security.flow
 	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	making, goOn := make(chan struct{}), make(chan struct{})
-	f.mu.Lock()
-	put, once := f.schema.put, sync.Once{}
-	f.schema.put = func(s *flowcontrolv1.FlowSchema) {
-		if s.Name == "of-alice" {
+	var once sync.Once
+	f.OnPut(func(name string) {
+		if name == "of-alice" {
 			once.Do(func() { close(making); <-goOn })
 		}
-		put(s)
-	}
-	f.mu.Unlock()
+	})
 	made := make(chan answer)
 	go func() {
 		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{

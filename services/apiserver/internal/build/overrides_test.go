@@ -14,7 +14,6 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
-	"binnacle/services/apiserver/internal/storage/fanout"
 )
 
 // second starts an etcd that a test can stop and start again with the same data.
@@ -218,19 +217,6 @@ func TestRestoredOverrideReloadsItsResources(t *testing.T) {
 		t.Errorf("other watch: got %s, era %d", got, a.server.caches.cache.Era())
 	}
 	a.want(201, "POST", eventsPath, eventOf("e"))
-}
-
-// TestStreamNames checks that names are distinct and valid in NATS subjects.
-func TestStreamNames(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for _, prefix := range []string{"/registry/events/", "/registry/leases/", "/registry/services/specs/", "/registry/" + strings.Repeat("x", 70) + "/", "/registry/" + strings.Repeat("x", 70) + "y/"} {
-		name := (&cluster{prefixes: []string{prefix}}).stream("id", "/registry")
-		if o := (fanout.Options{ClusterID: name}); o.Validate() != nil || seen[name] {
-			t.Errorf("%s is followed as %q: %v", prefix, name, o.Validate())
-		}
-		seen[name] = true
-	}
 }
 
 func atoi(t *testing.T, s string) int64 {

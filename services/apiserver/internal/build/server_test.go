@@ -25,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"binnacle/libs/options"
 	"binnacle/services/apiserver/internal/admission/plugins/serviceaccount"
 	"binnacle/services/apiserver/internal/config"
 )
@@ -56,8 +55,7 @@ func testOptions(t *testing.T, dir string) *config.Options {
 
 // newTestOptions also returns the certificate of an administrator.
 func newTestOptions(dir string) (*config.Options, tls.Certificate, error) {
-	o := config.NewOptions()
-	o.AddFlags(&options.Sections{})
+	o := config.Defaults()
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
 	o.Etcd.Backend = config.BackendMemory

@@ -84,6 +84,13 @@ func NewOptions() *Options {
 	}
 }
 
+// Defaults returns the options of a command line without flags.
+func Defaults() *Options {
+	o := NewOptions()
+	o.AddFlags(&options.Sections{})
+	return o
+}
+
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.flags = s

@@ -34,14 +34,16 @@ type Configurator struct {
 	schema   objects[*flowcontrolv1.FlowSchema]
 	compiler *Compiler
 	loaded   bool // the compiler has all levels and schemas
+	onPut    func(name string)
 }
 
 // NewConfigurator returns a configuration that is empty before its informers run.
 func NewConfigurator(levels, schemas lister.Kind, references References) *Configurator {
-	f := &Configurator{compiler: NewCompiler(), references: references}
+	f := &Configurator{compiler: NewCompiler(), references: references, onPut: func(string) {}}
 	f.level = objects[*flowcontrolv1.PriorityLevelConfiguration]{
 		kind: levels, known: map[string]bool{},
 		put: func(l *flowcontrolv1.PriorityLevelConfiguration) {
+			f.onPut(l.Name)
 			f.compiler.PutLevel(l)
 			f.references.SetLevel(l.Name, true)
 		},
@@ -62,6 +64,7 @@ func NewConfigurator(levels, schemas lister.Kind, references References) *Config
 	f.schema = objects[*flowcontrolv1.FlowSchema]{
 		kind: schemas, known: map[string]bool{},
 		put: func(s *flowcontrolv1.FlowSchema) {
+			f.onPut(s.Name)
 			f.compiler.PutSchema(s)
 			f.references.PutSchema(s)
 		},
@@ -88,6 +91,13 @@ func NewConfigurator(levels, schemas lister.Kind, references References) *Config
 		},
 	})
 	return f
+}
+
+// OnPut sets a function that is called with the name of each level or schema before it is compiled.
+func (f *Configurator) OnPut(put func(name string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.onPut = put
 }
 
 // update changes the compiler and applies its configuration.

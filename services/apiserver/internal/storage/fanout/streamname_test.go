@@ -1,0 +1,21 @@
+package fanout_test
+
+import (
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/fanout"
+)
+
+// TestStreamNames checks that names are distinct and valid in NATS subjects.
+func TestStreamNames(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, prefix := range []string{"/events/", "/leases/", "/services/specs/", "/" + strings.Repeat("x", 70) + "/", "/" + strings.Repeat("x", 70) + "y/"} {
+		name := fanout.StreamName("id", prefix)
+		if o := (fanout.Options{ClusterID: name}); o.Validate() != nil || seen[name] {
+			t.Errorf("%s is followed as %q: %v", prefix, name, o.Validate())
+		}
+		seen[name] = true
+	}
+}
