@@ -12,7 +12,7 @@ import (
 var (
 	uuids        = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	times        = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
-	versions     = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion)([ :"=(\\\\]+)\d{2,}`)
+	versions     = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
 	addresses    = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
 	nodePorts    = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
 	ages         = regexp.MustCompile(`^(\d+[smh])+$`)
