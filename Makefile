@@ -157,6 +157,7 @@ nightly: ## Run the long forms: everything with the race detector, fuzzing, robu
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale ./aggregation/... ./scenarios
 	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers integration
+	$(MAKE) differential REQUESTS=100000
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -225,6 +226,18 @@ integration: ## Run integration tests of Kubernetes against the API server; PKG=
 	$(GO) build -o $(BIN)/apiserver ./services/apiserver
 	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
 	$(CONFORMANCE) $(GO) run ./integration -bin=$(abspath $(BIN)) -run="$(RUN)" $(if $(PKG),-packages="$(PKG)")
+
+# The number of requests to each server, and the seed that they depend on.
+REQUESTS ?= 5000
+SEED     ?= 1
+
+.PHONY: differential
+differential: ## Send random requests to kube-apiserver and to the API server and compare the responses; REQUESTS=100000 SEED=2 RUN=^pods for other requests
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/apiserver ./services/apiserver
+	cd e2e && $(GO) build -o ../$(BIN)/etcd ./cmd/etcd
+	$(CONFORMANCE) $(GO) run ./tools -only=kube-apiserver
+	$(CONFORMANCE) $(GO) run ./differential -bin=$(abspath $(BIN)) -requests=$(REQUESTS) -seed=$(SEED) -only="$(RUN)"
 
 # The minor version of Kubernetes that api-diff reads.
 VERSION ?=

@@ -168,6 +168,35 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 	}
 }
 
+// TestLargeObjectsAreCompressed checks responses to reads and writes of one object.
+func TestLargeObjectsAreCompressed(t *testing.T) {
+	t.Parallel()
+	a := start(t, nil)
+	body := configMap("large", "k", strings.Repeat("text ", 40000))
+	for _, r := range []struct{ method, path, body, contentType string }{
+		{"POST", configMaps, body, ""},
+		{"GET", configMaps + "/large", "", ""},
+		{"PUT", configMaps + "/large", body, ""},
+		{"PATCH", configMaps + "/large", `{"metadata":{"labels":{"a":"b"}}}`, mergePatch},
+	} {
+		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+			path := r.path
+			if r.method == "POST" && accept != "application/json" {
+				path += "?dryRun=All&fieldManager=m"
+				r.body = configMap("large-2", "k", strings.Repeat("text ", 40000))
+			}
+			header := []string{"Accept", accept, "Accept-Encoding", "gzip"}
+			if r.contentType != "" {
+				header = append(header, "Content-Type", r.contentType)
+			}
+			got := a.send(r.method, path, r.body, header...)
+			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
+				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body), got.header.Get("Content-Encoding"))
+			}
+		}
+	}
+}
+
 // events reads a watch until n events have arrived or the stream ends.
 func (a *api) events(path string, n int) (out []map[string]any) {
 	a.t.Helper()

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -44,6 +45,24 @@ func (k *Kind) Custom() bool { return k.Document != nil }
 
 // HasProtobuf reports whether objects have a protobuf form.
 func (k *Kind) HasProtobuf() bool { return k.Document == nil }
+
+// InternalName returns the name of the Go type of an object, or of a list, in Kubernetes. Some errors
+// show it.
+func (k *Kind) InternalName(list bool) string {
+	kind, pkg := k.Kind, "core"
+	if list {
+		kind = k.ListKind()
+	}
+	switch {
+	case k.Custom() && list:
+		return "*unstructured.UnstructuredList"
+	case k.Custom():
+		return "*unstructured.Unstructured"
+	case k.Group != "" && k.Kind != "Event":
+		pkg, _, _ = strings.Cut(k.Group, ".")
+	}
+	return "*" + pkg + "." + kind
+}
 
 // ConvertsRemotely reports whether a webhook converts objects.
 func (k *Kind) ConvertsRemotely() bool { return k.Document != nil && k.Document.Remote }

@@ -149,9 +149,28 @@ type Update struct {
 	Prepare func(obj, old Object)
 	// Validate validates a change, like Create.Validate.
 	Validate func(obj, old Object) field.ErrorList
+	// Order is the order of the rules of a change.
+	Order Order
 	// Warnings, if set, replaces Create.Warnings.
 	Warnings func(obj, old Object) []string
 }
+
+// Order lists the rules of a kind for a change, after those of all kinds. Kubernetes validates some
+// kinds like a new object, before or after the change or twice, and each validation reports its
+// causes. Nil means MetaChange, Rules.
+type Order []Rule
+
+// Rule is a part of the rules for a change.
+type Rule uint8
+
+// Rules for a change: the change of the metadata, the metadata like that of a new object, Create.Validate,
+// and Update.Validate or that of the subresource.
+const (
+	MetaChange Rule = iota + 1
+	Meta
+	Created
+	Rules
+)
 
 // Delete holds the properties of deletions.
 type Delete struct {
@@ -168,6 +187,8 @@ type Delete struct {
 	// whether anything other than metadata.finalizers keeps it (a namespace's spec.finalizers).
 	Begin func(Object)
 	Held  func(Object) bool
+	// TwoSteps means that the first deletion never removes the object.
+	TwoSteps bool
 	// Mark, if set, is the only effect of the first deletion: it marks an object that remains,
 	// regardless of the options. It sets finalizers, grace period and generation itself.
 	Mark func(obj Object, now metav1.Time)
@@ -288,14 +309,17 @@ type Subresource struct {
 	// resets all fields in obj that the subresource must not change to those of old. Nil for
 	// "status" means the default rule: only the status changes.
 	Prepare func(obj, old Object)
-	// ValidateUpdate validates a change through the subresource.
+	// ValidateUpdate validates a change through the subresource. Order is the order of the rules.
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	Order          Order
 	// Warnings returns texts of Warning headers for a change through the subresource.
 	Warnings func(Object) []string
 	// Connect makes the subresource a connection to the object's upstream, which lasts as long as
 	// the client wants and accepts and returns any media type. Deep includes all paths below its
 	// own.
 	Connect, Deep bool
+	// NoTable means that it has no form as a Table.
+	NoTable bool
 	// Scale makes it a scale subresource.
 	Scale *Scale
 

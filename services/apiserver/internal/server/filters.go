@@ -179,7 +179,7 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 			d, err := time.ParseDuration(s)
 			switch {
 			case err != nil:
-				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - parse error: %v", err)))
+				c.reject(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err)))
 				return
 			case d > 0 && d < limit:
 				limit = d

@@ -142,11 +142,12 @@ func (m Media) Accept(r *http.Request, forms ...As) (Choice, bool) {
 	return AcceptOf(r, m.Objects(), forms...)
 }
 
-// AcceptStream chooses the representation of the objects in a watch.
+// AcceptStream chooses the representation of the objects in a watch. It may be YAML, which has no
+// streams.
 func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
-	types := []string{api.MediaJSON, api.MediaProtobuf}
+	types := m.Objects()
 	if m.CBOR {
-		types = append(types, api.MediaCBOR, api.MediaCBORSequence)
+		types = append(types, api.MediaCBORSequence)
 	}
 	c, ok := AcceptOf(r, types, forms...)
 	if c.Media == api.MediaCBORSequence {
@@ -194,6 +195,9 @@ func (c *Choice) form(params map[string]string, forms []As) bool {
 		return false
 	}
 	want := map[string]As{"Table": Table, "PartialObjectMetadata": PartialObject, "PartialObjectMetadataList": PartialObjectList}[name]
+	if want == Table && c.Media == api.MediaProtobuf { // tables have no protobuf form
+		return false
+	}
 	for _, f := range forms {
 		if f == want && want != Itself {
 			c.As = want

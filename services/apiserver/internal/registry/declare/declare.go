@@ -118,6 +118,18 @@ func CheckedStatus[T registry.Object](kind string, check func(at validate.At, ob
 	return s
 }
 
+// WithoutTable makes a subresource have no form as a Table.
+func WithoutTable(s registry.Subresource) registry.Subresource {
+	s.NoTable = true
+	return s
+}
+
+// InOrder sets the order of the rules of a subresource.
+func InOrder(s registry.Subresource, order ...registry.Rule) registry.Subresource {
+	s.Order = order
+	return s
+}
+
 // Resetting sets the dotted paths of fields that a subresource does not change. A manager that
 // sends them there does not own them. Without paths, there are none.
 func Resetting(s registry.Subresource, paths ...string) registry.Subresource {

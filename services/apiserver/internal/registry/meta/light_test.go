@@ -44,7 +44,7 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
-		if got := meta.ValidateUpdate(k, object(), object()); (len(got) > 0) != (c.want != "") || len(got) > 0 && got[0].Error() != c.want {
+		if got := meta.ValidateUpdate(k, nil, object(), object(), noRules); (len(got) > 0) != (c.want != "") || len(got) > 0 && got[0].Error() != c.want {
 			t.Errorf("%s in an update: got %v, want %s", name, got, c.want)
 		}
 	}

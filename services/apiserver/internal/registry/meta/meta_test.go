@@ -178,7 +178,7 @@ func TestValidateUpdate(t *testing.T) {
 			}
 			now := old.DeepCopy()
 			test.change(now)
-			got := texts(meta.ValidateUpdate(kind, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}))
+			got := texts(meta.ValidateUpdate(kind, nil, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}, noRules))
 			// The change is validated twice, its finalizers once.
 			want := test.want
 			if want != "" && !strings.Contains(want, "metadata.finalizers[") {
@@ -190,6 +190,8 @@ func TestValidateUpdate(t *testing.T) {
 		})
 	}
 }
+
+func noRules(field.ErrorList) field.ErrorList { return nil }
 
 func TestServerFields(t *testing.T) {
 	at := metav1.NewTime(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))

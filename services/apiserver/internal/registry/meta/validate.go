@@ -20,20 +20,39 @@ func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
-// ValidateUpdate validates the metadata of an update, after KeepServerFields and with the
-// resourceVersion filled in.
-func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList {
+// ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled in.
+// First come the rules of metadata for all kinds, then those of the kind in their order. rules
+// returns the errors of the kind's own rules, given the errors before them.
+func ValidateUpdate(k *registry.Kind, order registry.Order, obj, old registry.Object, rules func(found field.ErrorList) field.ErrorList) field.ErrorList {
 	at := field.NewPath("metadata")
 	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
 	itself := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
-	if len(change) == 0 && len(finalizers) == 0 && len(itself) == 0 {
-		return nil
+	var errs, whole field.ErrorList
+	if len(change) > 0 || len(finalizers) > 0 || len(itself) > 0 || obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
+		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
+		whole = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}
-	// As in Kubernetes, the metadata is validated once and the change twice: once for all kinds,
-	// and once with the kind's own rules. Each reports its causes.
-	errs := ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at)
-	return slices.Concat(errs, change, change, finalizers)
+	if order == nil {
+		order = registry.Order{registry.MetaChange, registry.Rules}
+	}
+	var own field.ErrorList
+	for i, rule := range order {
+		switch rule {
+		case registry.MetaChange:
+			errs = slices.Concat(errs, change, finalizers)
+		case registry.Meta:
+			errs = append(errs, whole...)
+		case registry.Created:
+			errs = append(errs, k.Create.Validate(obj)...)
+		case registry.Rules:
+			if !slices.Contains(order[:i], registry.Rules) {
+				own = rules(errs)
+			}
+			errs = append(errs, own...)
+		}
+	}
+	return errs
 }
 
 func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {

@@ -67,6 +67,9 @@ func (a At) DualStackIPs(name string, shown any, ips []string) {
 
 // DualStackCIDRs requires at most one range of each family.
 func (a At) DualStackCIDRs(name string, cidrs []string) {
+	if _, err := netutils.IsDualStackCIDRStrings(cidrs); err != nil {
+		a.Add(field.InternalError(a.to(name), fmt.Errorf("invalid PodCIDRs. failed to check with dual stack with error:%w", err)))
+	}
 	a.onePerFamily(name, cidrs, cidrs, netutils.IsDualStackCIDRStrings, "may specify no more than one CIDR for each IP family")
 }
 

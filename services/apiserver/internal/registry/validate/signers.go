@@ -13,7 +13,10 @@ const (
 
 // SignerName requires a domain and a path with one segment.
 func (a At) SignerName(name, signer string) {
-	a.Present(name, signer != "")
+	if signer == "" {
+		a.Required(name, "")
+		return
+	}
 	domain, path, ok := strings.Cut(signer, "/")
 	if !ok || strings.Contains(path, "/") {
 		a.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")

@@ -28,7 +28,7 @@ const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete serves DELETE of an object.
 func (a *API) delete(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}

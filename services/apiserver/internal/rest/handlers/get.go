@@ -34,7 +34,7 @@ const cacheWait = 3 * time.Second
 
 // get serves GET of one object (specification: "Get and list resource-version semantics").
 func (a *API) get(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ func (a *API) listComponents(c *Call) error {
 }
 
 func (a *API) getComponent(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}

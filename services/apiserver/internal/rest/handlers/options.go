@@ -56,13 +56,6 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	o.Watch = watch
-	internal := &internalversion.ListOptions{
-		Watch: watch, ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
-		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
-	}
-	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
-		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
-	}
 	if n := requestinfo.Requirements(o.FieldSelector, o.LabelSelector); n > requestinfo.MaxRequirements {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, requestinfo.MaxRequirements))
 	}
@@ -71,11 +64,23 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 	if o.label, err = read.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	if _, err := read.Fields(); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	internal := &internalversion.ListOptions{
+		Watch: watch, ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
+		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+	}
+	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
+		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
+	}
 	if o.field, err = parseFieldSelector(read, c); err != nil {
 		return nil, err
 	}
 	o.field, o.served = splitFields(c, o.field)
-	o.revision, err = parseRevision(o.ResourceVersion)
+	if o.revision, err = parseRevision(o.ResourceVersion); err != nil && !watch {
+		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
+	}
 	if o.Continue != "" && !watch {
 		return o, nil // the token holds the revision
 	}

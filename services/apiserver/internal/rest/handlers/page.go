@@ -167,7 +167,7 @@ func encodeContinue(lastKey, prefix string, revision int64) string {
 // decodeContinue decodes a token into the start key and the version.
 func decodeContinue(token, prefix string) (from string, revision int64, err error) {
 	bad := func(msg string) (string, int64, error) {
-		return "", 0, apierrors.NewBadRequest("continue key is not valid: " + msg)
+		return "", 0, apierrors.NewBadRequest("invalid continue token: continue key is not valid: " + msg)
 	}
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {

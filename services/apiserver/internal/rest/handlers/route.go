@@ -149,7 +149,7 @@ func pageNotFound(c *Call) error {
 // handler returns the handler of the operation's verb, or nil.
 func (a *API) handler(c *Call) handler {
 	switch {
-	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
+	case c.Op.Method == http.MethodHead && !c.Custom(), c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
 		return nil
 	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
 		return a.subresourceHandler(c)

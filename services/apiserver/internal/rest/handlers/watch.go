@@ -35,6 +35,9 @@ func (a *API) watch(c *Call) error {
 	if err == nil {
 		err = o.fits(c.Op.Name)
 	}
+	if err == nil {
+		err = f.Refused()
+	}
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (a *API) create(c *Call) error {
 		}
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
 	}
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (a *API) create(c *Call) error {
 
 // update serves PUT of an object or of a subresource that is a view of it.
 func (a *API) update(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (a *API) update(c *Call) error {
 
 // patch serves PATCH of an object or of a subresource that is a view of it.
 func (a *API) patch(c *Call) error {
-	f, err := a.ForObject(c.R, c.resource)
+	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,10 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.Detects(o.FieldValidation))
 	c.askedPatch(typ, raw, err)
 	tracing.Event(c.Context(), eventRecorded)
-	return req, err
+	if err != nil {
+		req.Patch = patch.Invalid(typ, err)
+	}
+	return req, nil
 }
 
 // readBody reads a body of at most request.MaxBody bytes.
@@ -235,12 +238,12 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
 			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
 	}
-	if d.GVK.GroupVersion() != want.GroupVersion() {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
-	}
 	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
 	})
+	if err == nil && d.GVK.GroupVersion() != want.GroupVersion() {
+		err = apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
+	}
 	if err == nil {
 		a.asked(c, want, d.Object)
 	}

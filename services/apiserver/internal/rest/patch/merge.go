@@ -2,7 +2,6 @@ package patch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +25,9 @@ func decodeMerge(raw []byte, strict bool) (strategy, error) {
 		return nil, undecodable(err)
 	}
 	doc, err := tape.Parse(raw)
+	if err == nil && doc.Kind(tape.Root) == tape.Null {
+		return nil, apierrors.NewBadRequest("Invalid JSON Patch")
+	}
 	if err != nil || doc.Kind(tape.Root) != tape.Object {
 		return nil, undecodable(notObject(raw, err))
 	}
@@ -42,16 +44,11 @@ func decodeMerge(raw []byte, strict bool) (strategy, error) {
 // it. cause is the error of the parser, if it is not valid JSON.
 func notObject(raw []byte, cause error) error {
 	var object map[string]any
-	switch err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); {
-	case err != nil:
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
 		return err
-	case cause != nil:
-		return cause
 	}
-	return errNull
+	return cause
 }
-
-var errNull = errors.New("a patch is an object")
 
 // apply merges into a copy of the object if the patch has no repeated keys and changes only what can
 // be merged directly. Otherwise it merges the JSON of both. The results are the same.

@@ -35,11 +35,11 @@ func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 	} else {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &p.tree)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, undecodable(err)
-	case p.tree == nil: // null
-		return nil, undecodable(errNull)
+	}
+	if p.tree == nil { // null changes nothing
+		p.tree = map[string]any{}
 	}
 	return p, nil
 }

@@ -1,12 +1,16 @@
 package patch
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -75,6 +79,12 @@ func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc 
 		return nil, err
 	}
 	invalid := func(err error) error { return invalidResult(string(patched), err) }
+	if fields, lacking := withoutVersion(patched); lacking && t.typed() {
+		if err := t.report(ctx, unknown, fields, invalid); err != nil {
+			return nil, err
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.Name))
+	}
 	d, err := t.Decode(patched, t.strict())
 	if value := new(codec.ValueError); errors.As(err, &value) {
 		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
@@ -83,6 +93,36 @@ func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc 
 		return nil, invalid(err)
 	}
 	return d.Object.(registry.Object), t.report(ctx, unknown, d.Unknown, invalid)
+}
+
+// typed reports whether Kubernetes decodes the object through an internal type.
+func (t *Target) typed() bool {
+	_, document := t.Object.(*unstructured.Unstructured)
+	return !document && t.GVK.Kind != "Scale"
+}
+
+// withoutVersion reports whether a patch removed the apiVersion of a document. Kubernetes then decodes
+// none of its fields, which are returned as unknown.
+func withoutVersion(doc []byte) (unknown []error, lacking bool) {
+	// The encoder writes the kind and the version first, and most patches keep them there.
+	head, _, _ := bytes.Cut(doc, []byte(`"metadata":`))
+	if bytes.Contains(head, []byte(`"apiVersion":"`)) && !bytes.Contains(head, []byte(`"apiVersion":""`)) {
+		return nil, false
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(doc, &fields) != nil {
+		return nil, false
+	}
+	var version string
+	if text, ok := fields["apiVersion"]; ok && json.Unmarshal(text, &version) == nil && version != "" {
+		return nil, false
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "kind" && name != "apiVersion" {
+			unknown = append(unknown, fmt.Errorf("unknown field %q", name))
+		}
+	}
+	return unknown, true
 }
 
 // check returns the API error for the error of checking a patch, whose lists may need too much

@@ -74,6 +74,16 @@ func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
 	return &Patch{Type: t, strategy: s}, nil
 }
 
+// Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the error, so
+// that errors about the object come first, as in Kubernetes.
+func Invalid(media types.PatchType, err error) *Patch {
+	return &Patch{Type: find(media), strategy: invalid{err}}
+}
+
+type invalid struct{ error }
+
+func (p invalid) apply(context.Context, *Target) (registry.Object, error) { return nil, p.error }
+
 // Patch is a decoded patch.
 type Patch struct {
 	*Type

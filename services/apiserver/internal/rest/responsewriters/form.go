@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/rest/compress"
 	"binnacle/services/apiserver/internal/status"
@@ -90,72 +91,80 @@ type Form struct {
 	memo *codec.Memo
 	// docs holds the converted documents of the entries that are encoded next.
 	docs map[*watchcache.Entry][]byte
+	// refused is the error that replaces the object or list, if the request has no other error. As in
+	// Kubernetes, a write takes effect even so.
+	refused error
 }
 
-// ForObject chooses the form of a response with one object. ForList does so for a collection,
-// ForStream for a watch. Errors are 406, or 400 for an invalid parameter.
-func (a *Writers) ForObject(r *http.Request, res *apiset.Resource) (*Form, error) {
-	return a.negotiate(r, res, negotiation.PartialObject)
+// ForObject chooses the form of a response with one object or a view of it; sub may be nil. ForList does so for a collection,
+// ForStream for a watch. An error is 406. A form that does not fit the response, or an invalid
+// parameter of it, is an error when the response is written.
+func (a *Writers) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
+	if sub != nil && sub.NoTable {
+		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
+	}
+	return a.negotiate(r, res, negotiation.PartialObject, allForms...)
 }
+
+// allForms are the forms of objects and lists.
+var allForms = []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
 
 // ForList chooses the form of a collection; see ForObject.
 func (a *Writers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) {
-	return a.negotiate(r, res, negotiation.PartialObjectList)
+	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
 }
 
-func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As) (*Form, error) {
-	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
+func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As, forms ...negotiation.As) (*Form, error) {
 	choice, ok := a.Media.Accept(r, forms...)
-	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && (choice.As == negotiation.Itself || choice.As == negotiation.Table) {
+	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As == negotiation.Itself {
 		choice, ok = negotiation.AcceptOf(r, a.Media.Documents(), forms...)
 	}
 	if !ok {
 		return nil, status.NotAcceptable(a.Media.Objects())
 	}
+	f := a.form(r, res, choice)
 	if choice.As == negotiation.PartialObject && partial == negotiation.PartialObjectList {
-		return nil, status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list")
+		f.refused = status.NotInForm("you requested PartialObjectMetadata, but the requested object is a list (" + res.InternalName(true) + ")")
 	}
 	if choice.As == negotiation.PartialObjectList && partial == negotiation.PartialObject {
-		return nil, status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list")
+		f.refused = status.NotInForm("you requested PartialObjectMetadataList, but the requested object is not a list (" + res.InternalName(false) + ")")
 	}
-	return a.form(r, res, choice)
+	return f, nil
 }
 
-// ForStream chooses the form of a watch; see ForObject.
+// ForStream chooses the form of a watch; see ForObject. A media type without streams, such as YAML, is
+// an error when the watch starts.
 func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
-	forms := []negotiation.As{negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList}
-	choice, ok := a.Media.AcceptStream(r, forms...)
-	protobuf := choice.Media == api.MediaProtobuf
-	if ok && !res.HasProtobuf() && protobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
-		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), forms...)
+	choice, ok := a.Media.AcceptStream(r, allForms...)
+	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
+		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allForms...)
 	}
-	if ok {
-		return a.form(r, res, choice)
+	if !ok {
+		return nil, status.NotAcceptable(a.Media.Objects())
 	}
-	// The message lists the media types of streams if the requested media type is valid for
-	// objects.
-	if _, object := a.Media.Accept(r, forms...); object && !protobuf {
-		return nil, status.NotAcceptable(a.Media.Streams())
+	f := a.form(r, res, choice)
+	if choice.Media == api.MediaYAML {
+		f.refused = status.NotAcceptable(a.Media.Streams())
 	}
-	return nil, status.NotAcceptable(a.Media.Objects())
+	return f, nil
 }
 
-// form checks the parameters that the chosen form requires beyond the header.
-func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) (*Form, error) {
+// form returns the form of a choice with the parameters that it requires beyond the header.
+func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
 	f := &Form{Choice: choice, res: res, answers: a}
 	if choice.As == negotiation.Table {
-		if choice.Media == api.MediaProtobuf {
-			return nil, status.NotAcceptable(a.Media.Objects())
-		}
 		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
 		var ok bool
 		if f.include, ok = codec.ParseInclude(s); !ok {
 			err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")
-			return nil, apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
+			f.refused = apierrors.NewBadRequest("Unable to convert to Table as requested: " + err.Error())
 		}
 	}
-	return f, nil
+	return f
 }
+
+// Refused returns the error that replaces the response, or nil.
+func (f *Form) Refused() error { return f.refused }
 
 // Kinds of kept encodings. Definitions that share a store have slots of their own.
 const (

@@ -16,6 +16,9 @@ import (
 // WriteList writes a list. Its memory use does not grow with the list: in every form, pieces are
 // sent while they are encoded.
 func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
+	if f.refused != nil {
+		return f.refused
+	}
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
@@ -73,7 +76,13 @@ func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) e
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
-	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
+	head := f.appendListHead(nil, l.Meta)
+	if l.size() == 0 && f.partial() {
+		head = append(head[:len(head)-1], "null}"...)
+	} else {
+		head = append(head, "]}"...)
+	}
+	if p.buf, err = layout.AppendHead(p.buf, head, l.size() == 0); err != nil {
 		return p.abort(err)
 	}
 	err = p.each(l, func(e *watchcache.Entry) error {
@@ -170,7 +179,7 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 // Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
 func (f *Form) Streams(r *http.Request) bool {
-	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
+	return f.refused == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
 }
 
 // StreamList writes a list while it reads the snapshot.
@@ -210,8 +219,12 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	return f.endList(p, first)
 }
 
-// endList writes the end of a JSON list.
+// endList writes the end of a JSON list. As in Kubernetes, an empty list of metadata has null items.
 func (f *Form) endList(p *pieces, empty bool) error {
+	if empty && f.partial() {
+		p.buf = append(p.buf[:len(p.buf)-1], "null}\n"...)
+		return p.end()
+	}
 	if empty && f.As == negotiation.Table {
 		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)
 		p.buf = append(p.buf, "}\n"...)

@@ -1,6 +1,8 @@
 package responsewriters
 
 import (
+	"bytes"
+	"compress/gzip"
 	"net/http"
 	"strconv"
 
@@ -13,6 +15,9 @@ import (
 
 // WriteObject writes one object. It returns an error only before anything is sent.
 func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
+	if f.refused != nil {
+		return f.refused
+	}
 	s, err := f.prepared(r.Context(), s)
 	if err != nil {
 		return err
@@ -41,7 +46,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 		return err
 	}
 	f.tellObject(r, s)
-	writeBody(w, r, code, f.Media, b)
+	writeBody(w, r, code, f.Media, f.compressed(w, r, b))
 	return nil
 }
 
@@ -79,11 +84,35 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")
-	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	SendWarnings(w, r)
+	if zipped := f.compressed(w, r, obj); len(zipped) < len(obj) {
+		h.Set("Content-Length", strconv.Itoa(len(zipped)))
+		w.WriteHeader(code)
+		_, _ = w.Write(zipped) // the client has disconnected
+		return
+	}
+	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	w.WriteHeader(code)
 	_, _ = w.Write(obj) // the client has disconnected
 	_, _ = w.Write(newline)
+}
+
+// compressed returns the body of a response with one object, compressed and with its headers set if it
+// is large and the client accepts gzip.
+func (f *Form) compressed(w http.ResponseWriter, r *http.Request, body []byte) []byte {
+	if len(body) <= gzipThreshold || f.answers.Compress == nil || !acceptsGzip(r) {
+		return body
+	}
+	var out bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // the level is valid
+	_, _ = z.Write(body)                              // a buffer returns no errors
+	_ = z.Close()
+	if out.Len() >= len(body) {
+		return body
+	}
+	w.Header().Set("Content-Encoding", "gzip")
+	w.Header().Add("Vary", "Accept-Encoding")
+	return out.Bytes()
 }
 
 var newline = []byte("\n")

@@ -167,8 +167,8 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 		r.Kind.Delete.Mark(obj, at)
 		return deletion{write: true}
 	}
-	held := r.Kind.Delete.Held != nil && r.Kind.Delete.Held(obj)
 	terminating, marked, ends := obj.GetDeletionTimestamp() != nil, false, true
+	held := r.Kind.Delete.Held != nil && r.Kind.Delete.Held(obj) || r.Kind.Delete.TwoSteps && !terminating
 	if r.Kind.Delete.GracePeriod != nil {
 		if marked, ends = r.markGraceful(obj, o, now); !marked && !ends {
 			return deletion{pending: true}

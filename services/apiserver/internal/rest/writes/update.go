@@ -224,16 +224,17 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 // validateUpdate validates obj as the successor of l. text is the encoded obj.
 func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
 	old := l.obj
-	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
-	errs = append(errs, r.validateDocument(ctx, errs, obj, text, l.text)...)
-	switch {
-	case r.Sub != nil:
-		if r.Sub.ValidateUpdate != nil {
-			errs = append(errs, r.Sub.ValidateUpdate(obj, old)...)
-		}
-	case r.Kind.Update.Validate != nil:
-		errs = append(errs, r.Kind.Update.Validate(obj, old)...)
+	order, rules := r.Kind.Update.Order, r.Kind.Update.Validate
+	if r.Sub != nil {
+		order, rules = r.Sub.Order, r.Sub.ValidateUpdate
 	}
+	errs := meta.ValidateUpdate(r.Kind.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
+		errs := r.validateDocument(ctx, found, obj, text, l.text)
+		if rules != nil {
+			errs = append(errs, rules(obj, old)...)
+		}
+		return errs
+	})
 	if r.Sub == nil {
 		errs = w.withDeclared(r.Kind.Kind, obj, errs)
 	}

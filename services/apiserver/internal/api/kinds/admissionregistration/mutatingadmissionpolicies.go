@@ -26,7 +26,7 @@ func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *alphav1.MutatingAdmissionPolicy) {
 			mutatingPolicyRules(at, p, nil, compile)
 		})},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *alphav1.MutatingAdmissionPolicy) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *alphav1.MutatingAdmissionPolicy) {
 			mutatingPolicyRules(at, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{

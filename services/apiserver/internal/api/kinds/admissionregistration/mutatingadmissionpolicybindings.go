@@ -25,7 +25,7 @@ func mutatingAdmissionPolicyBindings() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "mutatingadmissionpolicybindings"},
 		Default: declare.Do(defaultMutatingBinding),
 		Create:  registry.Create{Validate: declare.Rules(mutatingBindingRules)},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *alphav1.MutatingAdmissionPolicyBinding) {
 			mutatingBindingRules(at, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{

@@ -23,7 +23,7 @@ func mutatingWebhookConfigurations(compile compiler) *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.MutatingWebhookConfiguration) {
 			hookRules(at, mutatingHooks(c), tolerated{}, compile)
 		})},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.MutatingWebhookConfiguration) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.MutatingWebhookConfiguration) {
 			hooks := mutatingHooks(c)
 			hookRules(at, hooks, tolerates(hooks, mutatingHooks(old)), compile)
 		})},

@@ -26,7 +26,7 @@ func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, nil, compile)
 		})},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
 			policyRules(at, p, old, compile)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{

@@ -24,7 +24,7 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "validatingadmissionpolicybindings"},
 		Default: declare.Do(defaultPolicyBinding),
 		Create:  registry.Create{Validate: declare.Rules(bindingRules)},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
 			bindingRules(at, b)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{

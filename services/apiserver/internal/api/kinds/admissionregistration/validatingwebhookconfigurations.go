@@ -25,7 +25,7 @@ func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.ValidatingWebhookConfiguration) {
 			hookRules(at, validatingHooks(c), tolerated{}, compile)
 		})},
-		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.ValidatingWebhookConfiguration) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.ValidatingWebhookConfiguration) {
 			hooks := validatingHooks(c)
 			hookRules(at, hooks, tolerates(hooks, validatingHooks(old)), compile)
 		})},

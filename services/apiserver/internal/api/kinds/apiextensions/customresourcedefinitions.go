@@ -71,7 +71,7 @@ func customResourceDefinitions(check *checker, g gates) *registry.Kind {
 
 // status returns the status subresource. It also accepts metadata, as in Kubernetes.
 func status() registry.Subresource {
-	s := declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec")
+	s := declare.WithoutTable(declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec"))
 	s.Prepare = declare.Change(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
 	return s
 }

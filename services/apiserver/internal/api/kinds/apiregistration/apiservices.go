@@ -9,7 +9,6 @@ import (
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
-	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
@@ -24,7 +23,7 @@ func apiServices() *registry.Kind {
 			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
 			Categories: []string{"api-extensions"},
 			// The name for the core group is "v1.".
-			ValidateName: meta.PathSegment,
+			ValidateNameOf: nameRules, AnyFinalizer: true,
 		},
 		New:     declare.New[v1.APIService],
 		NewList: declare.New[v1.APIServiceList],
@@ -47,6 +46,7 @@ func apiServices() *registry.Kind {
 			Validate: declare.Rules(apiServiceRules),
 		},
 		Update: registry.Update{
+			Order:        registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			NeedsVersion: true,
 			Validate:     declare.Changes(func(at validate.At, a, _ *v1.APIService) { apiServiceRules(at, a) }),
 		},
@@ -57,12 +57,12 @@ func apiServices() *registry.Kind {
 			columns.Age(),
 		}},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "APIService", func(a, old *v1.APIService) {
+			declare.WithoutTable(declare.Resetting(declare.CheckedView("status", "APIService", func(a, old *v1.APIService) {
 				a.Spec = old.Spec
 				declare.KeepMeta(a, old)
 			}, func(at validate.At, a, _ *v1.APIService) {
 				apiServiceStatusRules(at.Child("status"), &a.Status)
-			}), "metadata", "spec"),
+			}), "metadata", "spec")),
 		},
 	}
 }

@@ -3,6 +3,7 @@ package apiregistration
 import (
 	"fmt"
 
+	"binnacle/services/apiserver/internal/registry"
 	v1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
@@ -15,7 +16,6 @@ const (
 
 func apiServiceRules(at validate.At, a *v1.APIService) {
 	s, spec := &a.Spec, at.Child("spec")
-	nameRules(at, a)
 	if s.Group == "" {
 		spec.Needs("group", s.Version == "v1", "only v1 may have an empty group and it better be legacy kube")
 	} else {
@@ -40,13 +40,16 @@ func apiServiceRules(at validate.At, a *v1.APIService) {
 	}
 }
 
-// nameRules requires a name that consists of the version and the group. It skips names that are not
-// a path segment, which have been reported.
-func nameRules(at validate.At, a *v1.APIService) {
-	want := a.Spec.Version + "." + a.Spec.Group
-	if a.Name != "" && a.Name != want && len(validate.PathSegment(a.Name)) == 0 {
-		at.Child("metadata").Invalid("name", a.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want))
+// nameRules requires a name that consists of the version and the group.
+func nameRules(o registry.Object, name string, _ bool) []string {
+	if msgs := validate.PathSegment(name); len(msgs) > 0 {
+		return msgs
 	}
+	spec := &o.(*v1.APIService).Spec
+	if want := spec.Version + "." + spec.Group; name != want {
+		return []string{fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)}
+	}
+	return nil
 }
 
 func priorityRules(spec validate.At, name string, n, most int32) {

@@ -28,7 +28,7 @@ func controllerRevisions() *registry.Kind {
 			at.NonNegative("revision", r.Revision)
 			dataRules(at, r.Data.Raw)
 		})},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, r, old *appsv1.ControllerRevision) {
+		Update: registry.Update{Order: registry.Order{registry.MetaChange, registry.Meta, registry.Rules}, Validate: declare.Changes(func(at validate.At, r, old *appsv1.ControllerRevision) {
 			at.NonNegative("revision", r.Revision)
 			at.Immutable("data", r.Data, old.Data)
 		})},

@@ -41,6 +41,7 @@ func daemonSets(rules *podspec.Rules) *registry.Kind {
 			Validate: declare.Rules(func(at validate.At, d *appsv1.DaemonSet) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) }),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Generation: true,
 			Prepare: declare.Change(func(d, old *appsv1.DaemonSet) {
 				generation := templateGeneration(old)

@@ -36,6 +36,7 @@ func replicaSets(rules *podspec.Rules, terminating terminatingGate) *registry.Ki
 			Validate: declare.Rules(func(at validate.At, r *appsv1.ReplicaSet) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) }),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, r, old *appsv1.ReplicaSet) {
 				at.Twice(func() { replicaSetRules(at.Child("spec"), rules, &r.Spec, &old.Spec.Template) })

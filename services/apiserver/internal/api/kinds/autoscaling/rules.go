@@ -119,15 +119,15 @@ func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
 	}
 	count := 0
 	for _, s := range sources {
-		if s.of == m.Type && !s.set {
-			at.Required(s.name, "must populate information for the given metric source")
-		}
-	}
-	for _, s := range sources {
 		if s.set {
 			if count++; count == 1 {
 				s.rules()
 			}
+		}
+	}
+	for _, s := range sources {
+		if s.of == m.Type && !s.set {
+			at.Required(s.name, "must populate information for the given metric source")
 		}
 	}
 	for _, s := range sources {

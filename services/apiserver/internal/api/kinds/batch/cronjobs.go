@@ -52,7 +52,7 @@ func cronJobs(rules *podspec.Rules) *registry.Kind {
 			Warnings: declare.GetChange(zoneWarnings),
 		},
 		Presentation: registry.Presentation{Columns: cronJobColumns()},
-		Subresources: []registry.Subresource{declare.Status("CronJob")},
+		Subresources: []registry.Subresource{declare.InOrder(declare.Status("CronJob"), registry.Rules)},
 	})
 }
 

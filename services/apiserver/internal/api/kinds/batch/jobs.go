@@ -37,6 +37,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 			Validate: declare.Rules(func(at validate.At, j *batchv1.Job) { jobRules(at, rules, j, nil) }),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, j, old *batchv1.Job) {
 				spec := at.Child("spec")

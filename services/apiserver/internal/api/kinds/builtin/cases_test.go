@@ -153,10 +153,12 @@ func check(k *registry.Kind, obj, old registry.Object) []string {
 		}
 		obj.SetResourceVersion("1")
 		meta.KeepServerFields(obj, old)
-		errs = meta.ValidateUpdate(k, obj, old)
-		if k.Update.Validate != nil {
-			errs = append(errs, k.Update.Validate(obj, old)...)
-		}
+		errs = meta.ValidateUpdate(k, k.Update.Order, obj, old, func(field.ErrorList) field.ErrorList {
+			if k.Update.Validate == nil {
+				return nil
+			}
+			return k.Update.Validate(obj, old)
+		})
 	}
 	var texts []string
 	for _, e := range errs {

@@ -178,19 +178,20 @@ func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
 		k.Default(obj)
 	}
 	obj.SetResourceVersion("1")
-	prepare, check := k.Update.Prepare, k.Update.Validate
+	prepare, check, order := k.Update.Prepare, k.Update.Validate, k.Update.Order
 	if sub != "" {
 		s := k.Subresource(sub)
-		prepare, check = s.Prepare, s.ValidateUpdate
+		prepare, check, order = s.Prepare, s.ValidateUpdate, s.Order
 	}
 	if prepare != nil {
 		prepare(obj, old)
 	}
-	errs := meta.ValidateUpdate(k, obj, old)
-	if check != nil {
-		errs = append(errs, check(obj, old)...)
-	}
-	return textsOf(errs)
+	return textsOf(meta.ValidateUpdate(k, order, obj, old, func(field.ErrorList) field.ErrorList {
+		if check == nil {
+			return nil
+		}
+		return check(obj, old)
+	}))
 }
 
 // difference matches the variable parts of messages: lines after the first, the examples of format

@@ -46,7 +46,7 @@ func TestFlags(t *testing.T) {
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "runtimeclasses")
 	returnDeleted := of("csidrivers", "csinodes", "storageclasses", "volumeattachments")
-	pathNames := of("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "csidrivers", "certificatesigningrequests")
+	pathNames := of("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "certificatesigningrequests")
 	for _, k := range outsideCore(t) {
 		if k.Virtual {
 			continue

@@ -36,6 +36,7 @@ func certificateSigningRequests() *registry.Kind {
 			Validate: declare.Rules(func(at validate.At, r *certificatesv1.CertificateSigningRequest) { requestRules(at, r, nil) }),
 		},
 		Update: registry.Update{
+			Order:    registry.Order{registry.Meta, registry.Rules, registry.MetaChange},
 			Resets:   []string{"spec", "status"},
 			Prepare:  declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
 			Validate: declare.Changes(way{}.changes),
@@ -45,8 +46,8 @@ func certificateSigningRequests() *registry.Kind {
 			Columns:    requestColumns(),
 		},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, way{approves: true}.changes), "spec", "status.certificate"),
-			declare.Resetting(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, way{issues: true}.changes), "spec", "status.conditions"),
+			declare.WithoutTable(declare.Resetting(declare.InOrder(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, way{approves: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.certificate")),
+			declare.Resetting(declare.InOrder(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, way{issues: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.conditions"),
 		},
 	}
 }

@@ -26,7 +26,7 @@ func configMaps() *registry.Kind {
 		NewList: declare.New[corev1.ConfigMapList],
 		Stored:  registry.Stored{Prefix: "configmaps"},
 		Create:  registry.Create{Validate: declare.Get(validateConfigMap)},
-		Update:  registry.Update{Validate: declare.GetChange(validateConfigMapUpdate)},
+		Update:  registry.Update{Order: registry.Order{registry.MetaChange, registry.Meta, registry.Rules}, Validate: declare.GetChange(validateConfigMapUpdate)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,

@@ -33,6 +33,7 @@ func endpoints() *registry.Kind {
 			Warnings: declare.Get(endpointsWarnings),
 		},
 		Update: registry.Update{
+			Order:    registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			Creates:  true,
 			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
 		},

@@ -29,6 +29,7 @@ func events() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "events", Expires: true},
 		Create:  registry.Create{Validate: declare.Get(validateCoreEvent)},
 		Update: registry.Update{
+			Order:    registry.Order{registry.Rules},
 			Creates:  true,
 			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return validateCoreEvent(e) }),
 		},

@@ -64,11 +64,12 @@ func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 	}
 	o.SetResourceVersion("1")
 	meta.KeepServerFields(o, old)
-	errs := meta.ValidateUpdate(k, o, old)
-	if k.Update.Validate != nil {
-		errs = append(errs, k.Update.Validate(o, old)...)
-	}
-	return errs
+	return meta.ValidateUpdate(k, k.Update.Order, o, old, func(field.ErrorList) field.ErrorList {
+		if k.Update.Validate == nil {
+			return nil
+		}
+		return k.Update.Validate(o, old)
+	})
 }
 
 // cell returns the cell of a column.

@@ -26,6 +26,7 @@ func limitRanges() *registry.Kind {
 			}
 		}), Validate: declare.Rules(limitRangeRules)},
 		Update: registry.Update{
+			Order:    registry.Order{registry.Meta, registry.Rules},
 			Creates:  true,
 			Validate: declare.Changes(func(at validate.At, l, _ *corev1.LimitRange) { limitRangeRules(at, l) }),
 		},

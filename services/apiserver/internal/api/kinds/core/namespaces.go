@@ -27,6 +27,7 @@ func namespaces() *registry.Kind {
 		Default: declare.Do(defaultNamespace),
 		Create:  registry.Create{Prepare: declare.Do(prepareNamespaceCreate), Validate: declare.Get(validateNamespace)},
 		Update: registry.Update{
+			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Prepare: declare.Change(func(n, old *corev1.Namespace) {
 				n.Spec.Finalizers = old.Spec.Finalizers
 				n.Status = old.Status
@@ -34,6 +35,7 @@ func namespaces() *registry.Kind {
 			Validate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
 		},
 		Delete: registry.Delete{
+			TwoSteps: true, ReturnObject: true,
 			Held: declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
 			Begin: declare.Do(func(n *corev1.Namespace) {
 				n.Status.Phase = corev1.NamespaceTerminating

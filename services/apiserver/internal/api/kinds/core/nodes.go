@@ -42,6 +42,7 @@ func nodes() *registry.Kind {
 			Warnings: declare.Get(nodeWarnings),
 		},
 		Update: registry.Update{
+			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Prepare: declare.Change(func(n, old *corev1.Node) {
 				if old.Spec.ConfigSource == nil {
 					n.Spec.ConfigSource = nil

@@ -43,12 +43,13 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 			Warnings: declare.Get(claimWarnings),
 		},
 		Update: registry.Update{
+			Order: registry.Order{registry.Meta, registry.MetaChange, registry.Meta, registry.Rules},
 			Prepare: declare.Change(func(c, old *corev1.PersistentVolumeClaim) {
 				gates.drop(&c.Spec, &old.Spec)
 				pairDataSources(&c.Spec)
 			}),
 			Validate: declare.Changes(func(at validate.At, c, old *corev1.PersistentVolumeClaim) {
-				podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec)
+				at.Twice(func() { podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec) })
 				claimChanges(at, c, old)
 				attributesClassChanges(at.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
 			}),

@@ -47,6 +47,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 			Warnings: declare.Get(volumeWarnings),
 		},
 		Update: registry.Update{
+			Order: registry.Order{registry.Meta, registry.Meta, registry.Rules},
 			Prepare: declare.Change(func(v, old *corev1.PersistentVolume) {
 				if !classes && old.Spec.VolumeAttributesClassName == nil {
 					v.Spec.VolumeAttributesClassName = nil
@@ -174,13 +175,17 @@ func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
 	return append(texts, volume.Warnings(spec, &s.PersistentVolumeSource)...)
 }
 
-// prepareVolumeStatus records the time of a phase change, unless the client sets it.
+// prepareVolumeStatus records the time of a phase change, unless the client sets it, and keeps the
+// recorded time otherwise.
 func prepareVolumeStatus(v, old *corev1.PersistentVolume) {
 	v.Spec = old.Spec
+	said := v.Status.LastPhaseTransitionTime
 	if v.Status.Phase == old.Status.Phase {
+		if said == nil {
+			v.Status.LastPhaseTransitionTime = old.Status.LastPhaseTransitionTime
+		}
 		return
 	}
-	said := v.Status.LastPhaseTransitionTime
 	if said == nil || said.Equal(old.Status.LastPhaseTransitionTime) {
 		now := metav1.Now()
 		v.Status.LastPhaseTransitionTime = &now

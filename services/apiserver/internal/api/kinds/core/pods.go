@@ -40,6 +40,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			EarlyWarnings: declare.Get(podspec.AppArmorWarnings),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			Generation: true,
 			Prepare:    declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
 			Validate:   declare.Changes(rules.Update),
@@ -87,7 +88,7 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers"),
+		declare.WithoutTable(declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers")),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -106,8 +107,8 @@ func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 			Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
-			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
+		declare.WithoutTable(declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
+			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy")),
 		declare.Warning(declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)

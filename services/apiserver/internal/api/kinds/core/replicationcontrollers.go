@@ -40,6 +40,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 			}),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, rc, old *corev1.ReplicationController) {
 				at.Twice(func() { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })

@@ -28,7 +28,7 @@ func secrets() *registry.Kind {
 		Default: declare.Do(defaultSecret),
 		Filled:  filledSecret,
 		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},
-		Update:  registry.Update{Validate: declare.GetChange(validateSecretUpdate)},
+		Update:  registry.Update{Order: registry.Order{registry.MetaChange, registry.Rules, registry.Meta}, Validate: declare.GetChange(validateSecretUpdate)},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "type"}},
 			Columns: []registry.Column{

@@ -22,6 +22,7 @@ func serviceAccounts() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "serviceaccounts"},
 		Create:  registry.Create{Prepare: declare.Do(trimSecretReferences), Warnings: declare.Get(serviceAccountWarnings)},
 		Update: registry.Update{
+			Order:   registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			Prepare: declare.Change(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
 			Warnings: declare.GetChange(func(a, old *corev1.ServiceAccount) []string {
 				if _, had := old.Annotations[enforceMountableSecrets]; had {

@@ -43,6 +43,7 @@ func services(settings registry.Settings) *registry.Kind {
 			Warnings: declare.Get(serviceWarnings),
 		},
 		Update: registry.Update{
+			Order:   registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			Creates: true,
 			Prepare: declare.Change(dropOfOtherType),
 			Validate: declare.Changes(func(at validate.At, s, old *corev1.Service) {

@@ -42,6 +42,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 			Warnings: declare.Get(sliceWarnings),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.Rules},
 			Generation: true,
 			Warnings:   func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
 			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {

@@ -26,7 +26,7 @@ func flowSchemas() *registry.Kind {
 		}),
 		Filled: transcode.Rules(transcode.Filled[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
 		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
-		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
 		Presentation: registry.Presentation{
 			Columns:  flowSchemaColumns(),
 			RowOrder: declare.Get(func(s *flowcontrolv1.FlowSchema) int { return int(s.Spec.MatchingPrecedence) }),

@@ -22,7 +22,7 @@ func priorityLevelConfigurations() *registry.Kind {
 		Stored:       registry.Stored{Prefix: "prioritylevelconfigurations"},
 		Default:      declare.Do(defaultPriorityLevel),
 		Create:       registry.Create{Validate: declare.Rules(priorityLevelRules)},
-		Update:       registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
+		Update:       registry.Update{Order: registry.Order{registry.Meta, registry.Rules}, Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
 		Presentation: registry.Presentation{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
 			declare.Resetting(declare.CheckedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {

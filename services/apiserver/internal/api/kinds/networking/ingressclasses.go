@@ -21,6 +21,7 @@ func ingressClasses() *registry.Kind {
 		Default: declare.Do(defaultIngressClass),
 		Create:  registry.Create{Validate: declare.Rules(ingressClassRules)},
 		Update: registry.Update{
+			Order:      registry.Order{registry.MetaChange, registry.Rules, registry.Meta},
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, c, old *networkingv1.IngressClass) {
 				at.Child("spec").Immutable("controller", c.Spec.Controller, old.Spec.Controller)

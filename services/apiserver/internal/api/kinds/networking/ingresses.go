@@ -31,6 +31,7 @@ func ingresses() *registry.Kind {
 			Warnings: declare.Get(ingressWarnings),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.MetaChange, registry.Meta, registry.Rules},
 			Generation: true,
 			Validate:   declare.Changes(ingressRules),
 			Warnings:   declare.GetChange(func(_, _ *networkingv1.Ingress) []string { return nil }),

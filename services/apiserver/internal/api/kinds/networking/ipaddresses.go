@@ -26,7 +26,7 @@ func ipAddresses() *registry.Kind {
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *networkingv1.IPAddress) {
 			parentRules(at.Child("spec"), a.Spec.ParentRef)
 		})},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.Created, registry.MetaChange, registry.Rules}, Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
 			at.Child("spec").Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
 		})},
 		Presentation: registry.Presentation{Columns: []registry.Column{

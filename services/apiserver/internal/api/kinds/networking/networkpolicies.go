@@ -27,6 +27,7 @@ func networkPolicies() *registry.Kind {
 			Warnings: declare.Get(networkPolicyWarnings),
 		},
 		Update: registry.Update{
+			Order:      registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Generation: true,
 			Validate: declare.Changes(func(at validate.At, p, old *networkingv1.NetworkPolicy) {
 				at.Twice(func() { networkPolicyRules(at, p, old) })

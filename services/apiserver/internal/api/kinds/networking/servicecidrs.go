@@ -58,7 +58,7 @@ func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
 	}
 	validate.Each(spec, "cidrs", cidrs, func(at validate.At, cidr *string) { at.CanonicalCIDR("", *cidr) })
 	if len(cidrs) == mostRanges {
-		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err != nil || !dual {
+		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err == nil && !dual {
 			spec.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
 		}
 	}

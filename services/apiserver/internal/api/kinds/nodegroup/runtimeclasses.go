@@ -19,6 +19,7 @@ func runtimeClasses() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "runtimeclasses", Singular: "runtimeclass", Kind: "RuntimeClass",
+			AnyFinalizer: true,
 		},
 		New:     declare.New[nodev1.RuntimeClass],
 		NewList: declare.New[nodev1.RuntimeClassList],
@@ -30,6 +31,7 @@ func runtimeClasses() *registry.Kind {
 		}),
 		Create: registry.Create{Validate: declare.Rules(runtimeClassRules), Warnings: declare.Get(runtimeClassWarnings)},
 		Update: registry.Update{
+			Order:   registry.Order{registry.Meta, registry.MetaChange, registry.Rules},
 			Creates: true, NeedsVersion: true,
 			Validate: declare.Changes(func(at validate.At, c, old *nodev1.RuntimeClass) {
 				runtimeClassRules(at, c)

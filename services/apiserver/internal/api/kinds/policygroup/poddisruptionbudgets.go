@@ -33,7 +33,7 @@ func podDisruptionBudgets() *registry.Kind {
 		Default: declare.Do(removeBeta1Label),
 		Filled:  filledBudget,
 		Create:  registry.Create{Validate: declare.Rules(func(at validate.At, b *policyv1.PodDisruptionBudget) { budgetRules(at, b, nil) })},
-		Update:  registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
+		Update:  registry.Update{Order: registry.Order{registry.Rules}, Generation: true, NeedsVersion: true, Validate: declare.Changes(budgetRules)},
 		Presentation: registry.Presentation{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Min Available", "The minimum number of pods that must be available.", func(b *policyv1.PodDisruptionBudget) string {
@@ -47,7 +47,7 @@ func podDisruptionBudgets() *registry.Kind {
 			}),
 			columns.Age(),
 		}},
-		Subresources: []registry.Subresource{declare.CheckedStatus("PodDisruptionBudget", budgetStatusRules)},
+		Subresources: []registry.Subresource{declare.InOrder(declare.CheckedStatus("PodDisruptionBudget", budgetStatusRules), registry.Rules)},
 	}
 }
 

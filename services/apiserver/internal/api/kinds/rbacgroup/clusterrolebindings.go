@@ -24,9 +24,10 @@ func clusterRoleBindings() *registry.Kind {
 		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},
 		Update: registry.Update{
+			Order:   registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.MetaChange, registry.Rules},
 			Creates: true,
 			Validate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-				return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+				return validateSameRole(b.RoleRef, old.RoleRef)
 			}),
 		},
 		Presentation: registry.Presentation{

@@ -20,6 +20,7 @@ func clusterRoles() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "clusterroles"},
 		Create:  registry.Create{Validate: declare.Get(validateClusterRole)},
 		Update: registry.Update{
+			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},
 			Creates:  true,
 			Validate: declare.GetChange(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
 		},

@@ -25,9 +25,10 @@ func roleBindings() *registry.Kind {
 		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},
 		Update: registry.Update{
+			Order:   registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.MetaChange, registry.Rules},
 			Creates: true,
 			Validate: declare.GetChange(func(b, old *rbacv1.RoleBinding) field.ErrorList {
-				return append(validateRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+				return validateSameRole(b.RoleRef, old.RoleRef)
 			}),
 		},
 		Presentation: registry.Presentation{

@@ -21,6 +21,7 @@ func roles() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "roles"},
 		Create:  registry.Create{Validate: declare.Get(validateRole)},
 		Update: registry.Update{
+			Order:    registry.Order{registry.Meta, registry.Rules, registry.Meta, registry.Rules, registry.MetaChange},
 			Creates:  true,
 			Validate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
 		},

@@ -5,11 +5,9 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	"binnacle/services/apiserver/internal/api/kinds/podspec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
-	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
@@ -18,8 +16,6 @@ func csiDrivers(counts bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
-			ValidateName: meta.PathSegment,
-			AnyFinalizer: true,
 		},
 		New:     declare.New[storagev1.CSIDriver],
 		NewList: declare.New[storagev1.CSIDriverList],
@@ -80,7 +76,6 @@ const (
 // its name.
 func driverRules(at validate.At, d *storagev1.CSIDriver) {
 	s, spec := &d.Spec, at.Child("spec")
-	podspec.CSIDriverName(at.Child("metadata"), "name", d.Name)
 	spec.Present("attachedRequired", s.AttachRequired != nil)
 	spec.Present("podInfoOnMount", s.PodInfoOnMount != nil)
 	spec.Present("storageCapacity", s.StorageCapacity != nil)

@@ -23,9 +23,9 @@ func csiNodes(counts bool) *registry.Kind {
 		Stored:  registry.Stored{Prefix: "csinodes"},
 		Create:  registry.Create{Validate: declare.Rules(driversRules)},
 		Update: registry.Update{
+			Order:        registry.Order{registry.Meta, registry.Created, registry.Meta, registry.Created, registry.Rules},
 			NeedsVersion: true,
 			Validate: declare.Changes(func(at validate.At, n, old *storagev1.CSINode) {
-				driversRules(at, n)
 				driversStay(at, n, old, counts)
 			}),
 		},

@@ -24,6 +24,7 @@ func csiStorageCapacities() *registry.Kind {
 			Warnings: declare.Get(storageCapacityWarnings),
 		},
 		Update: registry.Update{
+			Order:        registry.Order{registry.Meta, registry.Rules, registry.MetaChange},
 			NeedsVersion: true,
 			Validate: declare.Changes(func(at validate.At, c, old *storagev1.CSIStorageCapacity) {
 				storageCapacityRules(at, c, old)

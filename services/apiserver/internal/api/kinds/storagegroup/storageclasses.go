@@ -30,7 +30,7 @@ func storageClasses() *registry.Kind {
 		Default: declare.Do(defaultStorageClass),
 		Filled:  transcode.Rules(transcode.Filled[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
 		Create:  registry.Create{Validate: declare.Rules(storageClassRules), Warnings: declare.Get(storageClassWarnings)},
-		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1.StorageClass) {
+		Update: registry.Update{Order: registry.Order{registry.Meta, registry.MetaChange, registry.Rules}, Validate: declare.Changes(func(at validate.At, c, old *storagev1.StorageClass) {
 			storageClassRules(at, c)
 			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
 			at.Absent("provisioner", c.Provisioner != old.Provisioner, "updates to provisioner are forbidden.")

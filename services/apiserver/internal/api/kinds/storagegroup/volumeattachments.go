@@ -32,18 +32,18 @@ func volumeAttachments(counts bool) *registry.Kind {
 			attachmentRules(at, a)
 			attacherRules(at, a)
 		})},
-		Update:       registry.Update{NeedsVersion: true, Validate: declare.Changes(changes)},
+		Update:       registry.Update{Order: registry.Order{registry.Meta, registry.Meta, registry.Rules}, NeedsVersion: true, Validate: declare.Changes(changes)},
 		Delete:       registry.Delete{ReturnObject: true},
 		Presentation: registry.Presentation{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
+			declare.InOrder(declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec
 				declare.KeepMeta(a, old)
 				if !counts {
 					dropCode(a.Status.AttachError, old.Status.AttachError)
 					dropCode(a.Status.DetachError, old.Status.DetachError)
 				}
-			}, changes), "metadata", "spec"),
+			}, changes), "metadata", "spec"), registry.Meta, registry.Meta, registry.Rules),
 		},
 	}
 }

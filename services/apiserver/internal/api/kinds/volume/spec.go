@@ -68,10 +68,10 @@ func InlineRules(at validate.At, s *corev1.PersistentVolumeSpec) {
 	podspec.AccessModeRules(at, s.AccessModes)
 	at.Present("accessModes", len(s.AccessModes) > 0)
 	at.Absent("persistentVolumeReclaimPolicy", s.PersistentVolumeReclaimPolicy != "" && s.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimRetain,
-		`may only be "Retain" `+inline)
+		"may only be Retain "+inline)
 	at.Absent("nodeAffinity", s.NodeAffinity != nil, never)
 	sourceRules(at, "", &s.PersistentVolumeSource)
 	at.Absent("storageClassName", s.StorageClassName != "", never)
 	at.Absent("volumeMode", s.VolumeMode != nil && *s.VolumeMode != corev1.PersistentVolumeFilesystem,
-		`may not specify volumeMode other than "Filesystem" `+inline)
+		"may not specify volumeMode other than Filesystem "+inline)
 }

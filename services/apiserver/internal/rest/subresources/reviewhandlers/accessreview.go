@@ -111,12 +111,17 @@ func invalidReview(errs field.ErrorList) error {
 
 // noMetadata rejects metadata in a review.
 func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
+	return onlyMetadata(m, metav1.ObjectMeta{}, "must be empty")
+}
+
+// onlyMetadata rejects metadata other than the allowed one.
+func onlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string) field.ErrorList {
 	rest := *m
 	rest.ManagedFields = nil
-	if semantic.Equal(rest, metav1.ObjectMeta{}) {
+	if semantic.Equal(rest, allowed) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, "must be empty")}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, detail)}
 }
 
 func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
@@ -130,9 +135,7 @@ func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateReview(&r.Spec, at)
-	m := r.ObjectMeta
-	m.Namespace = ""
-	errs = append(errs, noMetadata(&m)...)
+	errs = append(errs, onlyMetadata(&r.ObjectMeta, metav1.ObjectMeta{Namespace: r.Namespace}, "must be empty except for namespace")...)
 	if r.Namespace != namespace {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), r.Namespace, "must match the namespace of the request"))
 	}

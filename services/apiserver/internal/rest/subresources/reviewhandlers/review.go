@@ -76,10 +76,10 @@ func (a *service) review(c *handlers.Call) error {
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
-		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1beta1.SelfSubjectReview:
-		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.ObjectMeta = metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(a.Now().UTC().Truncate(time.Second))}
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:
 		err = a.reviewToken(ctx, r)

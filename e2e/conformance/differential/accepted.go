@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// accepted is a class of differences that is accepted.
+type accepted struct {
+	class  *regexp.Regexp
+	reason string
+}
+
+// readAccepted reads the accepted differences. An entry has two lines: a regular expression that
+// matches the whole class of a difference, and the reason, which is indented. Lines that start with
+// # are comments.
+func readAccepted(file string) ([]*accepted, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []*accepted
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		switch {
+		case strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "":
+		case strings.HasPrefix(line, " "):
+			if len(out) == 0 || out[len(out)-1].reason != "" {
+				return nil, fmt.Errorf("%s:%d: a reason without a class", file, n)
+			}
+			out[len(out)-1].reason = strings.TrimSpace(line)
+		default:
+			class, err := regexp.Compile("^(?:" + line + ")$")
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", file, n, err)
+			}
+			out = append(out, &accepted{class: class})
+		}
+	}
+	for _, a := range out {
+		if a.reason == "" {
+			return nil, fmt.Errorf("%s: no reason for %s", file, a.class)
+		}
+	}
+	return out, lines.Err()
+}
+
+// acceptance returns the entry that accepts a class; nil if none does.
+func acceptance(list []*accepted, class string) *accepted {
+	for _, a := range list {
+		if a.class.MatchString(class) {
+			return a
+		}
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// difference is a difference between two responses.
+type difference struct {
+	// class is equal for differences with the same likely cause.
+	class string
+	// want and got are the values of kube-apiserver and of binnacle.
+	want, got string
+}
+
+var (
+	quoted  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+	indices = regexp.MustCompile(`\[\d+\]`)
+	numbers = regexp.MustCompile(`\d+`)
+)
+
+// template removes from a text what differs between requests with the same error.
+func template(s string) string {
+	s = quoted.ReplaceAllString(s, `""`)
+	s = indices.ReplaceAllString(s, "[]")
+	s = numbers.ReplaceAllString(s, "N")
+	return shorten(s, 160)
+}
+
+func shorten(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}
+
+// compare returns the differences between the responses of kube-apiserver and binnacle.
+func compare(want, got answer) []difference {
+	if want.err != "" || got.err != "" {
+		if (want.err == "") == (got.err == "") {
+			return nil
+		}
+		return []difference{{class: "transport error: " + template(want.err) + " | " + template(got.err), want: summary(want), got: summary(got)}}
+	}
+	if want.status == http.StatusInternalServerError && got.status >= 400 && got.status < 500 && lookup(want.body, "reason") == nil {
+		return nil // a mistake of the client, for which any 4xx is right
+	}
+	if expired(want.body) && !expired(got.body) {
+		return []difference{{class: "watch: expired -> not expired", want: summary(want), got: summary(got)}}
+	}
+	if want.status != got.status {
+		return []difference{{
+			class: fmt.Sprintf("status %d -> %d: %s -> %s", want.status, got.status, template(message(want)), template(message(got))),
+			want:  summary(want), got: summary(got),
+		}}
+	}
+	var out []difference
+	if isStatus(want.body) && isStatus(got.body) {
+		out = compareStatus(want.body.(map[string]any), got.body.(map[string]any))
+	} else {
+		compareTrees("", want.body, got.body, &out)
+		for i := range out {
+			out[i].class = ofObject(out[i].class)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(merged(want.headers, got.headers))) {
+		w, g := want.headers[name], got.headers[name]
+		if w == g {
+			continue
+		}
+		class := "header " + name
+		if name == "Warning" {
+			class += ": " + template(w) + " -> " + template(g)
+		}
+		out = append(out, difference{class: class, want: w, got: g})
+	}
+	return out
+}
+
+// ofObject removes from a class where the object is: in a list, in an event or in the row of a table.
+func ofObject(class string) string {
+	for _, prefix := range []string{".items[].", "[].object.", ".object.", ".rows[].object."} {
+		if rest, ok := strings.CutPrefix(class, prefix); ok {
+			return "." + rest
+		}
+	}
+	return class
+}
+
+// isEvent reports whether a value is a watch event.
+func isEvent(v any) bool {
+	m, ok := v.(map[string]any)
+	return ok && len(m) == 2 && m["type"] != nil && m["object"] != nil
+}
+
+// expired reports whether a watch ended because its version is too old.
+func expired(body any) bool {
+	events, _ := body.([]any)
+	return len(events) == 1 && lookup(events[0], "type") == "ERROR" && lookup(events[0], "object.reason") == "Expired"
+}
+
+func merged(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func isStatus(v any) bool {
+	return lookup(v, "kind") == "Status" && lookup(v, "apiVersion") == "v1"
+}
+
+func message(a answer) string {
+	if m, ok := lookup(a.body, "message").(string); ok {
+		return m
+	}
+	if m, ok := a.body.(string); ok {
+		return m
+	}
+	if kind, ok := lookup(a.body, "kind").(string); ok {
+		return "<" + kind + ">"
+	}
+	return ""
+}
+
+func summary(a answer) string {
+	if a.err != "" {
+		return a.err
+	}
+	if m := message(a); m != "" && m[0] != '<' {
+		return fmt.Sprintf("%d %s", a.status, shorten(m, 500))
+	}
+	return fmt.Sprintf("%d %s", a.status, shorten(jsonText(a.body), 500))
+}
+
+// compareStatus compares two Status objects. Differences of causes explain those of messages.
+func compareStatus(want, got map[string]any) []difference {
+	if jsonText(want) == jsonText(got) {
+		return nil
+	}
+	var out []difference
+	w, g := causes(want), causes(got)
+	sortedW, sortedG := slices.Sorted(slices.Values(w)), slices.Sorted(slices.Values(g))
+	if !slices.Equal(sortedW, sortedG) {
+		missing, extra := minus(sortedW, sortedG), minus(sortedG, sortedW)
+		var classes []string
+		for _, m := range missing {
+			classes = append(classes, "-"+template(m))
+		}
+		for _, e := range extra {
+			classes = append(classes, "+"+template(e))
+		}
+		slices.Sort(classes)
+		classes = slices.Compact(classes)
+		if len(missing)+len(extra) > 0 {
+			return []difference{{class: "causes: " + shorten(strings.Join(classes, " "), 400), want: strings.Join(missing, "\n"), got: strings.Join(extra, "\n")}}
+		}
+	}
+	if w, g = byField(w), byField(g); !slices.Equal(w, g) {
+		var classes []string
+		for i := range w {
+			if w[i] != g[i] {
+				classes = append(classes, template(w[i]), template(g[i]))
+				break
+			}
+		}
+		return []difference{{class: "order of causes: " + strings.Join(classes, " before "), want: strings.Join(w, "\n"), got: strings.Join(g, "\n")}}
+	}
+	if len(w) > 1 {
+		want, got = maps.Clone(want), maps.Clone(got)
+		for _, status := range []map[string]any{want, got} {
+			delete(status, "message") // lists the causes
+			status["details"] = set(status["details"], []string{"causes"}, nil)
+		}
+	}
+	compareTrees("Status", want, got, &out)
+	for i, d := range out {
+		if strings.HasPrefix(d.class, "Status.message") {
+			out[i].class = "message: " + template(jsonString(d.want)) + " -> " + template(jsonString(d.got))
+		}
+	}
+	return out
+}
+
+// byField sorts neighboring causes of the same field. kube-apiserver validates the entries of a map
+// in random order.
+func byField(causes []string) []string {
+	out := slices.Clone(causes)
+	field := func(cause string) string {
+		name, _, _ := strings.Cut(cause, " ")
+		return name
+	}
+	for from := 0; from < len(out); {
+		to := from
+		for to < len(out) && field(out[to]) == field(out[from]) {
+			to++
+		}
+		slices.Sort(out[from:to])
+		from = to
+	}
+	return out
+}
+
+// jsonString returns the text of a JSON string.
+func jsonString(s string) string {
+	if text, err := strconv.Unquote(s); err == nil {
+		return text
+	}
+	return s
+}
+
+// minus returns the elements of a that are not in b, with their multiplicity.
+func minus(a, b []string) []string {
+	counts := map[string]int{}
+	for _, x := range b {
+		counts[x]++
+	}
+	var out []string
+	for _, x := range a {
+		if counts[x]--; counts[x] < 0 {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func causes(status map[string]any) []string {
+	list, _ := lookup(status, "details.causes").([]any)
+	var out []string
+	for _, c := range list {
+		out = append(out, fmt.Sprintf("%v %v: %v", lookup(c, "field"), lookup(c, "reason"), lookup(c, "message")))
+	}
+	return out
+}
+
+func compareTrees(at string, want, got any, out *[]difference) {
+	switch w := want.(type) {
+	case map[string]any:
+		if g, ok := got.(map[string]any); ok {
+			all := maps.Clone(w)
+			maps.Copy(all, g)
+			for _, k := range slices.Sorted(maps.Keys(all)) {
+				a, inWant := w[k]
+				b, inGot := g[k]
+				switch {
+				case !inWant:
+					*out = append(*out, difference{class: at + "." + k + ": not expected", got: jsonText(b)})
+				case !inGot:
+					*out = append(*out, difference{class: at + "." + k + ": missing", want: jsonText(a)})
+				default:
+					compareTrees(at+"."+k, a, b, out)
+				}
+			}
+			return
+		}
+	case []any:
+		if g, ok := got.([]any); ok {
+			if len(w) != len(g) {
+				*out = append(*out, difference{class: at + ": number of items", want: jsonText(want), got: jsonText(got)})
+				return
+			}
+			for i := range w {
+				compareTrees(at+"[]", w[i], g[i], out)
+			}
+			return
+		}
+	}
+	if w, g := jsonText(want), jsonText(got); w != g {
+		class := template(w) + " -> " + template(g)
+		if fmt.Sprintf("%T", want) != fmt.Sprintf("%T", got) {
+			class = fmt.Sprintf("%T -> %T", want, got)
+		}
+		*out = append(*out, difference{class: at + ": " + class, want: w, got: g})
+	}
+}
+
+// lookup returns the value at a path such as a.b.0.c; nil if it does not exist.
+func lookup(v any, path string) any {
+	for path != "" {
+		var key string
+		key, path, _ = strings.Cut(path, ".")
+		switch t := v.(type) {
+		case map[string]any:
+			v = t[key]
+		case []any:
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(t) {
+				return nil
+			}
+			v = t[i]
+		default:
+			return nil
+		}
+	}
+	return v
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// stepsPerKind is the number of random requests in a conversation about a kind.
+const stepsPerKind = 22
+
+// generator makes conversations. The same seed and number always give the same conversation.
+type generator struct {
+	seed   uint64
+	kinds  []*kind
+	golden []goldenCase
+	only   func(name string) bool
+}
+
+// conversation returns the conversation with a number.
+func (g *generator) conversation(n int) *conversation {
+	r := rand.New(rand.NewPCG(g.seed, uint64(n)))
+	var c *conversation
+	switch choice := r.IntN(20); {
+	case choice == 0:
+		c = oddPaths(r)
+	case choice <= 3 && len(g.golden) > 0:
+		c = mutatedGolden(r, g.golden[r.IntN(len(g.golden))])
+	default:
+		c = aboutKind(r, g.kinds[r.IntN(len(g.kinds))])
+	}
+	c.namespace = fmt.Sprintf("d%d-%d", g.seed, n)
+	return c
+}
+
+// namespaceSteps create the namespace of a conversation with its service account.
+func namespaceSteps() []step {
+	return []step{
+		{label: "namespace", method: http.MethodPost, path: "/api/v1/namespaces", encoding: jsonBody, setup: true,
+			object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "{ns}"}}},
+		{label: "service account", method: http.MethodPost, path: "/api/v1/namespaces/{ns}/serviceaccounts", encoding: jsonBody, setup: true,
+			object: map[string]any{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "default"}}},
+	}
+}
+
+// kindRun makes the requests of a conversation about a kind.
+type kindRun struct {
+	*kind
+	r    *rand.Rand
+	base map[string]any
+	name string
+	// dry is the query of all writes of kinds whose objects affect other requests.
+	dry string
+	n   int
+}
+
+func aboutKind(r *rand.Rand, k *kind) *conversation {
+	c := &conversation{name: k.resource + "." + k.version + "." + k.group, steps: namespaceSteps()}
+	run := &kindRun{kind: k, r: r}
+	run.base = map[string]any{"apiVersion": k.apiVersion(), "kind": k.kind, "metadata": map[string]any{"name": "x"}}
+	if len(k.bases) > 0 {
+		run.base = roundTrip(k.bases[r.IntN(len(k.bases))]).(map[string]any)
+	}
+	metadata, ok := run.base["metadata"].(map[string]any)
+	if !ok {
+		metadata = map[string]any{}
+		run.base["metadata"] = metadata
+	}
+	delete(metadata, "namespace")
+	delete(metadata, "resourceVersion")
+	run.name, _ = metadata["name"].(string)
+	if k.resource == "ipaddresses" { // no address of the service range
+		metadata["name"] = fmt.Sprintf("192.0.%d.%d", r.IntN(256), r.IntN(256))
+		run.name = metadata["name"].(string)
+	}
+	fixed := slices.Contains([]string{"apiservices", "ipaddresses", "customresourcedefinitions", "clustertrustbundles", "certificatesigningrequests"}, k.resource)
+	if !k.namespaced && !strings.Contains(run.name, "{ns}") && !fixed {
+		run.name = "{ns}-" + strings.ToLower(run.name)
+		metadata["name"] = run.name
+	}
+	if k.influential() || !k.namespaced && !strings.Contains(run.name, "{ns}") {
+		run.dry = "dryRun=All"
+	}
+	if k.has("create") {
+		s := step{label: "base", method: http.MethodPost, path: k.collection(), object: run.base, encoding: jsonBody, setup: true,
+			save: map[string]string{"rv": "metadata.resourceVersion", "uid": "metadata.uid"}}
+		c.steps = append(c.steps, s.query(run.dry))
+	}
+	makers := []func() step{run.create, run.create, run.create, run.create, run.put, run.put, run.put, run.patch, run.patch, run.patch, run.patch, run.subresource, run.subresource, run.get, run.list, run.odd, run.remove, run.watch}
+	for range stepsPerKind {
+		run.n++
+		s := makers[r.IntN(len(makers))]()
+		if r.IntN(25) == 0 {
+			s = s.with("Impersonate-User", []string{"alice", "system:serviceaccount:{ns}:default", "system:node:n", "system:anonymous"}[r.IntN(4)])
+			s.label += ", impersonated"
+		}
+		c.steps = append(c.steps, s)
+	}
+	if k.has("watch") && k.namespaced && r.IntN(2) == 0 {
+		c.steps = append(c.steps, step{label: "all events", method: http.MethodGet, path: k.collection() + "?watch=1&timeoutSeconds=1&resourceVersion={rv}"})
+	}
+	if k.has("delete") && run.name != "" {
+		c.steps = append(c.steps, step{label: "delete the base", method: http.MethodDelete, path: run.object()}.query(run.dry))
+	}
+	return c
+}
+
+func (k *kindRun) object() string { return k.collection() + "/" + k.name }
+
+func (k *kindRun) copy() map[string]any { return roundTrip(k.base).(map[string]any) }
+
+// pick returns a random element.
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
+// writeQuery returns random parameters of a write.
+func (k *kindRun) writeQuery() string {
+	var parts []string
+	if k.r.IntN(3) == 0 {
+		parts = append(parts, "fieldValidation="+pick(k.r, "Strict", "Warn", "Ignore", "Strict", "Strict", "Warn", "Bogus", ""))
+	}
+	if k.dry != "" {
+		parts = append(parts, k.dry)
+	} else if k.r.IntN(6) == 0 {
+		parts = append(parts, "dryRun="+pick(k.r, "All", "All", "All", "all", "", "All&dryRun=All"))
+	}
+	if k.r.IntN(8) == 0 {
+		parts = append(parts, "fieldManager="+pick(k.r, "m", "m", "other", "", strings.Repeat("m", 129), "a%0Ab"))
+	}
+	if k.r.IntN(30) == 0 {
+		parts = append(parts, pick(k.r, "pretty=true", "force=true", "timeout=5s", "timeout=x", "bogus=1", "resourceVersion=1", "propagationPolicy=Bogus"))
+	}
+	return strings.Join(parts, "&")
+}
+
+// anyEncoding returns a random encoding for a body.
+func (k *kindRun) anyEncoding() encoding {
+	switch k.r.IntN(10) {
+	case 0, 1:
+		return yamlBody
+	case 2:
+		if !k.custom {
+			return protobufBody
+		}
+		return yamlBody
+	}
+	return jsonBody
+}
+
+// form adds a random Accept header to a step.
+func (k *kindRun) form(s step, often int) step {
+	if k.r.IntN(often) > 0 {
+		return s
+	}
+	return s.with("Accept", pick(k.r,
+		"application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=Table;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+		"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+		"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/yaml;as=Table;g=meta.k8s.io;v=v1", "application/cbor", "text/plain", "*/*", "application/*",
+		"application/json;q=0.1,application/yaml;q=0.9", "application/json;as=Bogus;g=meta.k8s.io;v=v1", "application/json;stream=watch", "application/json;profile=x", "application/json;as=Table;g=meta.k8s.io;v=v2", "", "application/json;pretty=1",
+		"application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1,application/json"))
+}
+
+func (k *kindRun) create() step {
+	object, label := k.copy(), "create"
+	if m, ok := object["metadata"].(map[string]any); ok && k.r.IntN(8) > 0 {
+		m["name"] = fmt.Sprintf("%s-%d", k.name, k.n)
+	}
+	if k.r.IntN(12) > 0 {
+		var what string
+		object, what = k.mutate(k.r, object)
+		label += ": " + what
+	}
+	s := step{label: label, method: http.MethodPost, path: k.collection(), object: object, encoding: k.anyEncoding()}
+	return k.form(s.query(k.writeQuery()), 12)
+}
+
+func (k *kindRun) put() step {
+	object, label := k.copy(), "put"
+	switch k.r.IntN(6) {
+	case 0:
+		object = set(object, []string{"metadata", "resourceVersion"}, pick(k.r, "{rv}", "{rv}", "1", "x", "")).(map[string]any)
+	case 1:
+		object = set(object, []string{"metadata", "uid"}, pick(k.r, "{uid}", "other")).(map[string]any)
+	}
+	if len(k.changes) > 0 && k.r.IntN(3) == 0 {
+		c := k.changes[k.r.IntN(len(k.changes))]
+		object, label = c.apply(object), label+": "+shorten(jsonText(c.set), 200)
+	} else if k.r.IntN(12) > 0 {
+		var what string
+		object, what = k.mutate(k.r, object)
+		label += ": " + what
+	}
+	path := k.object()
+	if k.r.IntN(25) == 0 {
+		path += "-other"
+	}
+	s := step{label: label, method: http.MethodPut, path: path, object: object, encoding: k.anyEncoding()}
+	return k.form(s.query(k.writeQuery()), 12)
+}
+
+const (
+	jsonPatch      = "application/json-patch+json"
+	mergePatch     = "application/merge-patch+json"
+	strategicPatch = "application/strategic-merge-patch+json"
+	applyYAML      = "application/apply-patch+yaml"
+	applyCBOR      = "application/apply-patch+cbor"
+)
+
+func (k *kindRun) patch() step { return k.patchOf(k.object(), k.base, k.schema) }
+
+func (k *kindRun) patchOf(path string, base, schema map[string]any) step {
+	s := step{method: http.MethodPatch, path: path}
+	media := pick(k.r, jsonPatch, mergePatch, mergePatch, strategicPatch, strategicPatch, applyYAML, applyYAML, applyYAML, applyYAML)
+	if k.r.IntN(60) == 0 {
+		media = pick(k.r, applyCBOR, "application/json", "text/plain", "", "application/merge-patch+json;charset=utf-8")
+	}
+	query := k.writeQuery()
+	switch media {
+	case jsonPatch:
+		s.object, s.encoding = k.operations(base, schema), jsonBody
+		s.label = "JSON patch " + shorten(jsonText(s.object), 300)
+	case applyYAML, applyCBOR:
+		object, label := roundTrip(base).(map[string]any), "apply"
+		if k.r.IntN(8) > 0 {
+			var what string
+			object, what = (&kind{schema: schema, faults: k.faults}).mutate(k.r, object)
+			label += ": " + what
+		}
+		s.object, s.encoding, s.label = object, jsonBody, label
+		if media == applyCBOR {
+			s.encoding = cborBody
+		}
+		if !strings.Contains(query, "fieldManager") && k.r.IntN(30) > 0 {
+			query += "&fieldManager=" + pick(k.r, "applier", "applier", "second")
+		}
+		if k.r.IntN(2) == 0 {
+			query += "&force=" + pick(k.r, "true", "true", "true", "false", "x")
+		}
+		query = strings.TrimPrefix(query, "&")
+	default:
+		place := pickSite(k.r, base, schema)
+		value, what := fault(k.r, place)
+		if value == any(missing{}) {
+			value = nil
+		}
+		s.object, s.label = partial(base, place.path, value), media+": "+what
+		if k.r.IntN(20) == 0 {
+			s.object = pick[any](k.r, []any{}, "x", map[string]any{"$patch": "delete"}, map[string]any{"spec": map[string]any{"$patch": "replace"}}, map[string]any{}, nil,
+				map[string]any{"metadata": map[string]any{"$deleteFromPrimitiveList/finalizers": []any{"a"}}}, map[string]any{"spec": map[string]any{"$retainKeys": []any{"x"}}})
+			s.label = media
+		}
+		if s.object == nil {
+			s.text = "null"
+		}
+		s.encoding = jsonBody
+	}
+	return k.form(s.with("Content-Type", media).query(query), 15)
+}
+
+// partial returns an object with the value at a path only. Elements of lists are written with their
+// whole list, merged by names where they have one.
+func partial(base any, path []string, value any) any {
+	if len(path) == 0 {
+		return value
+	}
+	switch t := base.(type) {
+	case map[string]any:
+		return map[string]any{path[0]: partial(t[path[0]], path[1:], value)}
+	case []any:
+		return set(t, path, value)
+	}
+	return map[string]any{path[0]: partial(nil, path[1:], value)}
+}
+
+// operations returns a random JSON patch.
+func (k *kindRun) operations(base, schema map[string]any) any {
+	var ops []any
+	for range 1 + k.r.IntN(2) {
+		place := pickSite(k.r, base, schema)
+		value, _ := fault(k.r, place)
+		op := map[string]any{"path": pointer(place.path), "op": pick(k.r, "add", "add", "replace", "replace", "remove", "test", "copy", "move", "bogus")}
+		if value == any(missing{}) {
+			op["op"] = "remove"
+		} else if op["op"] != "remove" {
+			op["value"] = value
+		}
+		if op["op"] == "copy" || op["op"] == "move" {
+			op["from"] = pointer(pickSite(k.r, base, schema).path)
+		}
+		if k.r.IntN(15) == 0 {
+			op["path"] = pick(k.r, "", "/", "x", "/metadata/labels/-", "/spec/0", "/metadata/~", "/a/b/c")
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, p := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(p))
+	}
+	return b.String()
+}
+
+func (k *kindRun) subresource() step {
+	if len(k.subresources) == 0 {
+		return k.put()
+	}
+	sub := k.subresources[k.r.IntN(len(k.subresources))]
+	path := k.object() + "/" + sub.name
+	verb := pick(k.r, "get", "update", "update", "patch", "patch", "create")
+	if slices.Contains([]string{"exec", "attach", "portforward", "proxy", "log"}, sub.name) {
+		return k.form(step{label: "subresource", method: http.MethodGet, path: path}, 4)
+	}
+	switch {
+	case verb == "get":
+		return k.form(step{label: "get", method: http.MethodGet, path: path}, 2)
+	case slices.Contains(sub.verbs, "create") && (verb == "create" || !slices.Contains(sub.verbs, "update")):
+		body := map[string]any{"apiVersion": strings.TrimPrefix(sub.group+"/"+sub.version, "/"), "kind": sub.kind, "metadata": map[string]any{"name": k.name}}
+		if k.r.IntN(2) == 0 {
+			body = set(body, []string{pick(k.r, "spec", "deleteOptions", "target", "metadata")}, pick[any](k.r, map[string]any{"name": "n"}, map[string]any{"audiences": []any{"a"}}, map[string]any{"expirationSeconds": json.Number("1")}, nil, "x")).(map[string]any)
+		}
+		return k.form(step{label: "create the subresource", method: http.MethodPost, path: path, object: body, encoding: k.anyEncoding()}.query(k.writeQuery()), 10)
+	}
+	base := k.copy()
+	if sub.kind == "Scale" {
+		base = map[string]any{"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": k.name}, "spec": map[string]any{"replicas": json.Number(pick(k.r, "2", "0", "-1", "3"))}}
+	}
+	if verb == "patch" {
+		return k.patchOf(path, base, k.statusSchema(sub))
+	}
+	label := "put " + sub.name
+	if len(k.changes) > 0 && k.r.IntN(2) == 0 {
+		c := k.changes[k.r.IntN(len(k.changes))]
+		base, label = c.apply(base), label+": "+shorten(jsonText(c.set), 200)
+	} else {
+		s := pickSite(k.r, base, k.statusSchema(sub))
+		if sub.name == "status" && k.r.IntN(5) > 0 && k.schema != nil {
+			if status, ok := lookup(k.schema, "properties.status").(map[string]any); ok {
+				value := generate(k.r, status, 0)
+				base, label = set(base, []string{"status"}, value).(map[string]any), label+": "+shorten(jsonText(value), 200)
+				s.path = nil
+			}
+		}
+		if s.path != nil {
+			value, what := fault(k.r, s)
+			base, label = set(base, s.path, value).(map[string]any), label+": "+what
+		}
+	}
+	return k.form(step{label: label, method: http.MethodPut, path: path, object: base, encoding: k.anyEncoding()}.query(k.writeQuery()), 10)
+}
+
+func (k *kindRun) statusSchema(sub subresource) map[string]any {
+	if sub.kind == "Scale" {
+		return map[string]any{"type": "object", "properties": map[string]any{"spec": map[string]any{"type": "object", "properties": map[string]any{"replicas": map[string]any{"type": "integer"}}}, "metadata": lookupMap(k.schema, "properties.metadata")}}
+	}
+	return k.schema
+}
+
+func lookupMap(v any, path string) map[string]any {
+	m, _ := lookup(v, path).(map[string]any)
+	return m
+}

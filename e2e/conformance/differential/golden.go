@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// goldenCase is a golden conversation, as e2e/golden defines it.
+type goldenCase struct {
+	file  string
+	Steps []goldenStep `json:"steps"`
+	want  []goldenAnswer
+}
+
+type goldenStep struct {
+	Name    string            `json:"name"`
+	Request string            `json:"request"`
+	As      *goldenUser       `json:"as"`
+	Anon    bool              `json:"anonymous"`
+	Token   string            `json:"token"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"`
+	JSON    any               `json:"json"`
+	Save    map[string]string `json:"save"`
+	Watch   any               `json:"watch"`
+	Retry   string            `json:"retry"`
+}
+
+type goldenUser struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+}
+
+type goldenAnswer struct {
+	Status int `json:"status"`
+}
+
+// loadGolden reads the golden conversations of a folder.
+func loadGolden(dir string) ([]goldenCase, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var cases []goldenCase
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		c := goldenCase{file: strings.TrimSuffix(filepath.Base(f), ".yaml")}
+		if err := yaml.Unmarshal(text, &c); err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		if text, err = os.ReadFile(strings.TrimSuffix(f, ".yaml") + ".want.json"); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, &c.want); err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		cases = append(cases, c)
+	}
+	return cases, nil
+}
+
+// conversation returns the case as steps for both servers.
+func (c goldenCase) conversation() *conversation {
+	out := &conversation{name: "golden " + c.file, steps: namespaceSteps(), shared: goldenShared(c.file)}
+	for i, g := range c.Steps {
+		s := step{label: g.Name, header: map[string]string{}, text: g.Body, save: g.Save, encoding: jsonBody}
+		s.retry = g.Retry != "" && c.want[i].Status < http.StatusMultipleChoices
+		s.method, s.path, _ = strings.Cut(g.Request, " ")
+		if g.JSON != nil {
+			s.object = roundTrip(g.JSON)
+		} else if g.Body != "" {
+			s.header["Content-Type"] = "application/json"
+		}
+		for k, v := range g.Headers {
+			s.header[k] = v
+		}
+		if g.As != nil {
+			s.header["Impersonate-User"] = g.As.User
+			if len(g.As.Groups) > 0 {
+				s.header["Impersonate-Group"] = strings.Join(g.As.Groups, "\x00")
+			}
+		}
+		if g.Anon {
+			s.header["Authorization"] = ""
+		}
+		if g.Token != "" {
+			s.header["Authorization"] = "Bearer " + g.Token
+		}
+		if g.Watch != nil {
+			s = s.query("timeoutSeconds=2")
+		}
+		out.steps = append(out.steps, s)
+	}
+	return out
+}
+
+// goldenShared reports whether a case affects requests of other conversations.
+func goldenShared(file string) bool {
+	return strings.HasPrefix(file, "policy-") || strings.HasPrefix(file, "admission-") || strings.HasPrefix(file, "crd-") ||
+		strings.HasPrefix(file, "discovery") || strings.Contains(file, "priorityclass") || strings.Contains(file, "flow")
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// kind is a served resource with what the generator needs.
+type kind struct {
+	group, version, resource, kind string
+	namespaced, custom             bool
+	verbs                          []string
+	subresources                   []subresource
+	schema                         map[string]any
+	// bases are valid objects.
+	bases []map[string]any
+	// faults are changes that make the base invalid, changes are those that an update may make.
+	faults, changes []change
+}
+
+// subresource is a subresource of a kind.
+type subresource struct {
+	name, kind, group, version string
+	verbs                      []string
+}
+
+// change sets values of an object by their paths; null removes a value.
+type change struct {
+	set map[string]any
+	sub string // the subresource of an update
+}
+
+func (k *kind) apiVersion() string {
+	if k.group == "" {
+		return k.version
+	}
+	return k.group + "/" + k.version
+}
+
+func (k *kind) prefix() string {
+	if k.group == "" {
+		return "/api/" + k.version
+	}
+	return "/apis/" + k.group + "/" + k.version
+}
+
+// collection returns the path of the collection.
+func (k *kind) collection() string {
+	if k.namespaced {
+		return k.prefix() + "/namespaces/{ns}/" + k.resource
+	}
+	return k.prefix() + "/" + k.resource
+}
+
+func (k *kind) has(verb string) bool { return slices.Contains(k.verbs, verb) }
+
+// influential lists resources whose objects affect requests for other objects.
+var influential = []string{
+	"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	"apiservices", "flowschemas", "prioritylevelconfigurations", "priorityclasses", "servicecidrs", "customresourcedefinitions", "storageclasses",
+	"ingressclasses",
+}
+
+func (k *kind) influential() bool { return slices.Contains(influential, k.resource) }
+
+// fetch returns the JSON value at a path of a server.
+func (s *server) fetch(path string) (any, error) {
+	one := &session{server: s, vars: map[string]string{}}
+	resp, text, err := one.send(step{method: http.MethodGet, path: path})
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
+	}
+	return decode(resp.Header.Get("Content-Type"), text), nil
+}
+
+// loadKinds returns the kinds that a server serves.
+func loadKinds(s *server) ([]*kind, error) {
+	swagger, err := s.fetch("/openapi/v2")
+	if err != nil {
+		return nil, err
+	}
+	definitions, _ := lookup(swagger, "definitions").(map[string]any)
+	schemas := map[string]map[string]any{}
+	for name := range definitions {
+		d := definitions[name].(map[string]any)
+		ids, _ := d["x-kubernetes-group-version-kind"].([]any)
+		for _, id := range ids {
+			schemas[fmt.Sprintf("%v/%v/%v", lookup(id, "group"), lookup(id, "version"), lookup(id, "kind"))] = d
+		}
+	}
+	paths := []string{"/api/v1"}
+	groups, err := s.fetch("/apis")
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range lookup(groups, "groups").([]any) {
+		for _, v := range lookup(g, "versions").([]any) {
+			paths = append(paths, fmt.Sprintf("/apis/%v", lookup(v, "groupVersion")))
+		}
+	}
+	var kinds []*kind
+	for _, path := range paths {
+		list, err := s.fetch(path)
+		if err != nil {
+			return nil, err
+		}
+		kinds = append(kinds, kindsOf(list, schemas, definitions)...)
+	}
+	return kinds, nil
+}
+
+func kindsOf(list any, schemas map[string]map[string]any, definitions map[string]any) []*kind {
+	group, version, grouped := strings.Cut(lookup(list, "groupVersion").(string), "/")
+	if !grouped {
+		group, version = "", group
+	}
+	byName := map[string]*kind{}
+	var kinds []*kind
+	for _, r := range lookup(list, "resources").([]any) {
+		name, _ := lookup(r, "name").(string)
+		var verbs []string
+		for _, v := range lookup(r, "verbs").([]any) {
+			verbs = append(verbs, v.(string))
+		}
+		kindName, _ := lookup(r, "kind").(string)
+		parent, sub, isSub := strings.Cut(name, "/")
+		if isSub {
+			if k := byName[parent]; k != nil {
+				g, _ := lookup(r, "group").(string)
+				v, _ := lookup(r, "version").(string)
+				if v == "" {
+					g, v = group, version
+				}
+				k.subresources = append(k.subresources, subresource{name: sub, kind: kindName, group: g, version: v, verbs: verbs})
+			}
+			continue
+		}
+		k := &kind{group: group, version: version, resource: name, kind: kindName, namespaced: lookup(r, "namespaced") == true, verbs: verbs}
+		k.custom = strings.HasSuffix(group, customGroup)
+		if schema := schemas[group+"/"+version+"/"+kindName]; schema != nil {
+			k.schema = resolve(schema, definitions, 0)
+		}
+		byName[name] = k
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+// maxDepth limits the resolved schemas, which may be recursive.
+const maxDepth = 14
+
+// resolve returns a schema with its references replaced.
+func resolve(schema map[string]any, definitions map[string]any, depth int) map[string]any {
+	if ref, ok := schema["$ref"].(string); ok {
+		target, _ := definitions[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any)
+		if target == nil || depth > maxDepth {
+			return map[string]any{}
+		}
+		return resolve(target, definitions, depth+1)
+	}
+	out := map[string]any{}
+	for k, v := range schema {
+		switch t := v.(type) {
+		case map[string]any:
+			if k == "properties" {
+				properties := map[string]any{}
+				for name, p := range t {
+					properties[name] = resolve(p.(map[string]any), definitions, depth+1)
+				}
+				out[k] = properties
+				continue
+			}
+			out[k] = resolve(t, definitions, depth+1)
+		default:
+			if k != "description" {
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
+// readBases adds valid objects, faults and changes from the folders of test data.
+func readBases(kinds []*kind, kindsDir, casesDir string) error {
+	byName := map[string]*kind{}
+	byKind := map[string]*kind{}
+	for _, k := range kinds {
+		byName[k.apiVersion()+"/"+k.resource] = k
+		byKind[k.apiVersion()+"/"+k.kind] = k
+	}
+	files, err := filepath.Glob(filepath.Join(kindsDir, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := readKindFile(f, byName); err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	cases, err := loadGolden(casesDir)
+	if err != nil {
+		return err
+	}
+	for _, c := range cases {
+		for i, s := range c.Steps {
+			if s.JSON == nil || !strings.HasPrefix(s.Request, "POST ") || c.want[i].Status != http.StatusCreated {
+				continue
+			}
+			object, ok := roundTrip(s.JSON).(map[string]any)
+			if !ok {
+				continue
+			}
+			k := byKind[fmt.Sprintf("%v/%v", object["apiVersion"], object["kind"])]
+			if k != nil && savedVariables.FindString(strings.ReplaceAll(jsonText(object), "{ns}", "")) == "" {
+				k.bases = append(k.bases, object)
+			}
+		}
+	}
+	for _, k := range kinds {
+		for _, b := range k.bases {
+			b["apiVersion"], b["kind"] = k.apiVersion(), k.kind
+		}
+	}
+	return nil
+}
+
+var savedVariables = regexp.MustCompile(`\{[a-z][A-Za-z0-9]*\}`)
+
+func readKindFile(file string, byName map[string]*kind) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	type entry struct {
+		Set map[string]any
+		Sub string
+	}
+	var content struct {
+		Kind            string
+		Gates           any
+		Minimal         map[string]any
+		Broken, Changes []entry
+	}
+	if err := yaml.Unmarshal(text, &content); err != nil {
+		return err
+	}
+	k := byName[content.Kind]
+	if k == nil {
+		return nil
+	}
+	k.bases = append(k.bases, roundTrip(content.Minimal).(map[string]any))
+	for _, e := range content.Broken {
+		k.faults = append(k.faults, change{set: e.Set})
+	}
+	for _, e := range content.Changes {
+		k.changes = append(k.changes, change{set: e.Set, sub: e.Sub})
+	}
+	return nil
+}
+
+// roundTrip returns a copy of a value as encoding/json decodes it, with json.Number.
+func roundTrip(v any) any {
+	text, err := marshal(v)
+	if err != nil {
+		return nil
+	}
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	dec.UseNumber()
+	var out any
+	if dec.Decode(&out) != nil {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+var (
+	uuids        = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	times        = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000 UTC( m=[+.0-9]+)?)`)
+	versions     = regexp.MustCompile(`(resource ?[vV]ersion|version|too old|current|Current|unexpected|revision|ResourceVersion|in record)([ :"=(\\\\]+)\d{2,}`)
+	addresses    = regexp.MustCompile(`\b10\.0\.0\.\d+\b`)
+	nodePorts    = regexp.MustCompile(`\b3[0-2]\d{3}\b`)
+	ages         = regexp.MustCompile(`^(\d+[smh])+$`)
+	tokenVolumes = regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`)
+	pointers     = regexp.MustCompile(`\b0x[0-9a-f]{6,}\b`)
+	// goTimes are times of this year in the syntax of Go.
+	goTimes = regexp.MustCompile(`time\.Date\(20\d\d, [^)]*\)`)
+	// blanks are written at random by the package that prints differences between objects.
+	blanks = regexp.MustCompile(`[ \x{a0}]+`)
+	// recent limits the times that belong to this run; other times are compared.
+	recent = 2 * time.Hour
+)
+
+// ignoredHeaders differ between any two responses.
+var ignoredHeaders = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection"}
+
+// presentHeaders have random values; only their presence is compared.
+var presentHeaders = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "Etag", "Last-Modified"}
+
+// normalize returns the compared parts of a response. Values that differ between any two runs become
+// placeholders.
+func normalize(resp *http.Response, body any, vars map[string]string) answer {
+	a := answer{status: resp.StatusCode, headers: map[string]string{}}
+	for name, values := range resp.Header {
+		switch {
+		case slices.Contains(ignoredHeaders, name):
+		case slices.Contains(presentHeaders, name):
+			a.headers[name] = "<present>"
+		default:
+			a.headers[name] = scrub(strings.Join(values, "\n"), vars)
+		}
+	}
+	a.body = normalTree(body, vars)
+	return a
+}
+
+// scrub replaces the parts of a text that differ between runs.
+func scrub(s string, vars map[string]string) string {
+	for k, v := range vars {
+		if len(v) > 3 {
+			s = strings.ReplaceAll(s, v, "{"+k+"}")
+		}
+	}
+	s = uuids.ReplaceAllString(s, "<uid>")
+	s = times.ReplaceAllStringFunc(s, func(text string) string {
+		at, err := time.Parse(time.RFC3339, text)
+		if err == nil && time.Since(at).Abs() > recent {
+			return text
+		}
+		if strings.Contains(text, ".") {
+			return "<microtime>"
+		}
+		return "<time>"
+	})
+	s = versions.ReplaceAllString(s, "$1$2<rv>")
+	s = pointers.ReplaceAllString(s, "<pointer>")
+	s = goTimes.ReplaceAllString(s, "<time>")
+	s = blanks.ReplaceAllString(s, " ")
+	s = tokenVolumes.ReplaceAllString(s, "kube-api-access-<random>")
+	s = addresses.ReplaceAllString(s, "<cluster-ip>")
+	return s
+}
+
+// normalTree replaces values that differ between runs by placeholders.
+func normalTree(v any, vars map[string]string) any {
+	switch t := v.(type) {
+	case map[string]any:
+		generated, _ := t["generateName"].(string)
+		for k, x := range t {
+			text, isText := x.(string)
+			switch {
+			case isText && k == "resourceVersion" && text != "" && text != "0":
+				t[k] = "<rv>"
+			case isText && k == "continue" && text != "":
+				t[k] = "<continue>"
+			case isText && k == "uid" && uuids.MatchString(text):
+				t[k] = "<uid>"
+			case isText && k == "token" && len(text) > 40:
+				t[k] = "<token>"
+			case isText && k == "name" && generated != "" && strings.HasPrefix(text, generated):
+				t[k] = generated + "<random>"
+			case k == "resourceRules" || k == "nonResourceRules": // in random order
+				rules, _ := normalTree(x, vars).([]any)
+				slices.SortFunc(rules, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+				t[k] = rules
+			case k == "nodePort" || k == "healthCheckNodePort":
+				t[k] = json.Number(nodePorts.ReplaceAllString(jsonText(x), "0"))
+			default:
+				t[k] = normalTree(x, vars)
+			}
+		}
+		if m, ok := t["managedFields"].([]any); ok {
+			slices.SortStableFunc(m, func(a, b any) int { return strings.Compare(jsonText(a), jsonText(b)) })
+		}
+		if cells, ok := t["cells"].([]any); ok {
+			for i, c := range cells {
+				if s, ok := c.(string); ok && ages.MatchString(s) {
+					cells[i] = "<age>"
+				}
+			}
+		}
+	case []any:
+		for i := range t {
+			t[i] = normalTree(t[i], vars)
+		}
+	case string:
+		return scrub(t, vars)
+	}
+	return v
+}
+
+// jsonText returns a value as JSON.
+func jsonText(v any) string {
+	b, err := marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
