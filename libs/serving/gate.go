@@ -66,9 +66,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve applies the client limits and calls next. leave, if not nil, is called once the response is
 // sent.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler, leave func()) {
-	if class == short {
-		growStack(class)
-	}
 	reserved, ok := g.limits.headers.reserveFor(r)
 	x, r := g.limits.exchange(w, r, class)
 	defer AtEnd(x, func(any) {

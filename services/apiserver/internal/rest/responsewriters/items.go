@@ -23,13 +23,12 @@ func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
 	}
-	next := prefetcher{visit: visit}
 	for _, e := range l.Items {
-		if err := next.add(e); err != nil {
+		if err := visit(e); err != nil {
 			return err
 		}
 	}
-	return next.flush()
+	return nil
 }
 
 // size returns the number of objects.
