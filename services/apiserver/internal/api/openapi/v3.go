@@ -30,7 +30,7 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoPr
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*v3Slot(item, op.method) = m.v3Operation(op)
+			*slot(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(op)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
@@ -39,25 +39,6 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoPr
 	}
 	doc.Components.Schemas = m.schemas
 	return doc
-}
-
-func v3Slot(p *spec3.Path, method string) **spec3.Operation {
-	switch method {
-	case http.MethodGet:
-		return &p.Get
-	case http.MethodPut:
-		return &p.Put
-	case http.MethodPost:
-		return &p.Post
-	case http.MethodDelete:
-		return &p.Delete
-	case http.MethodHead:
-		return &p.Head
-	case http.MethodOptions:
-		return &p.Options
-	default:
-		return &p.Patch
-	}
 }
 
 func v3Parameters(ps []parameter) []*spec3.Parameter {
