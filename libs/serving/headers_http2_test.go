@@ -50,7 +50,7 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		large := all.limiter
 		server := &http.Server{TLSConfig: &tls.Config{}}
 		if err := serveHTTP2(server, h2.Config{
-			MaxStreams: 10, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
+			MaxStreams: 10, MaxHeaderBytes: MaxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
 			PingTimeout: pingTimeout, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
 		}, defaultMaxResets, h.metrics, all); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	maxHeaderBytes    = 1 << 20
+	// MaxHeaderBytes is the maximum size of the header section of a request.
+	MaxHeaderBytes    = 1 << 20
 	idleTimeout       = 90 * time.Second
 	readHeaderTimeout = 32 * time.Second
 	// longRunningGrace is how long long-running requests may take to end after LongRunningStop.
@@ -215,7 +216,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		ConnContext:       s.connContext,
 		ConnState:         s.connState,
 		TLSConfig:         s.tls.base,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    MaxHeaderBytes,
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
@@ -260,7 +261,7 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 		})
 	}
 	return serveHTTP2(server, h2.Config{
-		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: MaxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
 		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
 	}, s.o.MaxResetsPerAddress, s.clients, s.headers)

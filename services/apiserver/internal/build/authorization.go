@@ -92,7 +92,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
+		WebhookMetrics: webhook.NewMetrics(b.metrics), MaxWaiting: b.bounds.AuthorizationWaits, Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
 	}, c)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ type base struct {
 	log     *slog.Logger
 	metrics *prometheus.Registry
 	gates   *features.Gates
+	bounds  config.Bounds
 	life    *lifecycle
 	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector
@@ -47,7 +48,7 @@ func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *
 		return nil, err
 	}
 	b := &base{
-		log: log, metrics: metrics, gates: o.Features, life: life, calls: webhookclient.NewMetrics(metrics),
+		log: log, metrics: metrics, gates: o.Features, bounds: o.Bounds, life: life, calls: webhookclient.NewMetrics(metrics),
 		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), port: l.port, address: l.address,
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {

@@ -129,7 +129,7 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(b, o, a.listener.server, mux, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
+	handler, err := newHandler(b, o, a.listener.server, mux, docs, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
 	if err != nil {
 		return nil, err
 	}

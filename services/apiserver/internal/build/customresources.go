@@ -68,7 +68,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 // newDefinitionInformer creates the informer that serves the defined resources.
 func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Follower, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
-	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
+	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
 	if err != nil {
 		return nil, err
 	}

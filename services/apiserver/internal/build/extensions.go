@@ -47,7 +47,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
 		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(), Place: enter,
+		MaxRequests: o.Requests.MaxPerServer(), MaxChecks: o.Bounds.ServerChecks, MaxPages: o.Bounds.Pages, Place: enter,
 		FollowRedirects: !o.Aggregation.RejectRedirects, Write: d.writeAvailable,
 		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
 	})

@@ -20,8 +20,6 @@ import (
 	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/security/flowcontrol/width"
 	"binnacle/services/apiserver/internal/server"
-
-	"github.com/gin-gonic/gin"
 )
 
 // newMux creates the handler of a request that has passed all filters.
@@ -38,40 +36,26 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return docs.custom.WithRefresh(mux), nil
+	return mux, nil
 }
 
 // newHandler creates the handler of all requests: the filters before mux.
-func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, docs *documents, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
 	users, err := sec.authn.authenticator(front.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
 	c := server.Config{
-		Mux: mux, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
+		Mux: mux, UpdateDocuments: docs.custom.WithRefresh, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
 		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
-		Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+		Bounds: b.bounds.Requests, Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
 		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
 		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
 	}
 	if versions != nil {
 		c.StorageVersionPending = versions.Held
 	}
-	h, err := server.Handler(c)
-	if err != nil {
-		return nil, err
-	}
-	engine, err := serving.NewEngine(b.log)
-	if err != nil {
-		return nil, err
-	}
-	// The paths of the API are data, not routes: the handler chain resolves them.
-	engine.NoRoute(func(c *gin.Context) {
-		c.Status(http.StatusOK) // gin presets 404 for unknown routes
-		h.ServeHTTP(c.Writer, c.Request)
-		c.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
-	})
-	return engine, nil
+	return server.Handler(c)
 }
 
 // paths returns the paths that are served in addition to the API.

@@ -14,6 +14,7 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	if o.CAFile == "" {
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
+	o.MaxPages = b.bounds.Pages
 	up, err := kubeletproxy.New(o, b.metrics, b.egress.To(egress.Cluster))
 	if err != nil {
 		return nil, err
@@ -28,8 +29,5 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 func newProxyLimit(b *base, most int) *handlers.ProxyLimit {
 	var files syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-	return handlers.NewProxyLimit(cmp.Or(most, int(min(max(files.Cur/4, minProxied), maxProxied))), b.metrics)
+	return handlers.NewProxyLimit(cmp.Or(most, min(max(int(files.Cur/4), b.bounds.MinProxied), b.bounds.MaxProxied)), b.metrics)
 }
-
-// Bounds of the default limit of concurrent proxied requests.
-const minProxied, maxProxied = 100, 2000

@@ -76,7 +76,7 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), Refuse: refuse,
+		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), MaxPages: o.Bounds.Pages, Refuse: refuse,
 		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
 	})
 	b.life.whileServing("peers", d.peers.Run)

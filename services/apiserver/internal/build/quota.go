@@ -27,7 +27,7 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 		return nil, err
 	}
 	on := a.gates.Enabled
-	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), a.bounds.Cached, "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
 	if err != nil {
 		return nil, err
 	}

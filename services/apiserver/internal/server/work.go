@@ -11,7 +11,6 @@ import (
 
 	"binnacle/libs/limit"
 	"binnacle/libs/serving"
-	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -27,9 +26,9 @@ type workLimits struct {
 	permits *limit.Queue[string]
 }
 
-func newWorkLimits(permits *limit.Queue[string]) workLimits {
-	size := largeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
-	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: maxWaiters}), permits: permits}
+func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
+	size := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
+	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: b.WaitingBodies}), permits: permits}
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while
@@ -227,9 +226,9 @@ func (w *work) releasePermit() {
 // one of them, because any of them may end before it. Large work in the context acquires a permit of
 // its own, which end releases.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
-	detached = requestinfo.Carry(ctx, requestinfo.From(ctx))
 	w := &work{limits: workLimits{permits: permits}}
-	request.SetWork(detached, w)
+	detached, s := request.Derive(ctx)
+	s.Work = w
 	return detached, w.end
 }
 

@@ -10,6 +10,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
@@ -39,5 +40,7 @@ func withoutAudit(r *http.Request) *http.Request {
 	if audit.From(r.Context()) == nil {
 		return r
 	}
-	return r.WithContext(audit.With(r.Context(), nil))
+	ctx, s := request.Derive(r.Context())
+	s.AuditEvent = nil
+	return r.WithContext(ctx)
 }

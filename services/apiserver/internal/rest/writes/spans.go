@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"binnacle/libs/tracing"
-	"binnacle/services/apiserver/internal/storage/traced"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Events of a request's span, named as in Kubernetes.
@@ -32,7 +32,9 @@ func (r *Request) described(ctx context.Context) context.Context {
 		return ctx
 	}
 	v := r.encoded
-	r.encoded = traced.Value{} // a further attempt encodes again
+	r.encoded = request.StoredValue{} // a further attempt encodes again
 	v.Type, v.Resource = r.Kind.Coder.InternalType(), r.Kind.StoredGroupResource().String()
-	return traced.WithValue(ctx, v)
+	ctx, s := request.Derive(ctx)
+	s.Stored = &v
+	return ctx
 }

@@ -22,7 +22,6 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/storage/traced"
 )
 
 // Config holds the dependencies and options of a Writer.
@@ -113,7 +112,7 @@ type Request struct {
 	restore          func(stored []byte) ([]byte, bool)
 
 	// encoded describes the value that the next write stores, for its span.
-	encoded traced.Value
+	encoded request.StoredValue
 	// admission is the admission request of a change if its object is not the written object
 	// itself. It has passed mutating admission and is validated later.
 	admission *admission.Request
