@@ -51,8 +51,6 @@ type Config struct {
 	Logger  *slog.Logger
 	// Health gets the readyz check "shutdown" when Run starts, after all other checks.
 	Health *health.Registry
-	// Connection derives the context for the requests of a connection; may be nil.
-	Connection func(context.Context, net.Conn) context.Context
 	// Clients are the client certificates of the process. Their files are watched, and their
 	// expiration is reported like that of the server's own certificates.
 	Clients []Certificate
@@ -67,7 +65,6 @@ type Server struct {
 	o             *Options
 	log           *slog.Logger
 	health        *health.Registry
-	connection    func(context.Context, net.Conn) context.Context
 	listener      net.Listener
 	tls           *tlsMaterial
 	certs         []Certificate
@@ -116,7 +113,6 @@ func NewServer(c Config) (*Server, error) {
 		o:             c.Options,
 		log:           c.Logger,
 		health:        c.Health,
-		connection:    c.Connection,
 		listener:      listener,
 		tls:           material,
 		certs:         certs,
@@ -242,9 +238,6 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 		if below, ok := t.NetConn().(*limitedConn); ok {
 			ctx = context.WithValue(ctx, connKey{}, below)
 		}
-	}
-	if s.connection != nil {
-		ctx = s.connection(ctx, c)
 	}
 	return ctx
 }

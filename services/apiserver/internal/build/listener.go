@@ -11,7 +11,6 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/services/apiserver/internal/config"
-	"binnacle/services/apiserver/internal/security/authn/reviews"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -33,7 +32,7 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 	}
 	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
 	l.server, err = serving.NewServer(serving.Config{
-		Options: o.Serving, Logger: log, Health: l.health, Connection: reviews.WithConnection,
+		Options: o.Serving, Logger: log, Health: l.health,
 		Clients: clients, Metrics: metrics, HandshakeErrors: server.NewHandshakeErrors(metrics),
 	})
 	if err != nil {

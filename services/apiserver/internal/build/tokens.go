@@ -78,5 +78,5 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	a.life.onClose(c.Close)
-	return reviews.Shared(c), nil
+	return reviews.Shared(c, a.bounds.TokenReviews), nil
 }
