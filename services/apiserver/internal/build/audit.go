@@ -14,12 +14,6 @@ import (
 	"binnacle/services/apiserver/internal/security/audit/policy"
 )
 
-// Bounds in bytes of the objects in audit events: of one object, and of all requests in progress.
-const (
-	maxAuditedObject  = 10 << 20
-	maxAuditedObjects = 128 << 20
-)
-
 // auditing holds the parts of the audit log.
 type auditing struct {
 	log      *slog.Logger
@@ -44,7 +38,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)
-	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter}
+	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter, QueueBytes: b.bounds.AuditQueue, MaxPosts: b.bounds.AuditPosts}
 	if o.Log.Enabled() && decides != nil {
 		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -71,7 +65,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		sinks = append(sinks, backend)
 	}
 	a.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: limiter, Slow: o.LatencyThreshold,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, b.bounds.AuditObject), MaxObjects: b.bounds.AuditObjects, Limiter: limiter, Slow: o.LatencyThreshold,
 	})
 	b.life.inBackground("audit policy", a.followPolicy)
 	return a, nil
