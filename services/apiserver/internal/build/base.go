@@ -33,8 +33,11 @@ type base struct {
 	host, identity string
 	// root is the prefix of all keys. It begins with a slash and does not end with one.
 	root string
-	// port is the port that the server listens on, and address the host:port at which clients
-	// reach it.
+	endpoint
+}
+
+// endpoint is the port that the server listens on, and the host:port at which clients reach it.
+type endpoint struct {
 	port    int
 	address string
 }
@@ -49,7 +52,7 @@ func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *
 	}
 	b := &base{
 		log: log, metrics: metrics, gates: o.Features, bounds: o.Bounds, life: life, calls: webhookclient.NewMetrics(metrics),
-		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), port: l.port, address: l.address,
+		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), endpoint: endpoint{l.port, l.address},
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err

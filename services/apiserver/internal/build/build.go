@@ -125,11 +125,11 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
 	ready := &readiness{gates: b.gates, stores: a.stores, caches: a.caches, custom: a.custom, security: sec, delegates: a.delegates, controllers: a.controllers}
 	ready.addHealthChecks(a.listener.health, o)
-	mux, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
+	routes, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(b, o, a.listener.server, mux, docs, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
+	handler, err := newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
 	if err != nil {
 		return nil, err
 	}

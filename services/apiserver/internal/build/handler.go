@@ -22,8 +22,14 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// newMux creates the handler of a request that has passed all filters.
-func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (http.Handler, error) {
+// routing finds the handler of a request that has passed all filters.
+type routing struct {
+	mux             http.Handler
+	updateDocuments func(http.Handler) http.Handler
+}
+
+// newMux creates the routing.
+func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (*routing, error) {
 	shown, err := o.Metrics.Gatherer(s.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
@@ -36,17 +42,17 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return mux, nil
+	return &routing{mux, docs.custom.WithRefresh}, nil
 }
 
-// newHandler creates the handler of all requests: the filters before mux.
-func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, docs *documents, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+// newHandler creates the handler of all requests: the filters before the routes.
+func newHandler(b *base, o *config.Options, front *serving.Server, routes *routing, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
 	users, err := sec.authn.authenticator(front.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
 	c := server.Config{
-		Mux: mux, UpdateDocuments: docs.custom.WithRefresh, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
+		Mux: routes.mux, UpdateDocuments: routes.updateDocuments, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
 		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
 		Bounds: b.bounds.Requests, Flow: sec.flow.control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
 		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
