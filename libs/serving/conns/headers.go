@@ -18,13 +18,13 @@ const (
 	// largeHeader is the size in bytes from which a header section is read completely, and then
 	// parsed under a permit.
 	largeHeader = 8 << 10
-	// maxHeaderLines is the largest number of lines. net/http needs a hundred bytes for each.
-	maxHeaderLines = 10_000
+	// MaxHeaderLines is the largest number of lines. net/http needs a hundred bytes for each.
+	MaxHeaderLines = 10_000
 	// headerSlack is the number of bytes that net/http reads beyond MaxHeaderBytes.
 	headerSlack = 4 << 10
-	// maxReservedHeaders limits the bytes of large header sections in memory, over all clients:
+	// MaxReservedHeaders limits the bytes of large header sections in memory, over all clients:
 	// incomplete ones and those of requests in flight. One address may use half of it.
-	maxReservedHeaders = 64 << 20
+	MaxReservedHeaders = 64 << 20
 	// minReservedHeaders is what an address may reserve even if the total is used up.
 	minReservedHeaders = 64 << 10
 	// rejectLinger is how long a client with too large a header section may read the response before
@@ -65,7 +65,7 @@ func (h *HeaderLimits) acquire(ctx context.Context, from string) bool {
 func (h *HeaderLimits) reserve(from string, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if total := h.byAddress[from] + n; n > 0 && total > minReservedHeaders && (h.reserved+n > maxReservedHeaders || total > maxReservedHeaders/2) {
+	if total := h.byAddress[from] + n; n > 0 && total > minReservedHeaders && (h.reserved+n > MaxReservedHeaders || total > MaxReservedHeaders/2) {
 		return false
 	}
 	h.reserved += n
@@ -313,7 +313,7 @@ func (c *headerConn) readLargeHeader() error {
 		part := header[len(header) : len(header)+n]
 		c.mu.Lock()
 		end, unfinished := c.scan(part)
-		tooMany := c.headerBytes > DefaultMaxBytes+headerSlack || c.lines > maxHeaderLines
+		tooMany := c.headerBytes > MaxHeaderBytes+headerSlack || c.lines > MaxHeaderLines
 		c.mu.Unlock()
 		switch {
 		case tooMany:
@@ -356,7 +356,7 @@ func (c *headerConn) reject() error {
 	_ = c.Conn.SetDeadline(time.Now().Add(rejectLinger))
 	if _, err := io.WriteString(c.Conn, responseTooLarge); err == nil {
 		if err = c.Conn.CloseWrite(); err == nil {
-			_, _ = io.CopyN(io.Discard, c.Conn, DefaultMaxBytes)
+			_, _ = io.CopyN(io.Discard, c.Conn, MaxHeaderBytes)
 		}
 	}
 	_ = c.Conn.Close()

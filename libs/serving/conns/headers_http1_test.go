@@ -57,13 +57,8 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
 		})
 		server := &http.Server{
-			Handler: handler, MaxHeaderBytes: DefaultMaxBytes, ReadHeaderTimeout: 32 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
-			ConnState: func(c net.Conn, s http.ConnState) {
-				if s == http.StateIdle {
-					Idle(c)
-				}
-			},
-			ConnContext: WithConn, DisableGeneralOptionsHandler: true,
+			Handler: g, MaxHeaderBytes: MaxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
+			ConnState: (&Server{active: newActiveConns()}).connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(h) }()
@@ -185,17 +180,17 @@ func TestHeaderReservationsPerAddress(t *testing.T) {
 	h := NewHeaderLimits(1)
 	one, other, late := "10.0.0.1", "10.0.0.2", "10.0.0.3"
 	for _, from := range []string{one, other} {
-		if !h.reserve(from, maxReservedHeaders/2) || h.reserve(from, 1) {
+		if !h.reserve(from, MaxReservedHeaders/2) || h.reserve(from, 1) {
 			t.Errorf("%v cannot reserve half of the total, or can reserve more", from)
 		}
 	}
 	if !h.reserve(late, minReservedHeaders) || h.reserve(late, 1) {
 		t.Error("another address cannot reserve the minimum, or can reserve more")
 	}
-	if !h.reserve(one, -1) || h.reserved != maxReservedHeaders+minReservedHeaders-1 {
+	if !h.reserve(one, -1) || h.reserved != MaxReservedHeaders+minReservedHeaders-1 {
 		t.Error("released bytes do not count")
 	}
-	for from, n := range map[string]int{one: maxReservedHeaders/2 - 1, other: maxReservedHeaders / 2, late: minReservedHeaders} {
+	for from, n := range map[string]int{one: MaxReservedHeaders/2 - 1, other: MaxReservedHeaders / 2, late: minReservedHeaders} {
 		h.reserve(from, -n)
 	}
 	if h.reserved != 0 || len(h.byAddress) > 0 {
@@ -215,10 +210,10 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 			time.Sleep(10 * time.Millisecond) // in synctest time, because large reads yield
 			synctest.Wait()
 		}
-		if f.limits.reserved > maxReservedHeaders/2 || f.limits.reserved < maxReservedHeaders/8 {
+		if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/8 {
 			t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
 		}
-		rest := maxReservedHeaders/2 - f.limits.reserved
+		rest := MaxReservedHeaders/2 - f.limits.reserved
 		if !f.limits.reserve(Network(netip.Addr{}), rest) {
 			t.Fatal("cannot reserve the rest")
 		}
@@ -381,7 +376,7 @@ func TestLargeHeadersInFlightAreLimited(t *testing.T) {
 					time.Sleep(100 * time.Millisecond) // because large reads yield
 					synctest.Wait()
 				}
-				if f.limits.reserved > maxReservedHeaders/2 || f.limits.reserved < maxReservedHeaders/2-2*size {
+				if f.limits.reserved > MaxReservedHeaders/2 || f.limits.reserved < MaxReservedHeaders/2-2*size {
 					t.Errorf("%d bytes are reserved for one address", f.limits.reserved)
 				}
 				small := f.connect()

@@ -107,13 +107,13 @@ func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
 		want bool
 		kept int
 	}{
-		{one, maxReservedHeaders / 4, true, maxReservedHeaders / 4},
-		{one, maxReservedHeaders / 4, true, maxReservedHeaders / 4},
-		{other, maxReservedHeaders / 4, true, maxReservedHeaders / 2},
-		{one, maxReservedHeaders/4 + 1, false, maxReservedHeaders / 2},
-		{other, maxReservedHeaders/4 + 1, false, maxReservedHeaders / 2},
-		{one, 0, true, maxReservedHeaders / 4},
-		{other, maxReservedHeaders / 2, true, maxReservedHeaders / 2},
+		{one, MaxReservedHeaders / 4, true, MaxReservedHeaders / 4},
+		{one, MaxReservedHeaders / 4, true, MaxReservedHeaders / 4},
+		{other, MaxReservedHeaders / 4, true, MaxReservedHeaders / 2},
+		{one, MaxReservedHeaders/4 + 1, false, MaxReservedHeaders / 2},
+		{other, MaxReservedHeaders/4 + 1, false, MaxReservedHeaders / 2},
+		{one, 0, true, MaxReservedHeaders / 4},
+		{other, MaxReservedHeaders / 2, true, MaxReservedHeaders / 2},
 		{other, 0, true, 0},
 	} {
 		if got := c.of.ReserveHeader(c.n); got != c.want || h.reserved != c.kept {

@@ -25,11 +25,11 @@ func TestExpensiveExpressionsAcquireLimiter(t *testing.T) {
 	}
 	many := make([]int64, 45) // the cost of two evaluations is expensive
 	weighed := 0
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(size int) bool {
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(size int) bool {
 		weighed++
 		return size < request.LargeBody // a rejection does not matter
-	}})
+	}}
 	for range 2 {
 		weighed = 0
 		r := &admission.Request{}

@@ -215,7 +215,9 @@ func TestAnnotationsAreAudited(t *testing.T) {
 		rec := trail.Open(&requestinfo.Info{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
 		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: rejecter{}})
 		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
-		if err := chain.Validate(audit.With(t.Context(), rec), r); err == nil {
+		ctx, s := request.Derive(t.Context())
+		s.AuditEvent = rec
+		if err := chain.Validate(ctx, r); err == nil {
 			t.Error("the request was not rejected")
 		}
 		rec.End(t.Context(), nil)

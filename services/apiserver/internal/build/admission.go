@@ -152,7 +152,7 @@ type admissionBuilder struct {
 func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large *limit.Queue[string]) (*admission.Chain, error) {
 	builder := &admissionBuilder{
 		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
-		namespaces: &namespaces{&lister.Namespaces{Objects: k.objects(true), Kind: k.core("namespaces")}, sets.client}, responses: webhookclient.NewResponseLimiter(),
+		namespaces: &namespaces{objects: k.objects(true), kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
 	}
 	return builder.chain()
 }
@@ -232,7 +232,7 @@ func (a *admissionBuilder) escalation() admission.Plugin {
 // limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
 // ranges.
 func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
-	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), "metadata.name", "spec")
+	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), a.bounds.Cached, "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +301,7 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 		return nil, err
 	}
 	on := a.gates.Enabled
-	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), a.bounds.Cached, "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
 	if err != nil {
 		return nil, err
 	}

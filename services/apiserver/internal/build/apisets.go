@@ -121,7 +121,7 @@ func (c *customResources) settled(ctx context.Context, revision int64) {
 // newDefinitionInformer creates the informer that serves the defined resources.
 func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Server, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
-	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(), b.calls)
+	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func TestAuditStartFailures(t *testing.T) {
 			var stderr bytes.Buffer
 			o := config.NewOptions()
 			code := options.Main(t.Context(), config.Name, config.Short, o, func(ctx context.Context, log *slog.Logger) error {
-				b := &base{log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
+				b := &base{bounds: o.Bounds, log: log, metrics: prometheus.NewRegistry(), life: &lifecycle{}}
 				defer b.life.close()
 				_, err := newAuditing(b, &o.Audit, server.Permits{})
 				return err

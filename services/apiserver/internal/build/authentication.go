@@ -296,7 +296,7 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	a.life.onClose(c.Close)
-	return tokenreviews.Shared(c), nil
+	return tokenreviews.Shared(c, a.bounds.TokenReviews), nil
 }
 
 // externalTokens connects to the external signer, which issues tokens, and returns an

@@ -135,11 +135,11 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
 	ready := &readiness{gates: b.gates, stores: a.stores, caches: a.caches, custom: a.custom, security: sec, delegates: a.delegates, controllers: a.controllers}
 	ready.addHealthChecks(a.listener.health, o)
-	mux, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
+	routes, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(b, o, a.listener.server, mux, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
+	handler, err := newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +220,7 @@ type base struct {
 	log     *slog.Logger
 	metrics *prometheus.Registry
 	gates   *features.Gates
+	bounds  config.Bounds
 	life    *lifecycle
 	// egress selects the proxies to other networks; nil connects directly.
 	egress *egress.Selector
@@ -230,8 +231,11 @@ type base struct {
 	host, identity string
 	// root is the prefix of all keys. It begins with a slash and does not end with one.
 	root string
-	// port is the port that the server listens on, and address the host:port at which clients
-	// reach it.
+	endpoint
+}
+
+// endpoint is the port that the server listens on, and the host:port at which clients reach it.
+type endpoint struct {
 	port    int
 	address string
 }
@@ -245,8 +249,8 @@ func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *
 		return nil, err
 	}
 	b := &base{
-		log: log, metrics: metrics, gates: o.Features, life: life, calls: webhookclient.NewMetrics(metrics),
-		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), port: l.port, address: l.address,
+		log: log, metrics: metrics, gates: o.Features, bounds: o.Bounds, life: life, calls: webhookclient.NewMetrics(metrics),
+		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), endpoint: endpoint{l.port, l.address},
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err

@@ -134,7 +134,9 @@ func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leade
 	candidates := k.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
 	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
 	b.life.whileServing("leader election", controller.Run)
-	b.life.whileServing("lease candidates", func(ctx context.Context) error { return informer.FollowNames(ctx, candidates, controller.CandidateChanged) })
+	b.life.whileServing("lease candidates", func(ctx context.Context) error {
+		return informer.FollowNames(ctx, candidates, controller.CandidateChanged)
+	})
 	b.life.whileServing("leases of leader election", func(ctx context.Context) error { return informer.FollowNames(ctx, leases, controller.LeaseChanged) })
 	return controller
 }

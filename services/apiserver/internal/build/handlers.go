@@ -94,7 +94,7 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
-		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
+		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.bounds.MinProxied, b.bounds.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
 	}), nil
 }
 
@@ -119,8 +119,14 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 	)
 }
 
-// newMux creates the handler of a request that has passed all filters.
-func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (http.Handler, error) {
+// routing finds the handler of a request that has passed all filters.
+type routing struct {
+	mux             http.Handler
+	updateDocuments func(http.Handler) http.Handler
+}
+
+// newMux creates the routing.
+func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (*routing, error) {
 	shown, err := o.Metrics.Gatherer(s.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
@@ -133,40 +139,26 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 	if o.Debug.LogFiles {
 		mux.LogFiles = "/var/log"
 	}
-	return docs.custom.WithRefresh(mux), nil
+	return &routing{mux, docs.custom.WithRefresh}, nil
 }
 
-// newHandler creates the handler of all requests: the filters before mux.
-func newHandler(b *base, o *config.Options, front *serving.Server, mux http.Handler, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+// newHandler creates the handler of all requests: the filters before the routes.
+func newHandler(b *base, o *config.Options, front *serving.Server, routes *routing, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
 	users, err := sec.authn.authenticator(front.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
 	c := server.Config{
-		Mux: mux, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
+		Mux: routes.mux, UpdateDocuments: routes.updateDocuments, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
 		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
-		Flow: sec.flow.Control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
+		Bounds: b.bounds.Requests, Flow: sec.flow.Control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
 		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
 		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
 	}
 	if versions != nil {
 		c.StorageVersionPending = versions.Held
 	}
-	h, err := server.Handler(c)
-	if err != nil {
-		return nil, err
-	}
-	engine, err := serving.NewEngine(b.log)
-	if err != nil {
-		return nil, err
-	}
-	// The paths of the API are data, not routes: the handler chain resolves them.
-	engine.NoRoute(func(c *gin.Context) {
-		c.Status(http.StatusOK) // gin presets 404 for unknown routes
-		h.ServeHTTP(c.Writer, c.Request)
-		c.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
-	})
-	return engine, nil
+	return server.Handler(c)
 }
 
 // paths returns the paths that are served in addition to the API.
@@ -250,6 +242,7 @@ func newKubelets(b *base, o kubeletproxy.Options) (*kubeletproxy.Upstream, error
 	if o.CAFile == "" {
 		b.log.Warn("kubelets are not verified: --kubelet-certificate-authority is not given")
 	}
+	o.MaxPages = b.bounds.Pages
 	up, err := kubeletproxy.New(o, b.metrics, b.egress.To(egress.Cluster))
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 	}
 	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
 	l.server, err = serving.NewServer(serving.Config{
-		Options: o.Serving, Logger: log, Health: l.health, Connection: tokenreviews.WithConnection,
+		Options: o.Serving, Logger: log, Health: l.health,
 		Clients: clients, Metrics: metrics, HandshakeErrors: server.NewHandshakeErrors(metrics),
 	})
 	if err != nil {
@@ -229,7 +229,7 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
 		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(), AcquireSlot: enter,
+		MaxRequests: o.Requests.MaxPerServer(), MaxChecks: o.Bounds.ServerChecks, MaxPages: o.Bounds.Pages, AcquireSlot: enter,
 		FollowRedirects: !o.Aggregation.RejectRedirects,
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)
@@ -301,7 +301,7 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), Refuse: refuse,
+		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), MaxPages: o.Bounds.Pages, Refuse: refuse,
 		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
 	})
 	b.life.whileServing("peers", d.peers.Run)

@@ -82,7 +82,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)
-	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter}
+	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter, QueueBytes: b.bounds.AuditQueue, MaxPosts: b.bounds.AuditPosts}
 	if o.Log.Enabled() && decides != nil {
 		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -109,7 +109,7 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		sinks = append(sinks, backend)
 	}
 	a.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Limiter: limiter, Slow: o.LatencyThreshold,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, b.bounds.AuditObject), MaxObjects: b.bounds.AuditObjects, Limiter: limiter, Slow: o.LatencyThreshold,
 	})
 	b.life.inBackground("audit policy", a.followPolicy)
 	return a, nil
@@ -226,7 +226,7 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
 		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: authzwebhook.NewMetrics(b.metrics), Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
+		WebhookMetrics: authzwebhook.NewMetrics(b.metrics), MaxWaiting: b.bounds.AuthorizationWaits, Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
 	}, c)
 	if err != nil {
 		return nil, err

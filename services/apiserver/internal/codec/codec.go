@@ -354,15 +354,6 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 	return w.Bytes(), err
 }
 
-// GVKOf returns the type of a Go object from the scheme.
-func (c *Codec) GVKOf(obj runtime.Object) (schema.GroupVersionKind, error) {
-	gvks, _, err := c.scheme.ObjectKinds(obj)
-	if err != nil {
-		return schema.GroupVersionKind{}, err
-	}
-	return gvks[0], nil
-}
-
 // FieldLabel returns the label under which the cache knows a field. It returns false if selectors
 // of this kind may not use the field.
 func (k *Coder) FieldLabel(label string) (string, bool) {

@@ -80,9 +80,6 @@ func (c *Codec) checkStoredInto(stored []byte, into runtime.Object) error {
 	return c.checkMessage(raw, into)
 }
 
-// NewStorageVersion returns an empty object of the storage version's Go type.
-func (k *Coder) NewStorageVersion() runtime.Object { return k.newStored() }
-
 // EncodeStorageVersion encodes an object of the storage version's Go type, which EncodeStored
 // makes from an object of the served version.
 func (k *Coder) EncodeStorageVersion(obj registry.Object) ([]byte, error) { return k.encodeStored(obj) }

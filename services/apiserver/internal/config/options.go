@@ -43,6 +43,7 @@ type Options struct {
 	Metrics        metrics.Lifecycle
 	Tracing        tracing.Options
 
+	Bounds      Bounds
 	Requests    RequestOptions
 	Services    ServiceOptions
 	Aggregation AggregationOptions
@@ -79,6 +80,7 @@ func NewOptions() *Options {
 		Features:       features.New(),
 		Upstream:       kubeletproxy.NewOptions(),
 		Audit:          newAuditOptions(),
+		Bounds:         newBounds(),
 		Requests:       newRequestOptions(),
 		Services:       newServiceOptions(),
 	}

@@ -13,24 +13,23 @@ import (
 func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	op := &requestinfo.Info{Verb: "get"}
-	ctx = request.WithStartup(requestinfo.WithState(ctx, op))
+	ctx = requesttest.WithStartup(requesttest.WithInfo(ctx, op))
 	detached := request.Detach(ctx)
-	request.SetWork(ctx, &requesttest.Work{
+	request.From(ctx).Work = &requesttest.Work{
 		OnEstimate:     func(int) bool { t.Error("it uses the permit of the request"); return false },
 		OnReleaseSeats: func(bool) (func() error, bool) { t.Error("it released the request's seats"); return nil, false },
 		OnSuspend:      func() func() { t.Error("it released the permit of the request"); return func() {} },
 		OnStarted:      func() { t.Error("it started the request") },
-	})
-	request.SetRecord(ctx, "record")
-	request.SetUser(ctx, &request.User{Name: "ada"})
+	}
+	request.From(ctx).AuditEvent, request.From(ctx).User = "event", &request.User{Name: "ada"}
 	cancel()
-	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil || request.UserFrom(detached) != nil || request.RecordFrom(detached) != nil {
+	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil || request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {
 		t.Errorf("got context error %v and user %v, want nil and nil", detached.Err(), request.UserFrom(detached))
 	}
 	request.WorkFrom(detached).ReleaseSeats(true)
 	request.Suspend(detached)()
 	request.Started(detached)
-	if requestinfo.From(detached) != op || !request.Startup(detached) {
+	if requestinfo.From(detached) != op || !request.From(detached).Startup {
 		t.Error("request info or startup mark is missing")
 	}
 }

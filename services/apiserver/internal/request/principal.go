@@ -9,38 +9,14 @@ import (
 	"binnacle/libs/serving/conns"
 )
 
-// SetPrincipal records the key under which limits count a request, if Carry has attached space for
-// it. The authentication filter calls it. Impersonation does not change the key, so a request
-// counts for the impersonator, unless the impersonator is in system:masters.
-func SetPrincipal(ctx context.Context, principal string) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.principal = principal
-	}
-}
-
-// Principal returns the key under which limits count a request. Without SetPrincipal it is the key
-// of the user.
+// Principal returns the key under which limits count a request. It is the key of the user in a context
+// that the filters did not make.
 func Principal(ctx context.Context) string {
-	if c, ok := ctx.Value(keyState).(*state); ok && c.principal != "" {
-		return c.principal
+	s := From(ctx)
+	if s.Principal != "" {
+		return s.Principal
 	}
-	return PrincipalOf(UserFrom(ctx), "")
-}
-
-// SetPriorityLevel records the priority level of a request, if Carry has attached space for it. The
-// flow control filter calls it.
-func SetPriorityLevel(ctx context.Context, level string) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.level = level
-	}
-}
-
-// PriorityLevel returns the name of the request's priority level. It is "" without flow control.
-func PriorityLevel(ctx context.Context) string {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		return c.level
-	}
-	return ""
+	return PrincipalOf(s.User, "")
 }
 
 // PrincipalOf returns the key under which limits count a user whose requests come from an

@@ -5,6 +5,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 func TestPrincipalOf(t *testing.T) {
@@ -26,9 +27,9 @@ func TestPrincipalOf(t *testing.T) {
 }
 
 func TestImpersonatedRequestCountsForImpersonator(t *testing.T) {
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
-	request.SetPrincipal(ctx, request.PrincipalOf(&request.User{Name: "alice"}, ""))
-	ctx = request.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
+	request.From(ctx).Principal = request.PrincipalOf(&request.User{Name: "alice"}, "")
+	ctx = requesttest.WithUser(ctx, &request.User{Name: "system:serviceaccount:b:one"})
 	if got := request.Principal(ctx); got != "user alice" {
 		t.Errorf("got principal %q, want user alice", got)
 	}

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 func TestWarningsAreUniqueAndLimited(t *testing.T) {
-	ctx, w := request.WithWarnings(context.Background())
+	ctx, w := requesttest.WithWarnings(context.Background())
 	for range 3 {
 		request.Warn(ctx, `say "hi"`+"\r\nX: y")
 	}
@@ -46,7 +47,7 @@ func TestWarningsAreTruncated(t *testing.T) {
 		"many that are short": {slices.Repeat([]int{100}, 60), slices.Repeat([]int{100}, 41)},
 		"one that is long":    {[]int{5000}, []int{256}},
 	} {
-		ctx, w := request.WithWarnings(t.Context())
+		ctx, w := requesttest.WithWarnings(t.Context())
 		for i, n := range c.lengths {
 			request.Warn(ctx, text(n, i))
 		}
@@ -64,7 +65,7 @@ func TestWarningCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\rc\nd": "a b c d", "a\x00b\x1fc\x7fd": "abcd", "ä€": "ä€", "": "", "\x01\x7f": "", " ": " ", "~\u0080": "~\u0080",
 	} {
-		ctx, w := request.WithWarnings(t.Context())
+		ctx, w := requesttest.WithWarnings(t.Context())
 		request.Warn(ctx, text)
 		if got := strings.Join(w.Headers(), "|"); got != want && got != `299 - "`+want+`"` || (want == "") != (got == "") {
 			t.Errorf("%q: got %q, want %q", text, got, want)

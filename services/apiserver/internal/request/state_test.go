@@ -1,45 +1,35 @@
 package request_test
 
 import (
-	"strings"
 	"testing"
 
-	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Values in the request state are set once. A With function overrides them in derived contexts only.
-func TestRequestStateIsSetOnce(t *testing.T) {
-	if request.SetUser(t.Context(), &request.User{}) || request.SetWarnings(t.Context()) {
-		t.Error("a value was set in a context without state")
+// Derive returns a context with a copy. Changes of either do not reach the other, but waits are shared.
+func TestDerivedStateIsCopy(t *testing.T) {
+	request.From(t.Context()).User = &request.User{Name: "lost"}
+	if u := request.UserFrom(t.Context()); u != nil {
+		t.Errorf("without a request: got user %v, want nil", u)
 	}
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
+	ctx, s := request.Derive(t.Context())
 	if u := request.UserFrom(ctx); u != nil {
 		t.Errorf("got user %v before authentication", u)
 	}
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
-	if !request.SetUser(ctx, ada) || request.SetUser(ctx, eve) || request.UserFrom(ctx) != ada {
-		t.Errorf("got user %v, want ada", request.UserFrom(ctx))
-	}
-	as := request.WithUser(ctx, eve)
+	s.User, s.Waits = ada, &request.Waits{}
+	as, derived := request.Derive(ctx)
+	derived.User, derived.Warnings = eve, &request.Warnings{}
 	if request.UserFrom(as) != eve || request.UserFrom(ctx) != ada {
-		t.Errorf("got users %v and %v, want ada and eve", request.UserFrom(ctx), request.UserFrom(as))
-	}
-	within := requestinfo.WithState(as, &requestinfo.Info{})
-	if request.UserFrom(within) != eve || request.SetUser(within, ada) {
-		t.Errorf("nested request: got user %v, want eve", request.UserFrom(within))
-	}
-	request.Warn(ctx, "before")
-	if !request.SetWarnings(ctx) || request.SetWarnings(ctx) {
-		t.Error("warnings were not attached exactly once")
+		t.Errorf("got users %v and %v, want eve and ada", request.UserFrom(as), request.UserFrom(ctx))
 	}
 	request.Warn(as, "a")
-	inner, w := request.WithWarnings(ctx)
-	request.Warn(inner, "b")
-	if got := request.WarningsFrom(ctx).Headers(); len(got) != 1 || !strings.Contains(got[0], "\"a\"") {
-		t.Errorf("got warnings %q, want a", got)
+	request.Warn(ctx, "b")
+	if got := derived.Warnings.Headers(); len(got) != 1 || s.Warnings != nil {
+		t.Errorf("got warnings %q and %v, want one and nil", got, s.Warnings)
 	}
-	if got := w.Headers(); len(got) != 1 || !strings.Contains(got[0], "\"b\"") {
-		t.Errorf("got inner warnings %q, want b", got)
+	derived.Waits.Add(3)
+	if got := s.Waits.Sum(); got != 3 {
+		t.Errorf("got waits of %d ns, want 3", got)
 	}
 }

@@ -36,7 +36,7 @@ func Step(ctx context.Context, name string) {
 	if s := trace.SpanFromContext(ctx); s.IsRecording() {
 		s.AddEvent(name)
 	}
-	w := WaitsFrom(ctx)
+	w := From(ctx).Waits
 	if w == nil {
 		return
 	}

@@ -24,17 +24,9 @@ type Work interface {
 	ReleaseSeats(begun bool) (resume func() error, ok bool)
 }
 
-// SetWork records the work of the request. It does nothing if Carry has not attached space for it.
-// Only a filter calls it, before the request is shared.
-func SetWork(ctx context.Context, w Work) {
-	if c, ok := ctx.Value(keyState).(*state); ok {
-		c.work = w
-	}
-}
-
 // WorkFrom returns the work of the request. Without one it returns work that has no limit.
 func WorkFrom(ctx context.Context) Work {
-	if w, ok := ctx.Value(keyWork).(Work); ok {
+	if w := From(ctx).Work; w != nil {
 		return w
 	}
 	return noWork{}

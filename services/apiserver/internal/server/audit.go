@@ -26,9 +26,9 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		took, annotations := request.WaitsFrom(ctx).AuthenticationResult()
-		rec.Spent(audit.Authentication, took)
-		rec.AnnotateAll(annotations)
+		s := request.From(ctx)
+		rec.Spent(audit.Authentication, s.AuthenticationTime)
+		rec.AnnotateAll(s.TokenAnnotations)
 		if err := rec.Receive(ctx); err != nil {
 			c.Logger.Error("request rejected: cannot record its audit event", "path", r.URL.Path, "error", err)
 			internalError(w, r, errEventNotStored)
@@ -45,9 +45,7 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 				panic(failure)
 			}
 		}()
-		if !audit.Attach(ctx, rec) {
-			r = r.WithContext(audit.With(ctx, rec))
-		}
+		s.AuditEvent = rec
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		handled = true
 		exchange.AtEnd(w, func(failure any) { rec.End(ctx, failure) })
@@ -72,12 +70,10 @@ func (c *Config) reject(w http.ResponseWriter, r *http.Request, err error) {
 func (c *Config) rejectWith(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
 	if rec := c.openRecord(w, r); rec != nil {
 		rec.SetUnauthenticated()
-		_, annotations := request.WaitsFrom(r.Context()).AuthenticationResult()
-		rec.AnnotateAll(annotations)
+		s := request.From(r.Context())
+		rec.AnnotateAll(s.TokenAnnotations)
 		defer rec.Close()
-		if !audit.Attach(r.Context(), rec) {
-			r = r.WithContext(audit.With(r.Context(), rec))
-		}
+		s.AuditEvent = rec
 		w = &auditedWriter{ResponseWriter: w, rec: rec, r: r}
 	}
 	answer(w, r)

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -26,11 +27,11 @@ var execInfo = &requestinfo.Info{
 
 // Without flow control, a proxied connection does not count against MaxInFlight.
 func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
-	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
 	var inside http.HandlerFunc
 	h := c.withInFlightLimit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *requestinfo.Info) int {
-		ctx := request.WithUser(carry(t.Context(), op, workLimits{}), newClient("a").User)
+		ctx := requesttest.WithUser(carry(t.Context(), op, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
@@ -70,13 +71,13 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+			c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 			}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 			var inside http.HandlerFunc
 			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
+				ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -91,7 +92,7 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 					t.Errorf("after the request has begun: got %d, want 200", code)
 				}
 			}
-			ctx := request.WithUser(carry(t.Context(), tc.op, workLimits{}), newClient("a").User)
+			ctx := requesttest.WithUser(carry(t.Context(), tc.op, workLimits{}), newClient("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}

@@ -13,14 +13,9 @@ import (
 )
 
 const (
-	// bodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level may
-	// occupy together. minBodyBytes is the minimum.
-	bodyBytesPerCPU = 8 << 20
-	minBodyBytes    = 32 << 20
 	// largeBody is the size in bytes from which a body counts as large. Only the work on large bodies is
-	// limited. largeBytesPerCPU is the limit in bytes for each CPU but one, which remains for other requests.
-	largeBody        = request.LargeBody
-	largeBytesPerCPU = 3 << 20
+	// limited.
+	largeBody = request.LargeBody
 	// largeURL is the size in bytes from which the URL of a request adds to its cost.
 	largeURL = 4 << 10
 	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the factor for
@@ -32,8 +27,6 @@ const (
 	costPerValue = request.PerValue
 	// minBodySize is the minimum size in bytes that a body counts. A request takes that much memory anyway.
 	minBodySize = 4 << 10
-	// maxWaiters is the maximum number of bodies of one principal that wait for bytes.
-	maxWaiters = 1000
 	// bodyWaitShare is the divisor of a request's remaining time that gives its maximum wait.
 	bodyWaitShare = 4
 	// bodyWaitWithoutDeadline is the maximum wait of requests without a deadline.
@@ -45,7 +38,7 @@ const (
 // level. A body counts with the bytes that have arrived, not with its announced length. Work on large
 // bodies has a limit of its own, because an object takes many times the memory of its text.
 func (c *Config) withBody(next http.Handler) http.Handler {
-	return c.limitBodies(&levelBudgets{size: max(minBodyBytes, bodyBytesPerCPU*runtime.GOMAXPROCS(0))}, next)
+	return c.limitBodies(&levelBudgets{size: max(c.Bounds.MinBodyBytes, c.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)), waiting: c.Bounds.WaitingBodies}, next)
 }
 
 // limitBodies is withBody with the given memory.
@@ -56,8 +49,8 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 		cost, mayGrow := urlCost(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // these read stored objects, which may be large
 		received := 0
 		if hasBody(op, r) {
-			reserved := &reservedBody{budget: levels.of(request.PriorityLevel(ctx)), ctx: ctx, user: clientOf(ctx)}
-			defer exchange.AtEnd(w, func(any) { reserved.release() })
+			reserved := &reservedBody{budget: levels.of(request.From(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
+			defer serving.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with
 				tooManyRequests(w, 1)

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
@@ -55,7 +56,7 @@ func TestHasBody(t *testing.T) {
 
 func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	asked := make(chan string, 1)
-	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry())}
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}
 	h := c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		asked <- fmt.Sprintf("%s, %v", body, err)
@@ -64,7 +65,7 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	r := httptest.NewRequest("POST", "/", come)
 	r.ContentLength = 5
 	op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-	r = r.WithContext(request.WithUser(requestinfo.With(r.Context(), op), newClient("a").User))
+	r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(r.Context(), op), newClient("a").User))
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -102,7 +103,7 @@ func TestBodyCost(t *testing.T) {
 	} {
 		op := &requestinfo.Info{}
 		r := httptest.NewRequest("POST", "/", nil)
-		r = r.WithContext(requestinfo.With(r.Context(), op))
+		r = r.WithContext(requesttest.WithInfo(r.Context(), op))
 		r.Header.Set("Content-Type", media)
 		if n := bodyCost(large, r); n != times*largeBody {
 			t.Errorf("%q: got %d, want %d", media, n, times*largeBody)
@@ -145,8 +146,8 @@ func TestBodyCost(t *testing.T) {
 // other users do not wait.
 func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	release, worked := make(chan struct{}), make(chan int)
-	large := newShared(2 * largeBytesPerCPU)
-	h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	large := newShared(2 * testBounds.LargeBytesPerCPU)
+	h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -156,7 +157,7 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = request.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
+		ctx = requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
 		w, done := httptest.NewRecorder(), make(chan struct{})
 		all.Go(func() {
@@ -195,8 +196,8 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		"webhooks": nil,
 		"nothing":  nil,
 	} {
-		large, taken := newShared(largeBytesPerCPU), make(chan bool, 1)
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		large, taken := newShared(testBounds.LargeBytesPerCPU), make(chan bool, 1)
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
 			}
@@ -214,7 +215,7 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 			}
 		}))
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx := request.WithUser(carry(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
+		ctx := requesttest.WithUser(carry(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.InUse() != 0 {
 			t.Errorf("%s: %d bytes are used in the end, want none", name, large.InUse())
@@ -225,14 +226,14 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels, u := &levelBudgets{size: 2 * minBodySize}, newClient("a")
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
 		acquireAll(levels.of("").Queue, u)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
-		ctx = request.WithUser(requestinfo.With(ctx, op), u.User)
+		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, op), u.User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
@@ -270,11 +271,11 @@ func TestURLCost(t *testing.T) {
 // A request with a long URL, or whose work limiter out to be large, is limited like a large body.
 func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		large := newShared(largeBytesPerCPU)
+		large := newShared(testBounds.LargeBytesPerCPU)
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var weigh []int
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range weigh {
 				if request.Estimate(r.Context(), n) != nil {
 					w.WriteHeader(http.StatusTooManyRequests)
@@ -287,7 +288,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			ctx = request.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)
+			ctx = requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 			if n := used(); n != 0 && n != share {
@@ -337,7 +338,7 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // A watch with a long URL releases its bytes once it has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
@@ -362,9 +363,9 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 			return nil
 		},
 	} {
-		large := newShared(largeBytesPerCPU) // the previous response may still be in progress
+		large := newShared(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
 		used := large.InUse
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
@@ -378,7 +379,7 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 		})))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := &requestinfo.Info{Verb: "watch", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(w, r.WithContext(request.WithUser(carry(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
+			h.ServeHTTP(w, r.WithContext(requesttest.WithUser(carry(r.Context(), op, workLimits{bytes: large}), newClient("a").User)))
 		}))
 		defer s.Close()
 		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", largeURL)); err == nil {
@@ -394,10 +395,10 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+		c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 			Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 		}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
-		large := newShared(largeBytesPerCPU)
+		large := newShared(testBounds.LargeBytesPerCPU)
 		weighs, done := make(chan struct{}), make(chan string, 2)
 		h := c.withFlowControl(c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.From(r.Context()).Verb
@@ -414,9 +415,9 @@ func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 		send := func(verb, body string) {
 			op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-				request.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)))
+				requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient("a").User)))
 		}
-		held := newClient("b").claim(large, largeBytesPerCPU/2-largeBody)
+		held := newClient("b").claim(large, testBounds.LargeBytesPerCPU/2-largeBody)
 		large.TryAcquire(held)
 		var all sync.WaitGroup
 		all.Go(func() { send("patch", "{}") })

@@ -36,9 +36,9 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 // of a small body.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		levels := &levelBudgets{size: minBodyBytes}
+		levels := &levelBudgets{size: testBounds.MinBodyBytes}
 		budget := levels.of("")
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -46,13 +46,13 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 		come, send := io.Pipe()
 		r := httptest.NewRequest("POST", "/", come)
 		r.ContentLength = request.MaxBody
-		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
 		seats := 1
-		request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
+		request.From(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 			seats--
 			return func() error { seats++; return nil }, true
-		}})
-		ctx = request.WithUser(ctx, newClient("a").User)
+		}}
+		ctx = requesttest.WithUser(ctx, newClient("a").User)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -80,15 +80,15 @@ func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		acquireAll(levels.of("workload-low").Queue, newClient("a"))
-		h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // fake time
 			defer cancel()
-			ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
-			request.SetPriorityLevel(ctx, level)
-			ctx = request.WithUser(ctx, newClient("a").User)
+			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}})
+			request.From(ctx).PriorityLevel = level
+			ctx = requesttest.WithUser(ctx, newClient("a").User)
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
 			if w.Code != want {

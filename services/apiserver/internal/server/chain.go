@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/limit"
+	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
@@ -21,11 +23,15 @@ import (
 
 // Config holds the dependencies of Handler.
 type Config struct {
-	Mux           http.Handler
-	Responder     responsewriters.Responder
-	Authenticator authn.Authenticator
-	Authorizer    authz.Authorizer
-	Metrics       *Metrics
+	// Mux routes a request that has passed all filters by its path.
+	Mux http.Handler
+	// UpdateDocuments, if set, returns a handler that brings the documents about the API up to date before
+	// it passes a request for one of them to next.
+	UpdateDocuments func(next http.Handler) http.Handler
+	Responder       responsewriters.Responder
+	Authenticator   authn.Authenticator
+	Authorizer      authz.Authorizer
+	Metrics         *Metrics
 	// Kinds is the API set. Each request sees the set that was current when the request arrived.
 	Kinds *apiset.Live
 	// Refresh, if set, returns the newest API set of all replicas. It is called for requests about
@@ -46,6 +52,7 @@ type Config struct {
 	// MaxInFlight and MaxMutatingInFlight are the maximum numbers of concurrent reads and writes;
 	// 0 means no limit.
 	MaxInFlight, MaxMutatingInFlight int
+	Bounds                           Bounds
 	// StrictTransportSecurity is the value of the header, if any.
 	StrictTransportSecurity []string
 	// GoawayChance is the fraction of HTTP/2 requests after which the connection is closed, so that
@@ -66,9 +73,32 @@ type Config struct {
 	AllowedOrigins []string
 }
 
+// Bounds are the limits that all requests share. A limit of 0 is no limit.
+type Bounds struct {
+	// BodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level may
+	// occupy together. MinBodyBytes is the minimum.
+	BodyBytesPerCPU, MinBodyBytes int
+	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each CPU but one,
+	// which remains for other requests.
+	LargeBytesPerCPU int
+	// WaitingBodies is the maximum number of bodies of one principal that wait for bytes.
+	WaitingBodies int
+	// Stalled is the number of stalled responses that may release their seats at the same time. Each one
+	// holds a buffer and the objects that it shows.
+	Stalled int
+	// NegotiationFields is the maximum total size in bytes of the content negotiation header fields.
+	// Clients send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is
+	// authenticated.
+	NegotiationFields int
+}
+
 // Handler builds the filter chain. A request passes the filters from the first to the last of the
 // list, a response from the last to the first.
 func Handler(c Config) (http.Handler, error) {
+	engine, err := c.engineFilter()
+	if err != nil {
+		return nil, err
+	}
 	cors, err := c.corsFilter()
 	if err != nil {
 		return nil, err
@@ -81,6 +111,7 @@ func Handler(c Config) (http.Handler, error) {
 		limit = c.withFlowControl
 	}
 	filters := []func(http.Handler) http.Handler{
+		engine,                 // gin: a panic in a later filter becomes a 500
 		c.withRequestInfo,      // all later filters need the request info
 		c.withMetrics,          // access log and metrics cover the responses of all later filters
 		c.withSecurityHeaders,  // on every response, also on rejections
@@ -102,9 +133,29 @@ func Handler(c Config) (http.Handler, error) {
 		c.withOperationSpan,    // the span of the operation
 		c.withBody,             // only bodies of authorized requests are read; limits large ones
 	}
-	h := c.Mux
+	if c.UpdateDocuments != nil {
+		filters = append(filters, c.UpdateDocuments) // discovery and OpenAPI include the newest definitions
+	}
+	h := c.Mux // routing
 	for i := len(filters) - 1; i >= 0; i-- {
 		h = filters[i](h)
 	}
 	return h, nil
+}
+
+// engineFilter returns a filter that passes requests through gin. The paths of the API are data, not routes:
+// withRequestInfo and Mux resolve them.
+func (c *Config) engineFilter() (func(http.Handler) http.Handler, error) {
+	engine, err := serving.NewEngine(c.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler {
+		engine.NoRoute(func(g *gin.Context) {
+			g.Status(http.StatusOK) // gin presets 404 for unknown routes
+			next.ServeHTTP(g.Writer, g.Request)
+			g.Writer.WriteHeaderNow() // gin would add its own body to a 404 without one
+		})
+		return engine
+	}, nil
 }

@@ -54,5 +54,5 @@ func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string]
 
 // newShared returns a limit of n units that principals share; 0 means no limit.
 func newShared(n int) *limit.Queue[string] {
-	return limit.New[string](limit.Options{Size: n, Share: true, MaxWaiting: maxWaiters})
+	return limit.New[string](limit.Options{Size: n, Share: true})
 }

@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 func newClient(name string, groups ...string) client {
@@ -17,10 +18,13 @@ func newClient(name string, groups ...string) client {
 
 // carry attaches the state of a request with limited work.
 func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context.Context {
-	ctx = requestinfo.WithState(ctx, op)
-	request.SetWork(ctx, &work{limits: limits})
+	ctx = requesttest.WithInfo(ctx, op)
+	request.From(ctx).Work = &work{limits: limits}
 	return ctx
 }
+
+// testBounds are the bounds of requests in tests.
+var testBounds = Bounds{BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, WaitingBodies: 1000, Stalled: 1000, NegotiationFields: 8 << 10}
 
 // newPermits returns a limit of n permits.
 func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }

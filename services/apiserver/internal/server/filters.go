@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/status"
@@ -45,20 +46,22 @@ func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool
 	}
 }
 
-// withRequestInfo resolves the request info. Only withUnknownResource may replace it later.
+// withRequestInfo attaches the state of the request and resolves its request info. Only withUnknownResource may replace it later.
 func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	overloaded := c.withMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })
 	})))
-	limits := newWorkLimits(c.LargeRequests)
+	limits := newWorkLimits(c.Bounds, c.LargeRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, s := request.Derive(r.Context())
+		s.Waits, s.Principal = &request.Waits{}, request.PrincipalOf(nil, r.RemoteAddr)
 		op := c.requestInfo(r)
 		if op == nil {
-			overloaded.ServeHTTP(w, r.WithContext(requestinfo.WithState(r.Context(), c.truncatedRequestInfo(r))))
+			s.Info = c.truncatedRequestInfo(r)
+			overloaded.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
-		ctx := requestinfo.WithState(r.Context(), op)
-		request.SetWork(ctx, &work{limits: limits})
+		s.Info, s.Work = op, &work{limits: limits}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -92,7 +95,7 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 		h := w.Header()
 		id := auditID(r)
 		h.Set("Audit-Id", id)
-		request.SetTracedID(r.Context(), id)
+		request.From(r.Context()).TracedID = id[:min(len(id), request.MaxTracedID)]
 		h.Set("Cache-Control", "no-cache, private")
 		if len(c.StrictTransportSecurity) > 0 {
 			h.Set("Strict-Transport-Security", strings.Join(c.StrictTransportSecurity, "; "))
@@ -101,13 +104,9 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// maxNegotiationFields is the maximum total size in bytes of the content negotiation header fields. Clients
-// send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is authenticated.
-const maxNegotiationFields = 8 << 10
-
 // withNegotiationLimit rejects requests whose negotiation header fields are too long.
 func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
-	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
+	most, fields := c.Bounds.NegotiationFields, []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
 		for _, name := range fields {
@@ -115,14 +114,14 @@ func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
 				n += len(value)
 			}
 		}
-		if n <= maxNegotiationFields {
+		if n <= most || most == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
 		for _, name := range fields {
 			r.Header.Del(name)
 		}
-		c.reject(w, r, status.LongFields(fields, maxNegotiationFields))
+		c.reject(w, r, status.LongFields(fields, most))
 	})
 }
 
@@ -167,6 +166,7 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 // A watch has no deadline here, but its client must keep reading.
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request.From(r.Context()).Lifetime = r.Context()
 		if op := requestinfo.From(r.Context()); op.LongRunning() {
 			if op.Verb == "watch" {
 				exchange.LimitStall(w)
@@ -185,7 +185,6 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 				limit = d
 			}
 		}
-		request.SetLife(r.Context())
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
@@ -202,9 +201,10 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		u, err := c.Authenticator.Authenticate(r)
-		setWarningHeaders(w, r)
+		responsewriters.SendWarnings(w, r) // handlers that write plain text do not send them
 		span.End()
-		request.WaitsFrom(r.Context()).SetAuthenticationTime(observeSince(c.Metrics.filters.authentication, begin))
+		s := request.From(r.Context())
+		s.AuthenticationTime = observeSince(c.Metrics.filters.authentication, begin)
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
@@ -216,10 +216,7 @@ func (c *Config) withAuthentication(next http.Handler) http.Handler {
 			c.reject(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		request.SetPrincipal(r.Context(), request.PrincipalOf(u, r.RemoteAddr))
-		if !request.SetUser(r.Context(), u) {
-			r = r.WithContext(request.WithUser(r.Context(), u))
-		}
+		s.User, s.Principal = u, request.PrincipalOf(u, r.RemoteAddr)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -271,22 +268,9 @@ func internalError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }
 
-// setWarningHeaders sets the Warning headers before the request is handled, because handlers that write
-// plain text do not set them.
-func setWarningHeaders(w http.ResponseWriter, r *http.Request) {
-	if ws := request.WarningsFrom(r.Context()); ws != nil {
-		if headers := ws.Headers(); headers != nil {
-			w.Header()["Warning"] = headers
-		}
-	}
-}
-
 func (c *Config) withWarnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !request.SetWarnings(r.Context()) {
-			ctx, _ := request.WithWarnings(r.Context())
-			r = r.WithContext(ctx)
-		}
+		request.From(r.Context()).Warnings = &request.Warnings{}
 		next.ServeHTTP(w, r)
 	})
 }

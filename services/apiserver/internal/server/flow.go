@@ -21,7 +21,7 @@ import (
 // it has begun: a watch has sent its initial events, a connection is proxied. A delegated request holds
 // them until the delegate takes too long.
 func (c *Config) withFlowControl(next http.Handler) http.Handler {
-	stalled := newShared(maxStalled)
+	stalled := newShared(c.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op, u := requestinfo.From(ctx), request.UserFrom(ctx)
@@ -35,7 +35,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 		waiting.Dec()
 		took := observeSince(c.Metrics.filters.flow, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
-		request.WaitsFrom(ctx).Add(took)
+		request.From(ctx).Waits.Add(took)
 		if !long || op.Verb == "watch" || err != nil { // Kubernetes classifies no other long-running request
 			setFlowHeaders(w.Header(), class)
 		}
@@ -51,8 +51,8 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 			w.WriteHeader(status.ClosedRequest)
 			return
 		}
-		request.SetPriorityLevel(ctx, class.Level)
-		exchange.OnSlowWrite(w, t.pause, t.resume)
+		request.From(ctx).PriorityLevel = class.Level
+		serving.OnSlowWrite(w, t.pause, t.resume)
 		var started func()
 		if long || op.Delegate != nil {
 			started = t.end

@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -20,7 +21,7 @@ import (
 // A stream that is opened and reset at once does not reach the handler.
 func TestResetStreamIsNotServed(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 	})}
 	for name, x := range map[string]struct {
@@ -37,7 +38,7 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		if x.over {
 			cancel()
 		}
-		ctx = request.WithUser(requestinfo.With(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("root", "system:masters").User)
+		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = x.proto
 		w := httptest.NewRecorder()
@@ -51,14 +52,14 @@ func TestResetStreamIsNotServed(t *testing.T) {
 // Health checks and the suite's services pass even if no seat is free.
 func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now), IsExempt: Exempt,
 	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var inside func()
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(requestinfo.WithState(t.Context(), op), u)))
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), op), u)))
 		return w.Code
 	}
 	path := func(p string) *requestinfo.Info { return &requestinfo.Info{Verb: "get", Method: "GET", Path: p} }
@@ -91,13 +92,13 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 
 func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
+		ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code

@@ -71,11 +71,13 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 		}
 		if u := request.UserFrom(ctx); u.InGroup(api.GroupMasters) {
 			// An administrator or an authenticating proxy acts on behalf of the impersonated user.
-			request.SetPrincipal(ctx, request.PrincipalOf(target.user, r.RemoteAddr))
+			request.From(ctx).Principal = request.PrincipalOf(target.user, r.RemoteAddr)
 		}
 		audit.From(ctx).Impersonate(target.user)
 		observeSince(c.Metrics.filters.impersonation, begin)
-		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, target.user)))
+		ctx, s := request.Derive(ctx)
+		s.User = target.user
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

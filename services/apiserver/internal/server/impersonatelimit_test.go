@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/security/authz"
 )
@@ -56,7 +57,7 @@ func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, co
 		t.Fatal(err)
 	}
 	i := &impersonationFixture{permits: newPermits(1)}
-	i.c = &Config{Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.permits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
+	i.c = &Config{Bounds: testBounds, Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.permits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
 		i.checkedWithPermit = append(i.checkedWithPermit, !i.free())
@@ -77,7 +78,7 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
-	r = r.WithContext(request.WithUser(carry(ctx, &requestinfo.Info{}, newWorkLimits(i.permits)), newClient("boss").User))
+	r = r.WithContext(requesttest.WithUser(carry(ctx, &requestinfo.Info{}, newWorkLimits(testBounds, i.permits)), newClient("boss").User))
 	w := httptest.NewRecorder()
 	i.h.ServeHTTP(w, r)
 	return w.Code
@@ -180,7 +181,7 @@ func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(request.WithUser(requestinfo.WithState(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
+		r = r.WithContext(requesttest.WithUser(requesttest.WithInfo(t.Context(), &requestinfo.Info{}), newClient("unauthorized").User))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := unauthorizedAllocs(http.Header{}), unauthorizedAllocs(parts); many > few+fields/10 {

@@ -211,7 +211,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (c *Config) withMetrics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		request.SetReceived(r.Context(), begin)
+		request.From(r.Context()).Received = begin
 		i := requestinfo.From(r.Context())
 		if i.LongRunning() && i.Verb == "watch" && i.Delegate == nil && c.Traces == nil { // a span must end with the handler
 			w = exchange.DetachableWriter(w)
@@ -257,7 +257,7 @@ func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key
 		s.size.Observe(float64(rec.bytes))
 	}
 	if s.sli != nil {
-		s.sli.Observe((took - request.WaitsFrom(r.Context()).Sum()).Seconds())
+		s.sli.Observe((took - request.From(r.Context()).Waits.Sum()).Seconds())
 	}
 	if i.Target != nil && i.Writes() {
 		c.Metrics.validated(r, took)

@@ -19,12 +19,12 @@ func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 		code   int
 	}{
 		{http.Header{}, 200},
-		{http.Header{"Accept": {strings.Repeat("a", maxNegotiationFields)}}, 200},
-		{http.Header{"Accept": {strings.Repeat(",a", maxNegotiationFields/2), "a"}}, 431},
-		{http.Header{"Accept": {strings.Repeat("a", maxNegotiationFields)}, "Content-Type": {"a"}}, 431},
-		{http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", maxNegotiationFields)}}, 431},
-		{http.Header{"Accept-Encoding": {strings.Repeat("gzip,", maxNegotiationFields)}}, 431},
-		{http.Header{"User-Agent": {strings.Repeat("a", 2*maxNegotiationFields)}}, 200},
+		{http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}}, 200},
+		{http.Header{"Accept": {strings.Repeat(",a", testBounds.NegotiationFields/2), "a"}}, 431},
+		{http.Header{"Accept": {strings.Repeat("a", testBounds.NegotiationFields)}, "Content-Type": {"a"}}, 431},
+		{http.Header{"Content-Type": {"application/json" + strings.Repeat(";a1*0=b", testBounds.NegotiationFields)}}, 431},
+		{http.Header{"Accept-Encoding": {strings.Repeat("gzip,", testBounds.NegotiationFields)}}, 431},
+		{http.Header{"User-Agent": {strings.Repeat("a", 2*testBounds.NegotiationFields)}}, 200},
 	} {
 		passed = false
 		r := httptest.NewRequest("GET", "/api", nil)

@@ -7,6 +7,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
@@ -21,12 +22,6 @@ import (
 // The deadline stays that of the original request info: a watch found in this way ends with the
 // request timeout.
 
-type refreshKey struct{}
-
-// refreshRequest asks withAPISetRefresh for the newest API set. It is nil-valued until the request
-// reaches that filter.
-type refreshRequest struct{ set *apiset.Set }
-
 // withUnknownResource resolves a request again with the newest API set if its resource is unknown, or
 // if the handler returned it because another replica has deleted the definition of its resource.
 func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
@@ -36,12 +31,14 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if mayBeDefinedElsewhere(requestinfo.From(ctx)) {
-			refresh := &refreshRequest{}
-			limited.ServeHTTP(w, r.WithContext(context.WithValue(ctx, refreshKey{}, refresh)))
-			if refresh.set == nil {
+			var newest *apiset.Set
+			refreshing, s := request.Derive(ctx)
+			s.RefreshAPISet = func(ctx context.Context) { newest = c.Refresh(ctx) }
+			limited.ServeHTTP(w, r.WithContext(refreshing))
+			if newest == nil {
 				return // rejected before withAPISetRefresh
 			}
-			r = c.resolveAgain(r, refresh.set)
+			r = c.resolveAgain(r, newest)
 		}
 		for range maxReturns {
 			op := requestinfo.From(r.Context())
@@ -65,14 +62,16 @@ const maxReturns = 3
 func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request {
 	op := c.Delegates.Resolve(r, kinds)
 	audit.From(r.Context()).SetRequestInfo(op)
-	return r.WithContext(requestinfo.With(r.Context(), op))
+	ctx, s := request.Derive(r.Context())
+	s.Info = op
+	return r.WithContext(ctx)
 }
 
-// withAPISetRefresh answers a refreshRequest of withUnknownResource and passes on all other requests.
+// withAPISetRefresh reads the newest API set for withUnknownResource and passes on all other requests.
 func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refresh, ok := r.Context().Value(refreshKey{}).(*refreshRequest); ok {
-			refresh.set = c.Refresh(r.Context())
+		if refresh := request.From(r.Context()).RefreshAPISet; refresh != nil {
+			refresh(r.Context())
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -33,7 +33,7 @@ func (b *reservedBody) releaseWhenRefused() {
 // namespace still gets memory.
 func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		budget := &bodyBudget{Queue: newShared(minBodyBytes)}
+		budget := &bodyBudget{Queue: newShared(testBounds.MinBodyBytes)}
 		for i := range 20 {
 			for {
 				b := newArrivingBody(t, budget, fmt.Sprintf("system:serviceaccount:n%d:a", i))

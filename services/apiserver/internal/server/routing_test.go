@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -224,7 +225,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 		for m, want := range map[*server.Mux]string{full: test.full, bare: test.bare} {
 			r := httptest.NewRequest(test.method, "/", nil)
 			r.URL.Path = test.path
-			r = r.WithContext(requestinfo.With(r.Context(), requestinfo.Resolve(r, kinds)))
+			r = r.WithContext(requesttest.WithInfo(r.Context(), requestinfo.Resolve(r, kinds)))
 			w := httptest.NewRecorder()
 			m.ServeHTTP(w, r)
 			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want[0] != '~' || !strings.Contains(got, want[1:])) {
@@ -236,7 +237,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 	op := requestinfo.Resolve(r, kinds)
 	op.Delegate = textHandler("foreign")
 	w := httptest.NewRecorder()
-	full.ServeHTTP(w, r.WithContext(requestinfo.With(r.Context(), op)))
+	full.ServeHTTP(w, r.WithContext(requesttest.WithInfo(r.Context(), op)))
 	if w.Body.String() != "foreign" {
 		t.Errorf("delegated path: got %s, want foreign", w.Body)
 	}

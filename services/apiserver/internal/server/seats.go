@@ -11,10 +11,6 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// maxStalled is the number of stalled responses that may release their seats at the same time. Each
-// one holds a buffer and the objects that it shows.
-const maxStalled = 1000
-
 // seatHolder holds the seats of an admitted request. The request has them while the server works on it,
 // and releases them while it waits, for example for a client that does not read the response.
 type seatHolder struct {

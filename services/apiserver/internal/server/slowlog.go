@@ -33,7 +33,7 @@ func (c *Config) logSlow(w http.ResponseWriter, r *http.Request, op *requestinfo
 	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
 	var steps []string
 	last := begin
-	waits := request.WaitsFrom(r.Context())
+	waits := request.From(r.Context()).Waits
 	for _, s := range waits.Steps() {
 		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
 		last = s.At

@@ -19,7 +19,7 @@ import (
 // (Kubernetes: "Traces For Kubernetes System Components").
 func (c *Config) withTracing(next http.Handler) http.Handler {
 	return c.Traces.Handler(tracing.Incoming{Name: spanName, Follow: privileged, Start: func(r *http.Request) time.Time {
-		return request.Received(r.Context())
+		return request.From(r.Context()).Received
 	}}, next)
 }
 

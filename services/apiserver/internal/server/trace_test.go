@@ -61,7 +61,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
 		request.Step(r.Context(), request.StepWritten)
-		request.WaitsFrom(r.Context()).Add(time.Hour)
+		request.From(r.Context()).Waits.Add(time.Hour)
 		w.WriteHeader(http.StatusCreated)
 	}, func(c *server.Config) {
 		c.Slow, c.Logger = time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil))

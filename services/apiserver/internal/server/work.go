@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"binnacle/libs/limit"
-	"binnacle/libs/serving/exchange"
-	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -35,12 +34,9 @@ type workLimits struct {
 	permits *limit.Queue[string]
 }
 
-func newWorkLimits(permits *limit.Queue[string]) workLimits {
-	size := largeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
-	bytes := func(size int) *limit.Queue[string] {
-		return limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: maxWaiters})
-	}
-	return workLimits{bytes: bytes(size), suspended: bytes(suspendedBytes), permits: permits}
+func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
+	size := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
+	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: b.WaitingBodies}), permits: permits}
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while
@@ -273,9 +269,9 @@ func (w *work) releasePermit() {
 // one of them, because any of them may end before it. Large work in the context acquires a permit of
 // its own, which end releases.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
-	detached = requestinfo.WithState(ctx, requestinfo.From(ctx))
 	w := &work{limits: workLimits{permits: permits}}
-	request.SetWork(detached, w)
+	detached, s := request.Derive(ctx)
+	s.Work = w
 	return detached, w.end
 }
 

@@ -73,7 +73,7 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 					defer close(over)
 					op := &requestinfo.Info{Verb: tc.verb, IsResource: true, Target: &apiset.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						request.WithUser(carry(ctx, op, newWorkLimits(permits)), newClient("a").User)))
+						requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
@@ -116,7 +116,7 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 		}))
 		op := &requestinfo.Info{Verb: verb, IsResource: true, Target: &apiset.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			request.WithUser(carry(t.Context(), op, newWorkLimits(permits)), newClient("a").User)))
+			requesttest.WithUser(carry(t.Context(), op, newWorkLimits(testBounds, permits)), newClient("a").User)))
 		if !came {
 			t.Errorf("%s: small work was not admitted", verb)
 		}
@@ -265,7 +265,7 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 		defer cancel()
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			request.WithUser(carry(ctx, op, newWorkLimits(permits)), newClient("a").User))
+			requesttest.WithUser(carry(ctx, op, newWorkLimits(testBounds, permits)), newClient("a").User))
 		for name, tc := range map[string]struct {
 			h    http.Handler
 			r    *http.Request
@@ -310,12 +310,12 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	limits := workLimits{bytes: newShared(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := (&Config{Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		request.WithUser(carry(t.Context(), op, limits), newClient("a").User)))
+		requesttest.WithUser(carry(t.Context(), op, limits), newClient("a").User)))
 	_ = request.Estimate(late, largeBody)
 	if limits.bytes.InUse() != 0 || limits.permits.InUse() != 0 {
 		t.Errorf("%d bytes and %d permits are still held, want none", limits.bytes.InUse(), limits.permits.InUse())

@@ -48,7 +48,7 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 
 // candidates returns the policies whose rules match a request.
 func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*bound[P, B]], error) {
-	if exempt(r) || request.Startup(ctx) {
+	if exempt(r) || request.From(ctx).Startup {
 		return nil, nil
 	}
 	ready := c.Ready()

@@ -20,7 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // both calls check once for each plugin.
@@ -80,7 +80,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
 	w := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
-	if err := w.validating.Validate(request.WithStartup(t.Context()), w.configMap()); err != nil {
+	if err := w.validating.Validate(requesttest.WithStartup(t.Context()), w.configMap()); err != nil {
 		t.Errorf("startup: %v", err)
 	}
 	for _, c := range []struct {
@@ -272,7 +272,7 @@ func TestAuditAnnotationLimits(t *testing.T) {
 		t.Errorf("got %d annotations, the long one of %d bytes", len(annotations), len(annotations["p/long"]))
 	}
 	w = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), bound("p", `"validationActions":["Warn"]`))
-	ctx, warnings := request.WithWarnings(t.Context())
+	ctx, warnings := requesttest.WithWarnings(t.Context())
 	if err := w.validating.Validate(ctx, w.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
 		t.Errorf("got %v, warnings %q", err, warnings.Headers())
 	}

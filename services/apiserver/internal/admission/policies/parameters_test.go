@@ -128,8 +128,8 @@ func (s *fixture) lookup(name string) (size int) {
 	if name == "" {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
-	ctx := requestinfo.WithState(s.t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }})
+	ctx := requesttest.WithInfo(s.t.Context(), &requestinfo.Info{Verb: "create"})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { s.charged += n; return !s.busy }}
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
 	if s.busy && apierrors.IsTooManyRequests(err) {
 		return -1

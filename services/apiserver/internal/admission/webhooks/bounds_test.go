@@ -50,7 +50,7 @@ func TestResponseExtrasAreBounded(t *testing.T) {
 			`"warnings":["` + long + `"` + strings.Repeat(`,"w"`, 5000) + `],"auditAnnotations":{"a":"b"` + annotations.String() + `}`
 	})
 	b := start(t, validating("a", h.at("/")))
-	ctx, warnings := request.WithWarnings(t.Context())
+	ctx, warnings := requesttest.WithWarnings(t.Context())
 	r := b.request()
 	err := b.chain.Validate(ctx, r)
 	status, ok := err.(apierrors.APIStatus)
@@ -85,9 +85,9 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
 	})
 	b := start(t, mutating("a", h.at("/")))
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	var events []string
-	request.SetWork(ctx, &requesttest.Work{
+	request.From(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() {
 			events = append(events, "suspend")
 			return func() { events = append(events, "resume") }
@@ -98,7 +98,7 @@ func TestPatchIsAppliedWithinLimiter(t *testing.T) {
 			}
 			return true
 		},
-	})
+	}
 	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(events, " ") != "suspend resume estimate" {
 		t.Errorf("got %v, %v", events, err)
 	}

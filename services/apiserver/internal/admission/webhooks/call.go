@@ -88,7 +88,7 @@ func (h *hook) send(ctx context.Context, q *reviewRequest, uid types.UID, mutati
 	status := 0
 	result.StatusCode(&status)
 	var bad error
-	err = limited.Into(result, maxValues, func([]byte) error {
+	err = limited.Into(result, MaxValues, func([]byte) error {
 		review := newReview(h.version)
 		if err := result.Into(review); err != nil {
 			return err

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// maxResponse bounds the body of a response; patches may be as long as objects.
-	maxResponse = 8 << 20
-	// maxValues bounds the JSON values of a response; a patch is a single string.
-	maxValues = 1 << 17
+	// MaxResponse bounds the body of a response; patches may be as long as objects.
+	MaxResponse = 8 << 20
+	// MaxValues bounds the JSON values of a response; a patch is a single string.
+	MaxValues = 1 << 17
 )
 
 // clients creates and caches the connections to webhooks, which live as long as the configuration
@@ -62,7 +62,7 @@ func newClients(c *Config, b breakers) (*clients, error) {
 	}
 	responses := c.Responses
 	if responses == nil {
-		responses = webhookclient.NewResponseLimiter()
+		responses = webhookclient.NewResponseLimiter(0)
 	}
 	return &clients{
 		credentials: c.Credentials, services: c.Services, internal: internal, dialers: c.Dialers, calls: c.Calls, responses: responses, breakers: b, log: c.Logger, callers: map[string]*caller{},
@@ -144,9 +144,9 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release := webhookclient.NewInternalClient(c.internal, at, maxResponse, c.calls), func() {}
+	client, release := webhookclient.NewInternalClient(c.internal, at, MaxResponse, c.calls), func() {}
 	if client == nil {
-		if client, release, err = webhookclient.NewClient(config, at, maxResponse, c.calls); err != nil {
+		if client, release, err = webhookclient.NewClient(config, at, MaxResponse, c.calls); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -124,7 +124,7 @@ func NewValidating(c Config) (*Validating, error) {
 
 // candidates returns the hooks whose rules match a request.
 func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]matcher.Candidate[*hook], error) {
-	if matcher.Exempt(r) || request.Startup(ctx) {
+	if matcher.Exempt(r) || request.From(ctx).Startup {
 		return nil, nil
 	}
 	ready := d.Ready()

@@ -18,7 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // TestRequestsAreRejectedUntilConfigurationsAreLoaded checks that no webhook is called before.
@@ -92,7 +92,7 @@ func TestUnreadableConfigurationRejectsAllRequests(t *testing.T) {
 func TestExemptRequestsCallNoWebhooks(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
 	b := start(t, validating("h", h.at("/")))
-	own := b.chain.Validate(request.WithStartup(t.Context()), b.request())
+	own := b.chain.Validate(requesttest.WithStartup(t.Context()), b.request())
 	r := b.request()
 	r.Resource = b.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
 	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}

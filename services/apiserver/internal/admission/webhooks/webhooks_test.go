@@ -20,7 +20,6 @@ import (
 
 	"binnacle/libs/serving/h2"
 	"binnacle/services/apiserver/internal/admission/webhooks"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
@@ -91,7 +90,7 @@ func TestValidatingWebhookResponses(t *testing.T) {
 		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
 			h := serve(t, c.say)
 			b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
-			ctx, warnings := request.WithWarnings(t.Context())
+			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := b.request()
 			got := statusText(b.chain.Validate(ctx, r))
 			want, audit := c.want, maps.Clone(c.audit)

@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/api/aggregation"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 var eve = &request.User{Name: "eve", UID: "42", Groups: []string{"system:masters", "system:authenticated"}, Extra: map[string][]string{"some/scope": {"x y"}}}
@@ -120,7 +121,7 @@ func TestProxiedRequestsCarryTheUser(t *testing.T) {
 // front starts a server that proxies every request as eve.
 func (b *fixture) front() *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.Handler(gv).ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), eve)))
+		b.Handler(gv).ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), eve)))
 	}))
 	b.t.Cleanup(s.Close)
 	return s

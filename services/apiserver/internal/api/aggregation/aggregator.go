@@ -36,8 +36,6 @@ const (
 	firstRetry = time.Second
 	// tick is the interval between searches for due checks.
 	tick = 250 * time.Millisecond
-	// maxChecks is the maximum number of concurrent checks.
-	maxChecks = 16
 )
 
 // Config holds the dependencies of an Aggregator.
@@ -60,7 +58,10 @@ type Config struct {
 	// MaxRequests is the maximum number of requests that wait for one server. One user may have at
 	// most half of them. 0 means no limit.
 	MaxRequests int
-	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection; see
+	// MaxChecks is the maximum number of concurrent checks of servers. MaxPages is the number of pages
+	// whose links are rewritten at a time.
+	MaxChecks, MaxPages int
+	// Place, if set, acquires a slot for a request that upgrades its connection; see
 	// reverseproxy.Proxy.
 	AcquireSlot func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of extension servers to the client.
@@ -124,7 +125,7 @@ func New(c Config) *Aggregator {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewPageLimiter()}
+	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: responselimit.NewPageLimiter(c.MaxPages)}
 	a.living, a.die = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
@@ -327,7 +328,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer a.die()
 	var settling atomic.Bool
-	slots := make(chan struct{}, maxChecks)
+	slots := make(chan struct{}, a.MaxChecks)
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {

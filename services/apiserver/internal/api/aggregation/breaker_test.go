@@ -123,7 +123,7 @@ func requestsPerServerAreLimited(t *testing.T, n *network) {
 	send := func(ctx context.Context, path string) { askAs(ctx, eve, path) }
 	for range 4 { // answered watches
 		begun := make(chan bool)
-		watching := requestinfo.With((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
+		watching := requesttest.WithInfo((&requesttest.Work{OnStarted: func() { close(begun) }}).With(ctx), &requestinfo.Info{Verb: "watch", IsResource: true, Delegate: b.Handler(gv)})
 		send(watching, "/apis/ext.test/v1/things?watch=1")
 		<-begun
 	}

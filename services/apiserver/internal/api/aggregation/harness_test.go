@@ -34,6 +34,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -216,7 +217,7 @@ func start(t *testing.T, change func(*fixture, *aggregation.Config)) *fixture {
 			return find(b, b.endpoints, "endpoints", namespace, name)
 		},
 		Resolve: services.Resolve, Certificate: func() *tls.Certificate { return nil },
-		Write:   b.write,
+		Write: b.write, MaxChecks: 16, MaxPages: 16,
 		Metrics: aggregation.NewMetrics(b.registry), Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
@@ -278,7 +279,7 @@ func (b *fixture) send(u *request.User, r *http.Request) *httptest.ResponseRecor
 		b.t.Fatal("no handler for the group version")
 	}
 	w.Header().Set("Audit-Id", "audit-1")
-	h.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
+	h.ServeHTTP(w, r.WithContext(requesttest.WithUser(r.Context(), u)))
 	return w
 }
 

@@ -55,8 +55,8 @@ func TestUpgradedConnectionsOutliveTheirRequest(t *testing.T) {
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := requestinfo.WithState(request.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
-		request.SetLife(ctx)
+		ctx := requesttest.WithInfo(requesttest.WithUser((&requesttest.Work{OnStarted: func() { begun <- true }}).With(life), eve), &requestinfo.Info{Verb: "get", IsResource: true})
+		request.From(ctx).Lifetime = ctx
 		ctx, end := context.WithCancel(ctx) // like a deadline
 		defer end()
 		deadlines <- end

@@ -45,9 +45,9 @@ type client struct {
 // send sends a request, which may release its seats if rests.
 func send(t *testing.T, h http.Handler, path, accept string, rests bool, back error) *client {
 	t.Helper()
-	ctx, leave := context.WithCancel(requestinfo.WithState(t.Context(), &requestinfo.Info{}))
+	ctx, leave := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{}))
 	c := &client{leave: leave, done: make(chan struct{}), w: httptest.NewRecorder()}
-	request.SetWork(ctx, &requesttest.Work{
+	request.From(ctx).Work = &requesttest.Work{
 		OnSuspend: func() func() { c.suspended.Store(true); return func() { c.suspended.Store(false) } },
 		OnReleaseSeats: func(begun bool) (func() error, bool) {
 			if begun {
@@ -56,7 +56,7 @@ func send(t *testing.T, h http.Handler, path, accept string, rests bool, back er
 			c.rested.Store(rests)
 			return func() error { c.rested.Store(false); return back }, rests
 		},
-	})
+	}
 	r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
 	r.Header.Set("Accept", accept)
 	go func() {

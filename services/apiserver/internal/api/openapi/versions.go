@@ -34,7 +34,7 @@ func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) 
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*v2Slot(&item, op.method) = m.v2Operation(op, &shared)
+			*slot(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v2Operation(op, &shared)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
@@ -49,22 +49,23 @@ func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) 
 	return doc
 }
 
-func v2Slot(p *spec.PathItem, method string) **spec.Operation {
+// slot returns the operation of a method among those of a path.
+func slot[O any](method string, get, put, post, del, head, options, patch **O) **O {
 	switch method {
 	case http.MethodGet:
-		return &p.Get
+		return get
 	case http.MethodPut:
-		return &p.Put
+		return put
 	case http.MethodPost:
-		return &p.Post
+		return post
 	case http.MethodDelete:
-		return &p.Delete
+		return del
 	case http.MethodHead:
-		return &p.Head
+		return head
 	case http.MethodOptions:
-		return &p.Options
+		return options
 	default:
-		return &p.Patch
+		return patch
 	}
 }
 
@@ -171,7 +172,7 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoPr
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
 		for i := range p.operations {
 			op := &p.operations[i]
-			*v3Slot(item, op.method) = m.v3Operation(op)
+			*slot(op.method, &item.Get, &item.Put, &item.Post, &item.Delete, &item.Head, &item.Options, &item.Patch) = m.v3Operation(op)
 		}
 		doc.Paths.Paths[p.path] = item
 	}
@@ -180,25 +181,6 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, info spec.InfoPr
 	}
 	doc.Components.Schemas = m.schemas
 	return doc
-}
-
-func v3Slot(p *spec3.Path, method string) **spec3.Operation {
-	switch method {
-	case http.MethodGet:
-		return &p.Get
-	case http.MethodPut:
-		return &p.Put
-	case http.MethodPost:
-		return &p.Post
-	case http.MethodDelete:
-		return &p.Delete
-	case http.MethodHead:
-		return &p.Head
-	case http.MethodOptions:
-		return &p.Options
-	default:
-		return &p.Patch
-	}
 }
 
 func v3Parameters(ps []parameter) []*spec3.Parameter {

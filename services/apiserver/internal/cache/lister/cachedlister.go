@@ -13,16 +13,15 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-const (
-	// maxObjects is the maximum number of decoded objects cached for a kind.
-	maxObjects = 4096
-	// maxBytes is the maximum total size in bytes of the stored values of cached objects. An object
-	// with many small values takes twenty times as much memory decoded.
-	maxBytes = 2 << 20
-	// maxNamespaceBytes is the maximum total size of the objects of a namespace that are cached. Larger
-	// namespaces would evict the objects of other namespaces, and their own before the next use.
-	maxNamespaceBytes = maxBytes / 4
-)
+// Bounds limit the decoded objects that a CachedLister holds.
+type Bounds struct {
+	// Objects is the maximum number of objects.
+	Objects int
+	// Bytes is the maximum total size of the stored values of the objects. An object with many small
+	// values takes twenty times as much memory decoded. A namespace of more than a quarter is not
+	// cached: it would evict the objects of other namespaces, and its own before the next use.
+	Bytes int
+}
 
 // CachedLister lists decoded objects of a namespace for callers that read them repeatedly, such as the
 // plugins that every write in the namespace runs. It caches decoded objects within limits. It decodes
@@ -32,6 +31,7 @@ type CachedLister[T registry.Object] struct {
 	objects *Objects
 	kind    Kind
 	decode  func(codec.Item) (registry.Object, error)
+	bounds  Bounds
 
 	mu    sync.Mutex
 	byKey *simplelru.LRU[string, cachedObject[T]]
@@ -47,13 +47,13 @@ type cachedObject[T registry.Object] struct {
 
 // NewCachedLister returns a CachedLister of a kind whose objects have only the fields at the given paths (see
 // codec.Coder.Partly).
-func NewCachedLister[T registry.Object](o *Objects, k Kind, paths ...string) (*CachedLister[T], error) {
+func NewCachedLister[T registry.Object](o *Objects, k Kind, b Bounds, paths ...string) (*CachedLister[T], error) {
 	decode, err := k.Coder.Partly(paths...)
 	if err != nil {
 		return nil, err
 	}
-	out := &CachedLister[T]{objects: o, kind: k, decode: decode}
-	out.byKey, err = simplelru.NewLRU(maxObjects, func(_ string, old cachedObject[T]) { out.bytes -= old.size })
+	out := &CachedLister[T]{objects: o, kind: k, decode: decode, bounds: b}
+	out.byKey, err = simplelru.NewLRU(b.Objects, func(_ string, old cachedObject[T]) { out.bytes -= old.size })
 	return out, err
 }
 
@@ -72,7 +72,7 @@ func (k *CachedLister[T]) Each(ctx context.Context, namespace string, visit func
 		if err := ctx.Err(); err != nil { // the request has ended
 			return err
 		}
-		obj, err := k.get(e, size <= maxNamespaceBytes)
+		obj, err := k.get(e, size <= k.bounds.Bytes/4)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func (k *CachedLister[T]) put(e *watchcache.Entry, obj T, keep bool) {
 	k.bytes += size
 	// The key of the entry shares memory with its other fields.
 	k.byKey.Add(strings.Clone(e.Key()), cachedObject[T]{obj, e.ID(), size})
-	for k.bytes > maxBytes {
+	for k.bytes > k.bounds.Bytes {
 		k.byKey.RemoveOldest()
 	}
 }

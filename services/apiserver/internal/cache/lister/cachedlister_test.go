@@ -49,6 +49,9 @@ func (manualSource) Progress(context.Context) error                           { 
 func (manualSource) Confirm(context.Context, storage.Position) (int64, error) { return 1, nil }
 
 // fixture holds stored limit fixture and counts how many are decoded.
+// maxBytes is the bound of the cache under test.
+const maxBytes = 2 << 20
+
 type fixture struct {
 	t        *testing.T
 	cached   *CachedLister[*corev1.LimitRange]
@@ -99,7 +102,7 @@ func newFixture(t *testing.T) *fixture {
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
 	r.kind = Kind{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
 	o := &Objects{Cache: cache}
-	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, "metadata.name", "spec"); err != nil {
+	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes}, "metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
 	r.derived = &Derived[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}
@@ -132,8 +135,8 @@ func (r *fixture) put(namespace, name string, size int) {
 // which sizes were weighed.
 func (r *fixture) read(ctx context.Context, namespace string, visit func()) (names []string, err error) {
 	r.decoded, r.weighed = 0, nil
-	ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create"})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }})
+	ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { r.weighed = append(r.weighed, n); return !r.busy }}
 	err = r.cached.Each(ctx, namespace, func(lr *corev1.LimitRange) error {
 		if len(lr.Spec.Limits) != 1 || lr.Annotations != nil {
 			r.t.Errorf("%s: %d limits, annotations %v", lr.Name, len(lr.Spec.Limits), lr.Annotations)
@@ -181,11 +184,11 @@ func TestLargeNamespaceIsNotCached(t *testing.T) {
 	r.put("a", "x", 10)
 	r.want("a", 1, "x")
 	for _, name := range []string{"1", "2", "3"} {
-		r.put("b", name, maxNamespaceBytes/2)
+		r.put("b", name, maxBytes/8)
 	}
 	r.want("b", 3, "1", "2", "3")
 	r.want("b", 3, "1", "2", "3")
-	if len(r.weighed) != 1 || r.weighed[0] < maxNamespaceBytes {
+	if len(r.weighed) != 1 || r.weighed[0] < maxBytes/4 {
 		t.Errorf("weighed %d, want one total of all objects", r.weighed)
 	}
 	r.want("a", 0, "x")
@@ -194,7 +197,7 @@ func TestLargeNamespaceIsNotCached(t *testing.T) {
 // TestCacheSizeIsBounded checks the limit over all namespaces.
 func TestCacheSizeIsBounded(t *testing.T) {
 	r := newFixture(t)
-	const size = maxNamespaceBytes / 2
+	const size = maxBytes / 8
 	for i := range 2 * maxBytes / size {
 		namespace := fmt.Sprint("n", i)
 		r.put(namespace, "x", size)

@@ -66,21 +66,6 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 	return maphash.String(seed, e.stored)
 }
 
-// Touch reads the first bytes of the stored value to bring them into the CPU cache. The result has
-// no meaning.
-func (e *Entry) Touch() (sum byte) {
-	b := e.stored[:min(len(e.stored), touched)]
-	for i := 0; i < len(b); i += cacheLine {
-		sum ^= b[i]
-	}
-	return sum
-}
-
-const (
-	cacheLine = 64
-	touched   = 4 * cacheLine
-)
-
 // Places returns a word in which readers of the stored value cache positions in it. It is initially
 // 0.
 func (e *Entry) Places() *atomic.Uint64 { return &e.places }

@@ -222,7 +222,9 @@ const quietWait = 200 * time.Millisecond
 // runs still exist.
 func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := h.run(request.WithStartup(ctx))
+		startup, s := request.Derive(ctx)
+		s.Startup = true
+		err := h.run(startup)
 		if err == nil {
 			h.done.Store(true)
 			passed()

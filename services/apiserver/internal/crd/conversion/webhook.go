@@ -22,9 +22,9 @@ const (
 	// maxObjects and maxBytes bound the objects of one call. The last object may exceed maxBytes.
 	maxObjects, maxBytes = 500, 1 << 20
 	// A response may have maxGrowth times the bytes of the request plus bytesPerObject for each
-	// object, but at most maxResponse. All responses of one Convert may have maxGrowth times the
-	// bytes of the objects plus maxResponse.
-	maxResponse, maxGrowth, bytesPerObject = 64 << 20, 4, 1 << 20
+	// object, but at most MaxResponse. All responses of one Convert may have maxGrowth times the
+	// bytes of the objects plus MaxResponse.
+	MaxResponse, maxGrowth, bytesPerObject = 64 << 20, 4, 1 << 20
 	// extraValues is the number of JSON values that a response may have in addition to maxGrowth
 	// times those of the request.
 	extraValues = 1 << 17
@@ -44,7 +44,7 @@ func NewCaller(services *webhookclient.Services, dialers webhookclient.Dialers, 
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return webhookclient.NewWebhooks(webhookclient.WebhooksConfig{
 		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: services.Resolve, Internal: services.Internal, Dialers: dialers, Timeout: timeout, MaxResponse: maxResponse, Responses: responses, Metrics: m,
+		Resolve: services.Resolve, Internal: services.Internal, Dialers: dialers, Timeout: timeout, MaxResponse: MaxResponse, Responses: responses, Metrics: m,
 	})
 }
 
@@ -100,7 +100,7 @@ func usesV1beta1(versions []string) bool {
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	want := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
-	left := maxResponse
+	left := MaxResponse
 	for _, raw := range docs {
 		left += maxGrowth * len(raw)
 	}
@@ -110,7 +110,7 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 		if len(batch) == 0 {
 			return nil
 		}
-		err := w.convert(ctx, batch, want, min(left, maxResponse, maxGrowth*size+bytesPerObject*len(batch)))
+		err := w.convert(ctx, batch, want, min(left, MaxResponse, maxGrowth*size+bytesPerObject*len(batch)))
 		for _, d := range batch {
 			out[d.index] = d.converted
 			left -= len(d.converted)

@@ -117,8 +117,8 @@ func TestRequestIsSuspendedDuringConversion(t *testing.T) {
 	s := start(t)
 	var away, asked atomic.Int64
 	s.change = func(*review) { asked.Store(away.Load()) }
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{})
-	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
+	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
 	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
 		t.Fatal(err)
 	}

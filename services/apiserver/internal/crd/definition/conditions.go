@@ -19,12 +19,6 @@ func IsTrue(d *v1.CustomResourceDefinition, kind v1.CustomResourceDefinitionCond
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// IsTerminating reports whether a definition is being deleted, so that its objects cannot be
-// created.
-func IsTerminating(d *v1.CustomResourceDefinition) bool {
-	return d.DeletionTimestamp != nil || IsTrue(d, v1.Terminating)
-}
-
 func find(s *v1.CustomResourceDefinitionStatus, kind v1.CustomResourceDefinitionConditionType) *v1.CustomResourceDefinitionCondition {
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == kind {

@@ -24,7 +24,7 @@ func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error)
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
-	c := compiler{program: &Program{defaults: defaults, most: mostMatched}}
+	c := compiler{program: &Program{defaults: defaults, most: MaxMatched}}
 	c.room = shareOf(room, c.program)
 	if _, err := c.add(s, true); err != nil {
 		return nil, err

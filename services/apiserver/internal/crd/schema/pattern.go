@@ -101,10 +101,10 @@ func instructions(text string) int {
 const (
 	// cheap is the cost from which one check counts as costly: about two milliseconds.
 	cheap = 200_000
-	// mostMatched is the maximum cost of all patterns and other checks of a resource, about three
+	// MaxMatched is the maximum cost of all patterns and other checks of a resource, about three
 	// seconds, because pattern matching cannot be interrupted. It suffices for patterns of 100
 	// instructions on 2.6 MB.
-	mostMatched = 1 << 28
+	MaxMatched = 1 << 28
 	// perNode is the cost of checking a value against one schema. There may be many branches per
 	// value.
 	perNode = 3

@@ -16,7 +16,7 @@ type Program struct {
 	// mostFilled is the maximum size in bytes of the defaults that one object receives, without
 	// those of nested objects. mostFallback is the maximum size of a default that replaces a null.
 	mostFilled, mostFallback int
-	// most is the maximum cost of one check: mostMatched.
+	// most is the maximum cost of one check: MaxMatched.
 	most int
 }
 

@@ -6,25 +6,17 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"binnacle/services/apiserver/internal/request"
 )
 
-// requestContextKey is the context key of the request's context for which a connection is opened. A transport
-// would finish opening it after the request has ended, for later requests. A client that repeatedly
-// disconnects could then have any number of connections being opened.
-type requestContextKey struct{}
-
-func withRequestContext(ctx context.Context) context.Context {
-	return context.WithValue(ctx, requestContextKey{}, ctx)
-}
-
-// mergeRequestContext returns a context that also ends with the request.
+// mergeRequestContext returns a context that also ends with the request for which a connection is opened.
+// A transport would finish opening it after the request has ended, for later requests. A client that
+// repeatedly disconnects could then have any number of connections being opened.
 func mergeRequestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if life, ok := ctx.Value(requestContextKey{}).(context.Context); ok {
-		stop := context.AfterFunc(life, cancel)
-		return ctx, func() { stop(); cancel() }
-	}
-	return ctx, cancel
+	stop := context.AfterFunc(request.LifetimeOf(ctx), cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // dialWithRequest returns a dial function that also ends with the request.

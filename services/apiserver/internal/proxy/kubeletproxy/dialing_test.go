@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/services/apiserver/internal/proxy/kubeletproxy"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // newUpstream returns an Upstream that connects with dial.
@@ -47,6 +48,8 @@ func TestDialEndsWithRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
+			ctx, state := request.Derive(ctx)
+			state.Lifetime = ctx
 			ended := make(chan error, 1)
 			up := newUpstream(t, 0, func(dial context.Context, _, _ string) (net.Conn, error) {
 				leave()
@@ -62,6 +65,8 @@ func TestDialEndsWithRequest(t *testing.T) {
 				t.Skip("no TLS")
 			}
 			ctx, leave := context.WithCancel(t.Context())
+			ctx, state := request.Derive(ctx)
+			state.Lifetime = ctx
 			defer leave()
 			mine, theirs := net.Pipe()
 			defer theirs.Close()

@@ -42,6 +42,8 @@ type Options struct {
 	// MaxProxied limits the number of concurrently proxied requests; 0 derives the limit from the
 	// number of files that the process may open.
 	MaxProxied int
+	// MaxPages is the number of pages whose links are rewritten at a time.
+	MaxPages int
 }
 
 // NewOptions returns the defaults.
@@ -135,7 +137,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	return &Upstream{
 		options:    o,
 		metrics:    newMetrics(r),
-		pages:      responselimit.NewPageLimiter(),
+		pages:      responselimit.NewPageLimiter(o.MaxPages),
 		kubelet:    known(verified, toKubelet),
 		unverified: known(unverified, toKubelet),
 		target:     clientcerts.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),

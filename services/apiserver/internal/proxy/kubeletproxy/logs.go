@@ -26,7 +26,7 @@ func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.
 	if err := checkLocation(at); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(withRequestContext(ctx), http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
 	}

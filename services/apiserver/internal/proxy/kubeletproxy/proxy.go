@@ -70,7 +70,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 		u.proxyUpgrade(w, r, to, at, errs)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(at, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r.WithContext(withRequestContext(r.Context())))
+	proxy.NewUpgradeAwareHandler(at, u.pages.Transport(transport), true, false, errs).ServeHTTP(w, r)
 }
 
 // proxyUpgrade proxies a request that upgrades its connection.

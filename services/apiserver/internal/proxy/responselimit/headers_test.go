@@ -15,7 +15,7 @@ import (
 // TestTooManyHeaderFieldsFail checks the limit on the number of fields.
 func TestTooManyHeaderFieldsFail(t *testing.T) {
 	for many, want := range map[int]int{responselimit.MaxFields - 10: http.StatusOK, responselimit.MaxFields + 1: http.StatusBadGateway} {
-		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)
@@ -33,7 +33,7 @@ func TestTooManyHeaderFieldsFail(t *testing.T) {
 // TestOtherMediaTypesAreStreamed checks that only HTML pages are buffered.
 func TestOtherMediaTypesAreStreamed(t *testing.T) {
 	over := make(chan bool)
-	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, "first")
 		_ = http.NewResponseController(w).Flush()
@@ -51,7 +51,7 @@ func TestOtherMediaTypesAreStreamed(t *testing.T) {
 // TestLongPagesReleaseTheirSlot checks that a page that is too long to be rewritten holds no slot.
 func TestLongPagesReleaseTheirSlot(t *testing.T) {
 	long := make(chan bool)
-	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		if r.URL.Path != "/long" {
 			_, _ = io.WriteString(w, link)
@@ -93,7 +93,7 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 		"too long":           {zipped(strings.Repeat("a", 2<<20)), "text/HTML", http.StatusOK},
 		"not compressed":     {"plain", "text/plain; charset=utf-8", http.StatusBadGateway},
 	} {
-		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, c.text)
@@ -107,7 +107,7 @@ func TestUnusualCompressionIsNotRewritten(t *testing.T) {
 
 // TestOwnHeadersAreRemoved covers headers and trailers that only this server may set.
 func TestOwnHeadersAreRemoved(t *testing.T) {
-	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Audit-Id", "forged")
 		w.Header().Set("Trailer", "Other, Audit-Id")
 		_, _ = io.WriteString(w, "text")

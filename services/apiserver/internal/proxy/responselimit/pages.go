@@ -16,8 +16,6 @@ const (
 	// uncompressed. maxWritten is the approximate maximum size of the rewritten page.
 	maxPage      = 1 << 20
 	maxRewritten = 4 << 20
-	// maxPages is the number of pages that are held at a time, each until its response has ended.
-	maxPages = 16
 
 	html = "text/html"
 	// skippedHTML is the same media type in a spelling that the proxy does not recognize. The proxy
@@ -28,8 +26,9 @@ const (
 // PageLimiter limits the number of pages that are held while their links are rewritten.
 type PageLimiter struct{ slots chan struct{} }
 
-// NewPageLimiter returns a PageLimiter for maxPages pages.
-func NewPageLimiter() *PageLimiter { return &PageLimiter{make(chan struct{}, maxPages)} }
+// NewPageLimiter returns a PageLimiter for most pages at a time. Each page is held until its response has
+// ended.
+func NewPageLimiter(most int) *PageLimiter { return &PageLimiter{make(chan struct{}, most)} }
 
 // Transport returns a round tripper for a proxy that rewrites links. Pages that are too large for
 // that, or exceed its limit, pass unchanged. The contexts of requests must end with the

@@ -90,7 +90,7 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 		{name: "a page of links", kind: "text/html", text: strings.Repeat("<a href=/>", 100_000), wantKind: "text/HTML"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+			s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", tt.kind)
 				if tt.compressed {
 					w.Header().Set("Content-Encoding", "gzip")
@@ -124,7 +124,7 @@ func TestSmallPagesAreRewritten(t *testing.T) {
 
 // TestEndlessPageIsStreamed checks that a page without end is not buffered.
 func TestEndlessPageIsStreamed(t *testing.T) {
-	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		for r.Context().Err() == nil {
 			if _, err := io.WriteString(w, strings.Repeat(link, 1000)); err != nil {
@@ -141,7 +141,7 @@ func TestEndlessPageIsStreamed(t *testing.T) {
 // rewritten again afterwards.
 func TestPageSlotsAreReleased(t *testing.T) {
 	came := make(chan bool, 100)
-	s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, r *http.Request) {
+	s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		if r.URL.Path == "/slow" {
 			_ = http.NewResponseController(w).Flush()
@@ -187,7 +187,7 @@ func TestInformationalResponsesAreDropped(t *testing.T) {
 		many int
 		want int
 	}{{2, http.StatusOK}, {1 << 30, http.StatusBadGateway}} {
-		s := front(t, responselimit.NewPageLimiter(), func(w http.ResponseWriter, _ *http.Request) {
+		s := front(t, responselimit.NewPageLimiter(16), func(w http.ResponseWriter, _ *http.Request) {
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				panic(err)

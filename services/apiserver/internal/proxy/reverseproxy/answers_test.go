@@ -30,7 +30,7 @@ func TestOnlyServerSetsUserHeaders(t *testing.T) {
 			"X_ours": {"theirs"}, "X-Theirs": {"kept"},
 		}
 		u := &request.User{Name: "eve", Groups: []string{"g"}}
-		b.Serve(httptest.NewRecorder(), r.WithContext(request.WithUser(t.Context(), u)), http.Header{"X-Ours": {"ours"}})
+		b.Serve(httptest.NewRecorder(), r.WithContext(requesttest.WithUser(t.Context(), u)), http.Header{"X-Ours": {"ours"}})
 		h := <-seen
 		for name, values := range h {
 			if strings.Contains(strings.Join(values, ","), "theirs") {
@@ -134,7 +134,7 @@ func TestUpgradedConnectionHoldsNoSlot(t *testing.T) {
 		})
 		for range 3 {
 			begun := make(chan struct{})
-			ctx := request.WithUser((&requesttest.Work{OnStarted: func() { close(begun) }}).With(t.Context()), &request.User{Name: "a"})
+			ctx := requesttest.WithUser((&requesttest.Work{OnStarted: func() { close(begun) }}).With(t.Context()), &request.User{Name: "a"})
 			r := httptest.NewRequest("GET", "/apis/g/v/things", nil)
 			r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"odd/1"}}
 			client, here := net.Pipe()

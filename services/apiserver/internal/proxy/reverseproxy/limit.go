@@ -27,16 +27,14 @@ type Limit struct {
 	refused  prometheus.Counter
 }
 
-// Bounds of the default limit.
-const minProxied, maxProxied = 100, 2000
-
 // NewLimit returns a Limit for most requests and registers its metrics. If most is 0, the limit is a
-// quarter of the file limit of the process, within bounds, because each request has two connections.
-func NewLimit(most int, r prometheus.Registerer) *Limit {
+// quarter of the file limit of the process, at least lower and at most upper, because each request
+// has two connections.
+func NewLimit(most, lower, upper int, r prometheus.Registerer) *Limit {
 	if most == 0 {
 		var files syscall.Rlimit
 		_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // without a limit, the minimum
-		most = int(min(max(files.Cur/4, minProxied), maxProxied))
+		most = min(max(int(files.Cur/4), lower), upper)
 	}
 	kept := min(max(most/keptForMasters, 1), most/2) // a limit of 1 is shared by all clients
 	c := &Limit{

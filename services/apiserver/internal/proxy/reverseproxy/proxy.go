@@ -84,7 +84,7 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 	if upgrades { // the round tripper does not open such connections
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way remove other options
-		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.Life(in.Context())}
+		u := upgrade.Proxy{URL: at, Transport: p.Connections.Transport(), Timeout: upgrade.DefaultTimeout, Errors: reply, Life: request.LifetimeOf(in.Context())}
 		u.OnResponse = func(upgraded bool) {
 			if c.long = c.long || upgraded; upgraded {
 				request.Started(ctx) // the rest is the client's time

@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/proxy/responselimit"
 	"binnacle/services/apiserver/internal/proxy/reverseproxy"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 // pipeListener is an in-memory network with one server.
@@ -92,7 +93,7 @@ func start(t *testing.T, most int, serve http.HandlerFunc) *fixture {
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "http", Host: "there", Path: path}, nil
 		},
-		Connections: pool, LongRunning: requestinfo.LongRunning, Pages: responselimit.NewPageLimiter(), Logger: slog.New(slog.DiscardHandler),
+		Connections: pool, LongRunning: requestinfo.LongRunning, Pages: responselimit.NewPageLimiter(16), Logger: slog.New(slog.DiscardHandler),
 		Breaker: reverseproxy.NewBreaker(ctx, &b.probes, reverseproxy.BreakerConfig{Probe: b.probe, MaxRequests: most, OnChange: func(reason error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -142,7 +143,7 @@ func (b *fixture) ask(ctx context.Context, user string, op *requestinfo.Info, he
 		r.Header = header
 	}
 	w := httptest.NewRecorder()
-	b.Serve(w, r.WithContext(requestinfo.With(request.WithUser(ctx, &request.User{Name: user}), op)), nil)
+	b.Serve(w, r.WithContext(requesttest.WithInfo(requesttest.WithUser(ctx, &request.User{Name: user}), op)), nil)
 	return w
 }
 

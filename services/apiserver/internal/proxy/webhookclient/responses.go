@@ -26,8 +26,6 @@ const (
 	responseTimeout = 3 * time.Second
 	// smallResponse is the size in bytes below which the number of values is not checked.
 	smallResponse = 4 << 10
-	// responseSlots is the number of huge responses that are read at a time.
-	responseSlots = 8
 )
 
 // ResponseLimiter bounds the memory and CPU of the responses of one kind of webhook. Huge responses
@@ -42,9 +40,9 @@ type ResponseLimiter struct {
 	slots    *limit.Queue[string] // by webhook
 }
 
-// NewResponseLimiter returns a limiter.
-func NewResponseLimiter() *ResponseLimiter {
-	return &ResponseLimiter{Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: responseSlots, Share: true})}
+// NewResponseLimiter returns a limiter that reads slots huge responses at a time.
+func NewResponseLimiter(slots int) *ResponseLimiter {
+	return &ResponseLimiter{Timeout: responseTimeout, slots: limit.New[string](limit.Options{Size: slots, Share: true})}
 }
 
 // LimitedResponse is the response to one call.

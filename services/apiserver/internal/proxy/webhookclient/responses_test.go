@@ -163,7 +163,7 @@ func TestSlowHugeResponseFails(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer s.Close()
-	answers := webhookclient.NewResponseLimiter()
+	answers := webhookclient.NewResponseLimiter(8)
 	answers.Timeout = 20 * time.Millisecond
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

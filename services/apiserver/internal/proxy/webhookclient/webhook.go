@@ -100,7 +100,7 @@ func (w Dialers) For(toService bool) Dial {
 // NewWebhooks creates the clients of one kind of webhook.
 func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
 	if c.Responses == nil {
-		c.Responses = NewResponseLimiter()
+		c.Responses = NewResponseLimiter(0)
 	}
 	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
 	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}

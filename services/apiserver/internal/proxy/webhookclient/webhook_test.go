@@ -42,7 +42,7 @@ func newLargeWebhooks(t *testing.T) *webhookclient.Webhooks {
 
 func newWebhooksWith(t *testing.T, address string, most int64, ways webhookclient.Dialers) *webhookclient.Webhooks {
 	t.Helper()
-	patient := webhookclient.NewResponseLimiter()
+	patient := webhookclient.NewResponseLimiter(8)
 	patient.Timeout = time.Hour
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {

@@ -91,14 +91,6 @@ func SinceMicro(t metav1.MicroTime) registry.Age {
 	return registry.Age{Since: metav1.NewTime(t.Time)}
 }
 
-// SincePtr is Since for a time that may be nil.
-func SincePtr(t *metav1.Time) registry.Age {
-	if t == nil {
-		return registry.Age{}
-	}
-	return Since(*t)
-}
-
 // Documented is an API type with documentation of its fields.
 type Documented interface{ SwaggerDoc() map[string]string }
 

@@ -89,15 +89,8 @@ func TestTexts(t *testing.T) {
 
 func TestAges(t *testing.T) {
 	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
-	when := metav1.NewTime(at)
-	want := registry.Age{Since: when}
+	want := registry.Age{Since: metav1.NewTime(at)}
 	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {
 		t.Errorf("got SinceMicro %v", got)
-	}
-	if got := columns.SincePtr(&when); got != want {
-		t.Errorf("got SincePtr %v", got)
-	}
-	if got := columns.SincePtr(nil); !got.Since.IsZero() {
-		t.Errorf("got SincePtr(nil) %v", got)
 	}
 }

@@ -1,4 +1,5 @@
-// Package requesttest has a request.Work for tests, whose operations call functions of the test.
+// Package requesttest has request states for tests, and a request.Work whose operations call functions of
+// the test.
 package requesttest
 
 import (
@@ -15,10 +16,10 @@ type Work struct {
 	OnReleaseSeats func(begun bool) (resume func() error, ok bool)
 }
 
-// With attaches a request state with this work.
+// With returns a context with this work.
 func (w *Work) With(ctx context.Context) context.Context {
-	ctx = request.WithState(ctx, request.Info(ctx))
-	request.SetWork(ctx, w)
+	ctx, s := request.Derive(ctx)
+	s.Work = w
 	return ctx
 }
 

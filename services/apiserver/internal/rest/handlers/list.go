@@ -108,7 +108,7 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 // reachList is reach for a list.
 func (c *Call) reachList(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("audit-id", request.TracedID(c.Context())), attribute.String("type", c.GroupResource().String())}
+		return []attribute.KeyValue{attribute.String("audit-id", request.From(c.Context()).TracedID), attribute.String("type", c.GroupResource().String())}
 	})
 	defer span.End()
 	err := c.reach(ctx, revision)

@@ -35,13 +35,13 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = requestinfo.WithState(ctx, &requestinfo.Info{})
+			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
 			var went, came int
-			request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() {
+			request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
 				went++
 				cancel()
 				return func() { came++ }
-			}})
+			}}
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
 			if err := wait(c); err == nil {
 				t.Error("got no error for a future revision")
@@ -67,15 +67,15 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	for name, room := range map[string]bool{"below the limit of waiting requests": true, "at the limit": false} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			ctx = requestinfo.WithState(ctx, &requestinfo.Info{})
+			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{})
 			var went, came int
-			request.SetWork(ctx, &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
+			request.From(ctx).Work = &requesttest.Work{OnReleaseSeats: func(bool) (func() error, bool) {
 				went++
 				if room {
 					cancel()
 				}
 				return func() error { came++; return nil }, room
-			}})
+			}}
 			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
 			err := c.await(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {

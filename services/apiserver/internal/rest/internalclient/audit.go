@@ -27,7 +27,8 @@ func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write
 	rec := s.Audit.Open(op, request.Self(), func() audit.Arrival {
 		return audit.Arrival{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
 	})
-	ctx = audit.With(ctx, rec)
+	ctx, state := request.Derive(ctx)
+	state.AuditEvent = rec
 	if rec == nil {
 		return write(ctx)
 	}

@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/rest/internalclient"
 	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/storage"
@@ -300,7 +301,7 @@ func secret() *corev1.Secret {
 type startupRecorder []bool
 
 func (s *startupRecorder) Validate(ctx context.Context, _ *admission.Request) error {
-	*s = append(*s, request.Startup(ctx))
+	*s = append(*s, request.From(ctx).Startup)
 	return nil
 }
 
@@ -312,7 +313,7 @@ func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
-	for _, ctx := range []context.Context{t.Context(), request.WithStartup(t.Context())} {
+	for _, ctx := range []context.Context{t.Context(), requesttest.WithStartup(t.Context())} {
 		_ = client.Create(ctx, configs, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	}
 	if !slices.Equal(seen, startupRecorder{false, true}) {

@@ -116,8 +116,8 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 		return s.read(ctx, k, &c, out)
 	}
 	// Warnings of this call must not reach the client whose request caused it.
-	ctx, _ = request.WithWarnings(ctx)
-	ctx = request.WithUser(ctx, request.Self())
+	ctx, state := request.Derive(ctx)
+	state.Warnings, state.User = &request.Warnings{}, request.Self()
 	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + requestInfoOf(k, &c).Form() })
 	defer func() {
 		span.Fail(err)

@@ -26,7 +26,9 @@ type Transport struct {
 // RoundTrip implements http.RoundTripper. It returns when the handler has finished.
 func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	// Do not share the state in the context of the request that causes this one.
-	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), ownKey{}, true))
+	ctx, s := request.Derive(context.Background())
+	s.Internal = true
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), cancel)()
 	if end, ok := r.Context().Deadline(); ok {
@@ -94,15 +96,12 @@ func (w *response) SetReadDeadline(time.Time) error { return nil }
 // SetWriteDeadline: see SetReadDeadline.
 func (w *response) SetWriteDeadline(time.Time) error { return nil }
 
-// ownKey marks the context of requests that Transport sends. Requests from a network never have it.
-type ownKey struct{}
-
 // Authenticator is an authn.Authenticator for the requests of Transport.
 type Authenticator struct{}
 
 // Authenticate returns the server's own user for a request of Transport, and nil for any other one.
 func (Authenticator) Authenticate(r *http.Request) (*request.User, error) {
-	if own, _ := r.Context().Value(ownKey{}).(bool); !own {
+	if !request.From(r.Context()).Internal {
 		return nil, nil
 	}
 	return request.Self(), nil

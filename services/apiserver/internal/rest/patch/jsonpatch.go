@@ -16,8 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// maxOperations is the maximum number of operations of a JSON patch.
-const maxOperations = 10000
+// MaxOperations is the maximum number of operations of a JSON patch.
+const MaxOperations = 10000
 
 // operations is a JSON patch.
 type operations struct {
@@ -53,8 +53,8 @@ func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if p.ops, err = jsonpatch.Decode(raw); err != nil {
 		return nil, undecodable(err)
 	}
-	if len(p.ops) > maxOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p.ops)))
+	if len(p.ops) > MaxOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", MaxOperations, len(p.ops)))
 	}
 	return p, nil
 }

@@ -28,8 +28,8 @@ func TestDecode(t *testing.T) {
 		code    int32 // 0: valid
 		unknown []string
 	}{
-		{"maximum number of operations", types.JSONPatchType, operations(maxOperations), 0, nil},
-		{"too many operations", types.JSONPatchType, operations(maxOperations + 1), 413, nil},
+		{"maximum number of operations", types.JSONPatchType, operations(MaxOperations), 0, nil},
+		{"too many operations", types.JSONPatchType, operations(MaxOperations + 1), 413, nil},
 		{"operations that are an object", types.JSONPatchType, `{"op":"test"}`, 400, nil},
 		{"invalid JSON", types.JSONPatchType, `[`, 400, nil},
 		{"an operation with an unknown and a duplicate field", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,

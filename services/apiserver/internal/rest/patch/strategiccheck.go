@@ -23,14 +23,14 @@ const (
 	deletionDirective   = "$deleteFromPrimitiveList/"
 )
 
-// maxCompared is the maximum number of element pairs that a strategic merge patch may compare. Each
+// MaxCompared is the maximum number of element pairs that a strategic merge patch may compare. Each
 // element of a merged list is compared with the other elements of the patch and with all existing
 // elements.
-const maxCompared = 10_000_000
+const MaxCompared = 10_000_000
 
 // checkStrategic rejects invalid merge keys and elements in the merged lists of a strategic merge
 // patch, and names their fields. The library compares them unchecked and panics on incomparable
-// values. It also rejects patches that exceed maxCompared. tree is the object to patch, shape a
+// values. It also rejects patches that exceed MaxCompared. tree is the object to patch, shape a
 // value of its Go type. pairs estimates how many elements are compared.
 func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error) {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
@@ -40,8 +40,8 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 	c := patchChecker{longest: longestList(tree)}
 	errs := c.checkMerged(nil, patch, tree, meta)
 	switch {
-	case c.compared > maxCompared:
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", maxCompared))
+	case c.compared > MaxCompared:
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", MaxCompared))
 	case len(errs) > 0:
 		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}

@@ -195,23 +195,17 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true
-	next := prefetcher{visit: func(e *watchcache.Entry) error {
+	sel.Pause = p.pause
+	snap.Select(sel, "", func(e *watchcache.Entry) bool {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		return f.addItem(p, f.Entry(e))
-	}}
-	sel.Pause = p.pause
-	snap.Select(sel, "", func(e *watchcache.Entry) bool {
-		err = next.add(e)
+		err = f.addItem(p, f.Entry(e))
 		return err == nil
 	})
 	if err == nil && p.gone {
 		err = errGone
-	}
-	if err == nil {
-		err = next.flush()
 	}
 	if err != nil {
 		return p.abort(err)
@@ -249,13 +243,12 @@ func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
 	}
-	next := prefetcher{visit: visit}
 	for _, e := range l.Items {
-		if err := next.add(e); err != nil {
+		if err := visit(e); err != nil {
 			return err
 		}
 	}
-	return next.flush()
+	return nil
 }
 
 // size returns the number of objects.

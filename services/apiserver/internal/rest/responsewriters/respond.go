@@ -126,7 +126,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 
 // SendWarnings sets the Warning headers to the collected warnings.
 func SendWarnings(w http.ResponseWriter, r *http.Request) {
-	if ws := request.WarningsFrom(r.Context()); ws != nil {
+	if ws := request.From(r.Context()).Warnings; ws != nil {
 		if headers := ws.Headers(); headers != nil {
 			w.Header()["Warning"] = headers
 		}
@@ -159,7 +159,9 @@ func withoutAudit(r *http.Request) *http.Request {
 	if audit.From(r.Context()) == nil {
 		return r
 	}
-	return r.WithContext(audit.With(r.Context(), nil))
+	ctx, s := request.Derive(r.Context())
+	s.AuditEvent = nil
+	return r.WithContext(ctx)
 }
 
 // asTimeout replaces a deadline error by the API's timeout error.

@@ -30,7 +30,7 @@ func serialize(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, c
 	}
 	_, span := tracing.Start(r.Context(), "SerializeObject", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.TracedID(r.Context())), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
+			attribute.String("audit-id", request.From(r.Context()).TracedID), attribute.String("method", r.Method), attribute.String("url", r.URL.Path),
 			attribute.String("protocol", r.Proto), attribute.String("mediaType", choice.Media), attribute.String("encoder", encoderOf(gv, choice)),
 		}
 	})

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"binnacle/services/apiserver/internal/request/requesttest"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"binnacle/services/apiserver/internal/request"
 )
 
 // Duplicate owner references are removed, and the order is kept, for few and for many references.
@@ -37,7 +37,7 @@ func TestDuplicateOwnersAreRemoved(t *testing.T) {
 			}
 			want = append(want, o)
 		}
-		ctx, warnings := request.WithWarnings(t.Context())
+		ctx, warnings := requesttest.WithWarnings(t.Context())
 		uniqueOwners(ctx, obj, false)
 		if !reflect.DeepEqual(obj.OwnerReferences, want) {
 			t.Fatalf("round %d: got %v, want %v", round, obj.OwnerReferences, want)

@@ -15,7 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/api/kinds/builtin"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/apply"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
 type mutator func(*admission.Request)
@@ -46,7 +46,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{
 				Name: "plugin", Plugin: mutator(func(a *admission.Request) { c.change(a.Object.(registry.Object)) }),
 			})}}
-			ctx, warnings := request.WithWarnings(t.Context())
+			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := &Request{Kind: configMaps, Manager: "creator"}
 			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
 			if err := w.own(t.Context(), r, nil, obj); err != nil {

@@ -32,8 +32,8 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 	} {
 		for _, may := range []bool{false, true} {
 			weighed := 0
-			ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
+			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
+			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
 			r := w.requestFor("c")
 			var err error
 			if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {
@@ -86,8 +86,8 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		w := newBase(t).fixture(t)
 		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
 		weighed := 0
-		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }})
+		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
+		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return n < large }}
 		r := w.requestFor(object.GetName())
 		r.Kind = w.kind(kind)
 		var err error
@@ -107,8 +107,8 @@ func TestUpdateCostIncludesReplacedObject(t *testing.T) {
 	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
 	for _, may := range []bool{false, true} {
 		weighed := 0
-		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "update"})
-		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }})
+		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "update"})
+		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = max(weighed, n); return may }}
 		r := w.requestFor("c")
 		r.Object = config("a", "1")
 		_, err := w.writer.Update(ctx, r)
@@ -126,8 +126,8 @@ func TestWriteIsSuspendedWhileItSettles(t *testing.T) {
 	w.writer.Settled = map[schema.GroupResource]func(context.Context, int64){
 		{Resource: "configmaps"}: func(context.Context, int64) { settled = suspended },
 	}
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
+	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { suspended++; return func() { suspended-- } }}
 	r := w.requestFor("c")
 	r.Object = config("a", "1")
 	if _, err := w.writer.Create(ctx, r); err != nil {
@@ -145,8 +145,8 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	k := w.kind("replicationcontrollers")
 	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
 	weighed := 0
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
 	r := w.requestFor("c")
 	r.Kind = k
 	for i := range k.Subresources {
@@ -171,8 +171,8 @@ func TestPatchCostIncludesValues(t *testing.T) {
 		r := w.requestFor("many")
 		r.Kind = w.kind("pods")
 		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
-		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }})
+		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
+		request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { return n < request.LargeBody }}
 		var err error
 		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
 		if r.Patch, err = patch.Decode(typ, []byte(body), false); err != nil {

@@ -23,7 +23,6 @@ import (
 	"binnacle/services/apiserver/internal/security/authz"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/storage/traced"
 )
 
 // Config holds the dependencies and options of a Writer.
@@ -114,7 +113,7 @@ type Request struct {
 	restore          func(stored []byte) ([]byte, bool)
 
 	// encoded describes the value that the next write stores, for its span.
-	encoded traced.Value
+	encoded request.StoredValue
 	// admission is the admission request of a change if its object is not the written object
 	// itself. It has passed mutating admission and is validated later.
 	admission *admission.Request
@@ -224,7 +223,9 @@ func (r *Request) described(ctx context.Context) context.Context {
 		return ctx
 	}
 	v := r.encoded
-	r.encoded = traced.Value{} // a further attempt encodes again
+	r.encoded = request.StoredValue{} // a further attempt encodes again
 	v.Type, v.Resource = r.Kind.Coder.InternalType(), r.Kind.StoredGroupResource().String()
-	return traced.WithValue(ctx, v)
+	ctx, s := request.Derive(ctx)
+	s.Stored = &v
+	return ctx
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
+	"binnacle/services/apiserver/internal/request"
 )
 
 func TestSourceIPs(t *testing.T) {
@@ -79,7 +80,9 @@ func TestInvalidPolicyKeepsFormerPolicy(t *testing.T) {
 func TestContextCarriesRecord(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Request})
 	r := auditor.Open(podsInfo, nil, newArrival)
-	if got := From(With(t.Context(), r)); got != r || !got.Wants(Request) || got.Wants(RequestResponse) {
+	ctx, s := request.Derive(t.Context())
+	s.AuditEvent = r
+	if got := From(ctx); got != r || !got.Wants(Request) || got.Wants(RequestResponse) {
 		t.Errorf("got record %v", got)
 	}
 	r.SetUnauthenticated()

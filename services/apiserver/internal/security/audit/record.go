@@ -72,16 +72,9 @@ func (r *Record) update(write func(p *recordState)) {
 	}
 }
 
-// With attaches a record to a context.
-func With(ctx context.Context, r *Record) context.Context { return request.WithRecord(ctx, r) }
-
-// Attach attaches a record in the context's request state. It returns false if there is no such state; the
-// caller then uses With. It must be called before other goroutines have the request.
-func Attach(ctx context.Context, r *Record) bool { return request.SetRecord(ctx, r) }
-
 // From returns the record of a request, or nil.
 func From(ctx context.Context) *Record {
-	r, _ := request.RecordFrom(ctx).(*Record)
+	r, _ := request.From(ctx).AuditEvent.(*Record)
 	return r
 }
 

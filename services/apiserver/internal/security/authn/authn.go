@@ -143,7 +143,9 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	request.SetTokenAnnotations(ctx, rev.Words)
+	if len(rev.Words) > 0 {
+		request.From(ctx).TokenAnnotations = rev.Words
+	}
 	for _, text := range rev.Warnings {
 		request.Warn(ctx, text)
 	}

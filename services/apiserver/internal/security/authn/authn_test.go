@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/security/authn"
 )
 
@@ -83,7 +84,7 @@ func TestBearer(t *testing.T) {
 		t.Run(header, func(t *testing.T) {
 			reviewer := &tokens{}
 			r := get("Authorization", header)
-			ctx, warnings := request.WithWarnings(r.Context())
+			ctx, warnings := requesttest.WithWarnings(r.Context())
 			u, err := authn.Bearer{Tokens: reviewer}.Authenticate(r.WithContext(ctx))
 			if warned := warnings.Headers(); (warned != nil) != c.warning {
 				t.Errorf("got warnings %q", warned)

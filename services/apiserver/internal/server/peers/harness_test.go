@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/server/peers"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -111,7 +112,7 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		t.Fatal(err)
 	}
 	w.Peers = peers.New(peers.Config{
-		Identity: "me", Store: cache.Store(prefix),
+		Identity: "me", Store: cache.Store(prefix), MaxPages: 16,
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			v := &apiserverinternalv1alpha1.StorageVersion{}
 			if err := json.Unmarshal(e.Stored(), v); err != nil {
@@ -206,6 +207,6 @@ func (w *fixture) send(resource string, header ...string) *httptest.ResponseReco
 		return nil
 	}
 	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r.WithContext(request.WithUser(r.Context(), &request.User{Name: "ada", Groups: []string{"dev"}})))
+	h.ServeHTTP(rec, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada", Groups: []string{"dev"}})))
 	return rec
 }

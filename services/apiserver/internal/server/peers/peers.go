@@ -43,6 +43,8 @@ type Config struct {
 	Exists func(identity string) bool
 	// Addresses returns the host:port of live replicas, by identity.
 	Addresses func(context.Context) (map[string]string, error)
+	// MaxPages is the number of pages whose links are rewritten at a time.
+	MaxPages int
 	// Authorities returns the certificate authorities that verify peers.
 	Authorities func() *x509.CertPool
 	// Certificate returns the client certificate for peers. It may return nil.
@@ -79,7 +81,7 @@ type Peers struct {
 
 // New returns a Peers. Run must be called to close it.
 func New(c Config) *Peers {
-	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(), peers: map[string]*peer{}}
+	p := &Peers{Config: c, pages: responselimit.NewPageLimiter(c.MaxPages), peers: map[string]*peer{}}
 	p.alive, p.cancel = context.WithCancel(context.Background())
 	p.index.Store(&index{})
 	return p

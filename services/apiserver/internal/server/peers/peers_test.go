@@ -18,6 +18,7 @@ import (
 
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/request/requesttest"
 	"binnacle/services/apiserver/internal/server/peers"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -136,7 +137,7 @@ func TestProxiedRequestsAreCountedByCode(t *testing.T) {
 	})
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		h := w.Handler(r, &requestinfo.Info{IsResource: true, Group: "g", Version: "v1", Resource: "theirs"})
-		h.ServeHTTP(rw, r.WithContext(request.WithUser(r.Context(), &request.User{Name: "ada"})))
+		h.ServeHTTP(rw, r.WithContext(requesttest.WithUser(r.Context(), &request.User{Name: "ada"})))
 	}))
 	defer front.Close()
 	for _, want := range []string{"404", "200", "101"} {

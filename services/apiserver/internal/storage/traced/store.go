@@ -36,9 +36,9 @@ type operation struct {
 }
 
 func (s *Store) start(ctx context.Context, name, key string) (context.Context, operation) {
-	v := valueOf(ctx)
+	v := storedValue(ctx)
 	inner, span := tracing.StartAt(ctx, name, v.Begin, func() []attribute.KeyValue {
-		out := []attribute.KeyValue{attribute.String("audit-id", request.TracedID(ctx)), attribute.String("key", strings.TrimPrefix(key, s.Root))}
+		out := []attribute.KeyValue{attribute.String("audit-id", request.From(ctx).TracedID), attribute.String("key", strings.TrimPrefix(key, s.Root))}
 		if v.Type != "" {
 			out = append(out, attribute.String("type", v.Type), attribute.String("resource", v.Resource))
 		}
@@ -51,7 +51,7 @@ func (s *Store) start(ctx context.Context, name, key string) (context.Context, o
 func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) (context.Context, operation) {
 	inner, op := s.start(ctx, name, key)
 	op.size = len(value)
-	if v := valueOf(ctx); !v.End.IsZero() {
+	if v := storedValue(ctx); !v.End.IsZero() {
 		op.span.EventAt("About to Encode", v.Begin)
 		op.span.EventAt("Encode succeeded", v.End, attribute.Int("len", len(value)))
 	}

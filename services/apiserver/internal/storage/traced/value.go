@@ -2,29 +2,17 @@ package traced
 
 import (
 	"context"
-	"time"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/request"
 )
 
-// Value describes the object that a write stores.
-type Value struct {
-	// Type and Resource name its kind as Kubernetes does in traces: *core.Node, nodes.
-	Type, Resource string
-	// Begin and End are when the object was encoded; zero if unknown.
-	Begin, End time.Time
-}
-
-type valueKey struct{}
-
-// WithValue returns a context that describes the value written with it.
-func WithValue(ctx context.Context, v Value) context.Context {
-	return context.WithValue(ctx, valueKey{}, v)
-}
-
-func valueOf(ctx context.Context) (v Value) {
+// storedValue returns the description of the object that a traced write stores.
+func storedValue(ctx context.Context) (v request.StoredValue) {
 	if tracing.Recording(ctx) {
-		v, _ = ctx.Value(valueKey{}).(Value)
+		if s := request.From(ctx).Stored; s != nil {
+			v = *s
+		}
 	}
 	return v
 }

@@ -20,23 +20,11 @@ type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default returns the name of the default class: the newest of the marked ones, or the first by
-// name among equally old ones.
+// Default returns the name of the default class, or "".
 func Default(all []*networkingv1.IngressClass) string {
-	var found *networkingv1.IngressClass
-	for _, c := range all {
-		if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true" {
-			continue
-		}
-		newer := found == nil || found.CreationTimestamp.Before(&c.CreationTimestamp)
-		if newer || found.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < found.Name {
-			found = c
-		}
-	}
-	if found == nil {
-		return ""
-	}
-	return found.Name
+	return admission.DefaultClass(all, func(c *networkingv1.IngressClass) bool {
+		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true"
+	})
 }
 
 // Plugin implements admission.Mutator.

@@ -24,23 +24,11 @@ type Classes interface {
 	Default(ctx context.Context) (string, error)
 }
 
-// Default returns the name of the default class: the newest of the marked ones, or the first by
-// name among equally old ones.
+// Default returns the name of the default class, or "".
 func Default(all []*storagev1.StorageClass) string {
-	var found *storagev1.StorageClass
-	for _, c := range all {
-		if c.Annotations[annotation] != "true" && c.Annotations[betaAnnotation] != "true" {
-			continue
-		}
-		newer := found == nil || found.CreationTimestamp.Before(&c.CreationTimestamp)
-		if newer || found.CreationTimestamp.Equal(&c.CreationTimestamp) && c.Name < found.Name {
-			found = c
-		}
-	}
-	if found == nil {
-		return ""
-	}
-	return found.Name
+	return admission.DefaultClass(all, func(c *storagev1.StorageClass) bool {
+		return c.Annotations[annotation] == "true" || c.Annotations[betaAnnotation] == "true"
+	})
 }
 
 // Plugin implements admission.Mutator.

@@ -257,8 +257,8 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	b.respond(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
-	ctx := requests.WithState(t.Context(), &requestinfo.Info{})
-	requests.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }})
+	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
+	requests.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)
 	}

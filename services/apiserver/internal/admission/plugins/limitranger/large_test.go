@@ -32,8 +32,8 @@ func many(prefix string, n, name int) corev1.ResourceList {
 // cost it was charged.
 func charging(t *testing.T, may bool) (ctx context.Context, most *int) {
 	most = new(int)
-	ctx = requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create"})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }})
+	ctx = requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { *most = max(*most, n); return may }}
 	return ctx, most
 }
 

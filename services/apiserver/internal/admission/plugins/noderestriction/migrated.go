@@ -15,45 +15,36 @@ const (
 
 // inlineDriver returns the CSI driver of a volume in a pod, or "".
 func inlineDriver(v *corev1.VolumeSource) string {
-	switch {
-	case v.CSI != nil:
+	if v.CSI != nil {
 		return v.CSI.Driver
-	case v.AWSElasticBlockStore != nil:
-		return ebsDriver
-	case v.AzureDisk != nil:
-		return azureDiskDriver
-	case v.AzureFile != nil:
-		return azureFileDriver
-	case v.GCEPersistentDisk != nil:
-		return gceDriver
-	case v.Cinder != nil:
-		return cinderDriver
-	case v.VsphereVolume != nil:
-		return vsphereDriver
-	case v.PortworxVolume != nil:
-		return portworxDriver
 	}
-	return ""
+	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
 }
 
 // boundDriver returns the CSI driver of a persistent volume, or "".
 func boundDriver(v *corev1.PersistentVolumeSource) string {
-	switch {
-	case v.CSI != nil:
+	if v.CSI != nil {
 		return v.CSI.Driver
-	case v.AWSElasticBlockStore != nil:
+	}
+	return migratedDriver(v.AWSElasticBlockStore != nil, v.AzureDisk != nil, v.AzureFile != nil, v.GCEPersistentDisk != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil)
+}
+
+// migratedDriver returns the CSI driver that replaces the in-tree plugin of a volume, or "".
+func migratedDriver(ebs, azureDisk, azureFile, gce, cinder, vsphere, portworx bool) string {
+	switch {
+	case ebs:
 		return ebsDriver
-	case v.AzureDisk != nil:
+	case azureDisk:
 		return azureDiskDriver
-	case v.AzureFile != nil:
+	case azureFile:
 		return azureFileDriver
-	case v.GCEPersistentDisk != nil:
+	case gce:
 		return gceDriver
-	case v.Cinder != nil:
+	case cinder:
 		return cinderDriver
-	case v.VsphereVolume != nil:
+	case vsphere:
 		return vsphereDriver
-	case v.PortworxVolume != nil:
+	case portworx:
 		return portworxDriver
 	}
 	return ""

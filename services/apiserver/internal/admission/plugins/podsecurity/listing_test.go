@@ -87,8 +87,8 @@ func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh 
 	labeled := func(level string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: level}}}
 	}
-	ctx, warnings := request.WithWarnings(requestinfo.WithState(ctx, &requestinfo.Info{Verb: "patch"}))
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: weigh})
+	ctx, warnings := requesttest.WithWarnings(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "patch"}))
+	request.From(ctx).Work = &requesttest.Work{OnEstimate: weigh}
 	err = plugin.Validate(ctx, &admission.Request{
 		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 		Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},

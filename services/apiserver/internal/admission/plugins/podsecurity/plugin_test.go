@@ -111,7 +111,7 @@ func TestStandards(t *testing.T) {
 			c.op = admission.Create
 		}
 		r := &admission.Request{Operation: c.op, Resource: kind, Subresource: c.sub, Kind: kind.GVK(), Namespace: "ns", Name: "x", Object: c.o, OldObject: c.old, User: c.user}
-		ctx, warnings := request.WithWarnings(t.Context())
+		ctx, warnings := requesttest.WithWarnings(t.Context())
 		got := status(p.Validate(ctx, r))
 		if !strings.HasPrefix(got, strings.TrimSuffix(c.want, ", true")) || c.want == "" && got != "" || c.want != "" && !strings.HasSuffix(got, ", true") {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -171,8 +171,8 @@ func TestUncheckedWorkIsFree(t *testing.T) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: "baseline", api.EnforceVersionLabel: version}}}
 	}
 	for sub, weighed := range map[string]bool{"": true, "status": false} {
-		ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-		request.SetWork(ctx, &requesttest.Work{OnEstimate: never})
+		ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
+		request.From(ctx).Work = &requesttest.Work{OnEstimate: never}
 		err := p.Validate(ctx, &admission.Request{
 			Operation: admission.Update, Subresource: sub, Name: "n", Resource: kind, Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
 			Object: labeled("v1.30"), OldObject: labeled("v1.29"),

@@ -131,7 +131,7 @@ func TestEscalation(t *testing.T) {
 		if c.old != nil && c.old != applied {
 			a.Operation, a.OldObject = admission.Update, c.old
 		}
-		err := p.Validate(requestinfo.With(context.Background(), op), a)
+		err := p.Validate(requesttest.WithInfo(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}

@@ -18,12 +18,12 @@ import (
 // released. The request does not hold its seats while it waits.
 func TestChargesOfCanceledRequests(t *testing.T) {
 	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
-	ctx, cancel := context.WithCancel(requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create"}))
+	ctx, cancel := context.WithCancel(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"}))
 	var away atomic.Int64
-	request.SetWork(ctx, &requesttest.Work{OnSuspend: func() func() {
+	request.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() {
 		away.Add(1)
 		return func() { away.Add(-1) }
-	}})
+	}}
 	left := make(chan struct{})
 	changes := 0
 	s.before = func() {

@@ -32,8 +32,8 @@ func TestPullSecretsAreCharged(t *testing.T) {
 	for _, n := range []int{0, 10, 30_000} {
 		for _, may := range []bool{true, false} {
 			most, large := 0, n > 1000
-			ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "create"})
-			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool { most = max(most, n); return may }})
+			ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "create"})
+			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { most = max(most, n); return may }}
 			pod, want := &corev1.Pod{}, n
 			err := (&serviceaccount.Plugin{Accounts: account{n}}).Admit(ctx, of(admission.Create, "", pod))
 			refused := large && !may

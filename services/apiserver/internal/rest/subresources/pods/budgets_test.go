@@ -128,15 +128,15 @@ func TestBudgetOfPod(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()
-			ctx = requestinfo.WithState(ctx, &requestinfo.Info{Verb: "create"})
+			ctx = requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "create"})
 			weighed := 0
-			request.SetWork(ctx, &requesttest.Work{OnEstimate: func(n int) bool {
+			request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool {
 				weighed = n
 				if tc.disconnected {
 					leave()
 				}
 				return !tc.rejected
-			}})
+			}}
 			b, err := budgetOf(ctx, kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}}})
 			if got := resultOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("got %s, want %s", got, tc.want)

@@ -33,6 +33,10 @@ type Config struct {
 	Dial webhookclient.Dial
 	// Limiter limits concurrent encoding of large events; nil means no limit.
 	Limiter audit.Limiter
+	// QueueBytes is the maximum size in bytes of events in a queue and in delivery, and MaxPosts the
+	// maximum number of batches that a webhook receives at a time.
+	QueueBytes int64
+	MaxPosts   int
 }
 
 // Backend implements audit.Sink.
@@ -41,12 +45,6 @@ type Backend struct {
 	name   string
 	encode func(dst []byte, e *audit.Event) []byte
 	out    deliverer
-	// postpone stores the text of an event that need not be delivered at once, and reports whether it did.
-	// It is nil if all events are delivered at once.
-	postpone func(ctx context.Context, text []byte) bool
-	// postponeDurable reports whether postponed events survive the process. If they do, events that follow the
-	// response may be postponed too.
-	postponeDurable bool
 	// withDeadline limits the delivery of an event outside of batch mode; nil leaves that to the deliverer.
 	withDeadline func(ctx context.Context) (context.Context, context.CancelFunc)
 	// beginShutdown limits pending deliveries outside of batch mode; nil if they are always limited.
@@ -71,7 +69,7 @@ func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.
 	}
 	b := &Backend{Config: c, name: name, out: to, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: losses{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
-		b.queue = newQueue(c.Batch.BufferSize, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
+		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
 	return b
 }
@@ -107,10 +105,7 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 		defer release()
 	}
 	err := errTooLarge
-	switch {
-	case ok && b.postpone != nil && isRead(e.Verb) && (b.postponeDurable || e.Stage == audit.RequestReceived) && b.postpone(ctx, text):
-		err = nil
-	case ok:
+	if ok {
 		_, err = b.out.deliver(ctx, one[:])
 	}
 	if cap(text) <= maxPooled && err == nil { // after an error the text may still be in use by a write
@@ -129,10 +124,6 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	return nil
 }
-
-// isRead reports whether a verb changes nothing. Events of changes are not postponed, so that they are
-// recorded before the change even if the server crashes.
-func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
 var errTooLarge = errors.New("event is too large even after truncating")
 

@@ -100,8 +100,6 @@ func (b *Backend) send(ctx context.Context, batch [][]byte) {
 }
 
 const (
-	// maxQueued is the maximum size in bytes of events in the queue and in delivery.
-	maxQueued = 64 << 20
 	// initialBuffer is the initial size of an event's buffer, maxReused the maximum size of a reused buffer, and
 	// maxFree the maximum number of buffers for reuse.
 	initialBuffer = 1 << 10
@@ -116,7 +114,8 @@ var (
 
 // queue holds waiting events and returns them in batches.
 type queue struct {
-	maxEvents int // maximum number of waiting events
+	maxEvents int   // maximum number of waiting events
+	maxBytes  int64 // maximum size of events in the queue and in delivery
 	// maxBatch and batchBytes are the limits of a batch. A batch of one event may exceed batchBytes.
 	maxBatch   int
 	batchBytes int64
@@ -131,8 +130,8 @@ type queue struct {
 	spare   [][]byte // a batch for reuse
 }
 
-func newQueue(most, batch int, batchBytes int64) *queue {
-	return &queue{maxEvents: most, maxBatch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
+func newQueue(maxEvents int, maxBytes int64, batch int, batchBytes int64) *queue {
+	return &queue{maxEvents: maxEvents, maxBytes: maxBytes, maxBatch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
 }
 
 // buffer returns a buffer for an event.
@@ -155,7 +154,7 @@ func (q *queue) put(event []byte) error {
 	switch {
 	case q.closed:
 		return errClosed
-	case len(q.events) >= q.maxEvents || q.held+int64(cap(event)) > maxQueued && q.held > 0:
+	case len(q.events) >= q.maxEvents || q.held+int64(cap(event)) > q.maxBytes && q.held > 0:
 		return errFull
 	}
 	q.events = append(q.events, event)

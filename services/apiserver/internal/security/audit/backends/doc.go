@@ -5,9 +5,8 @@
 //
 // The delivery guarantee depends on the mode:
 //
-//   - blocking: when Process returns, the event is delivered or counted as lost. The log may instead
-//     postpone an event about a read in a write-ahead file, which survives the process.
-//   - blocking-strict: like blocking without postponement. Process returns an error for a lost event, and
+//   - blocking: when Process returns, the event is delivered or counted as lost.
+//   - blocking-strict: like blocking, but Process returns an error for a lost event, and
 //     the request must be rejected.
 //   - batch: events wait in a queue. An event that finds the queue full is counted as lost. When Run ends,
 //     it delivers the queue in order, for at most defaultFlushTimeout.

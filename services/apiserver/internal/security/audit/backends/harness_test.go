@@ -26,6 +26,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
+// Bounds of the backends under test.
+const (
+	maxQueued          = 64 << 20
+	maxConcurrentPosts = 8
+)
+
 // fixture holds the dependencies of backends and their output.
 type fixture struct {
 	t        *testing.T
@@ -53,7 +59,7 @@ func (b *safeBuffer) String() string {
 
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, registry: prometheus.NewRegistry(), logs: &safeBuffer{}}
-	f.config = Config{Metrics: audit.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.logs, nil))}
+	f.config = Config{QueueBytes: maxQueued, MaxPosts: maxConcurrentPosts, Metrics: audit.NewMetrics(f.registry), Logger: slog.New(slog.NewTextHandler(f.logs, nil))}
 	return f
 }
 

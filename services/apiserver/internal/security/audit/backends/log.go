@@ -1,7 +1,6 @@
 package backends
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +30,9 @@ const (
 // minLogBatch is the minimum of the maximum batch size in batch mode. Batches are not visible in a file, and
 // a write costs as much as encoding its lines, so larger batches are cheaper.
 const minLogBatch = 500
+
+// minLogWait is the minimum of the maximum wait of a batch.
+const minLogWait = 10 * time.Millisecond
 
 // LogOptions are the options of the log.
 type LogOptions struct {
@@ -67,7 +69,7 @@ func (o *LogOptions) Validate() []error {
 func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	c.Options = o.Options
 	if b := &c.Options.Batch; b.BufferSize >= 4*minLogBatch { // a smaller queue could overflow in the meantime
-		b.MaxSize, b.MaxWait = max(b.MaxSize, minLogBatch), max(b.MaxWait, maxPostpone)
+		b.MaxSize, b.MaxWait = max(b.MaxSize, minLogBatch), max(b.MaxWait, minLogWait)
 	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
 	if o.Format == formatLegacy {
@@ -79,111 +81,34 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	}
 	most := int64(size) * megabyte // a line must fit into one file
 	lines := newLineWriter()
-	file, err := lines.open(o, out, most)
-	if err != nil {
+	if err := lines.open(o, out, most); err != nil {
 		return nil, err
 	}
 	b := newBackend(c, logName, lines, encode, most, 1)
-	lines.reportLost = func(n int, err error) { b.losses.lost(b.name, n, err) }
-	if file != nil {
-		more, err := lines.openWriteAhead(o.Path, Mode(c.Mode) == Blocking)
-		if file.size += more; err != nil {
-			c.Logger.Warn("audit log has no write-ahead file; each event is written separately", "error", err)
-		}
-	}
-	if Mode(c.Mode) == Blocking {
-		b.postpone, b.postponeDurable = lines.postpone, lines.writeAhead.durable()
-	}
 	b.withDeadline, b.beginShutdown = lines.withDeadline, lines.beginShutdown
 	return b, nil
 }
 
-// open opens the output. file is nil if the output is not a rotated file.
-func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) (file *rotatedFile, err error) {
+// open opens the output.
+func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	if o.Path == stdoutPath {
-		l.out = &sharedOutput{out: out}
-		l.lock.sem, l.longLock.sem = make(chan struct{}, 1), make(chan struct{}, 1)
-		return nil, nil
+		l.out, l.hasReader = &sharedOutput{out: out}, true
+		return nil
 	}
-	var had int64
-	if had, l.torn, err = prepareFile(o.Path); err != nil {
-		return nil, fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
+	size, torn, err := prepareFile(o.Path)
+	if err != nil {
+		return fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
 	}
+	l.torn = torn
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
-		l.out = &pipe{path: o.Path}
-		l.lock.sem, l.longLock.sem = make(chan struct{}, 1), make(chan struct{}, 1)
-		return nil, nil
+		l.out, l.hasReader = &pipe{path: o.Path}, true
+		return nil
 	}
-	file = &rotatedFile{
+	l.out = &rotatedFile{
 		Logger:  lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(most / megabyte), Compress: o.Compress},
-		maxSize: most, size: had,
+		maxSize: most, size: size,
 	}
-	l.out = file
-	return file, nil
-}
-
-// openWriteAhead writes the lines that a killed process left in the write-ahead file to the log, and opens
-// that file for new lines if wanted. more is the number of bytes written to the log.
-func (l *lineWriter) openWriteAhead(log string, wanted bool) (more int64, err error) {
-	if !wanted {
-		if _, err := os.Lstat(log + writeAheadSuffix); err != nil {
-			return 0, nil
-		}
-	}
-	p, had, err := openWriteAheadFile(log)
-	if err != nil {
-		return 0, err
-	}
-	if len(had) > 0 {
-		if more, err = l.recover(log, had); err != nil {
-			return more, errors.Join(err, p.file.Close()) // keep the file for the next process
-		}
-	}
-	if !wanted {
-		return more, p.close()
-	}
-	if err := p.mapFile(); err != nil {
-		return more, errors.Join(err, p.close())
-	}
-	l.writeAhead = p
-	return more, nil
-}
-
-// recover appends the lines that another process left, except those that the log already has. It does not
-// rotate the log before, because the lines of an incomplete write are found only in the current file.
-func (l *lineWriter) recover(log string, had []byte) (more int64, err error) {
-	f, err := os.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	// One write is not longer than that.
-	end := make([]byte, min(info.Size(), int64(len(had)+maxPooled+1)))
-	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
-		return 0, err
-	}
-	rest := unwritten(had, end, info.Size() == int64(len(end)))
-	switch {
-	case len(rest) == 0:
-		return 0, nil
-	case l.torn && len(rest) == len(had):
-		l.buf = append(l.buf[:0], '\n')
-	default:
-		l.torn, l.buf = false, l.buf[:0] // the rest continues the last line of the log
-	}
-	l.buf = append(l.buf, rest...)
-	n, err := f.Write(l.buf)
-	if n > 0 {
-		l.torn = l.buf[n-1] != '\n'
-	}
-	if err != nil {
-		l.reportLost(bytes.Count(l.buf[max(n, len(l.buf)-len(rest)):], []byte("\n")), err)
-	}
-	return int64(n), nil
+	return nil
 }
 
 // prepareFile creates the file if needed and checks that it can be written. torn reports whether its last

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -275,86 +274,3 @@ func TestLegacyFormat(t *testing.T) {
 		t.Errorf("\n  is %s\nwant %s", got, want)
 	}
 }
-
-// A postponed event is written before any later event, and soon if there is none. In mode blocking-strict it
-// is written at once.
-func TestPostponedEventsAreWrittenWithNextWrite(t *testing.T) {
-	first := func(n, size int) *audit.Event {
-		e := event(n, size)
-		e.Stage = audit.RequestReceived
-		return e
-	}
-	for _, tc := range []struct {
-		mode Mode
-		at   string // the log after the first event
-	}{{Blocking, ""}, {BlockingStrict, "e0"}} {
-		t.Run(string(tc.mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f, out := newFixture(t), &safeBuffer{}
-				o := logOptions(stdoutPath)
-				o.Mode = string(tc.mode)
-				b := f.log(o, out)
-				logged := func() string { return strings.Join(idsOf(t, out.String()), " ") }
-				process := func(e *audit.Event) {
-					t.Helper()
-					if err := b.Process(t.Context(), e); err != nil {
-						t.Fatal(err)
-					}
-				}
-				process(first(0, 10))
-				if got := logged(); got != tc.at {
-					t.Errorf("after the first event: got %q, want %q", got, tc.at)
-				}
-				process(first(1, 10))
-				process(event(2, 10))
-				if got := logged(); got != "e0 e1 e2" {
-					t.Errorf("after a later event: got %q", got)
-				}
-				write := first(20, 10)
-				write.Verb = "create"
-				process(write)
-				if got := logged(); got != "e0 e1 e2 e20" {
-					t.Errorf("after the event of a create: got %q", got)
-				}
-				process(first(3, 10))
-				time.Sleep(time.Second)
-				synctest.Wait()
-				if got := logged(); got != "e0 e1 e2 e20 e3" {
-					t.Errorf("after maxPostpone: got %q", got)
-				}
-				process(first(4, 10))
-				process(event(5, 2*maxPooled))
-				process(first(6, maxPooled))
-				process(first(7, 10))
-				if err := b.Close(); err != nil {
-					t.Error(err)
-				}
-				if got := logged(); got != "e0 e1 e2 e20 e3 e4 e5 e6 e7" {
-					t.Errorf("after close: got %q", got)
-				}
-				f.wantLost(logName, 0)
-			})
-		})
-	}
-}
-
-// Postponed events that cannot be written are counted with the event of the failed write.
-func TestLostPostponedEventsAreCounted(t *testing.T) {
-	f := newFixture(t)
-	b, err := NewLog(logOptions(stdoutPath), f.config, failingWriter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := event(0, 10)
-	e.Stage = audit.RequestReceived
-	for _, e := range []*audit.Event{e, e, event(1, 10)} {
-		if err := b.Process(t.Context(), e); err != nil {
-			t.Error(err)
-		}
-	}
-	f.wantLost(logName, 3)
-}
-
-type failingWriter struct{}
-
-func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }

@@ -4,36 +4,9 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"binnacle/services/apiserver/internal/security/audit"
 )
-
-// A short line precedes waiting long lines, and long lines are written completely.
-func TestShortLinePrecedesWaitingLongLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, out := newFixture(t), newBlockedWriter()
-		o := logOptions(stdoutPath)
-		o.Truncate.MaxEventSize = 1 << 20
-		b, err := NewLog(o, f.config, out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for n, size := range []int{maxPooled, maxPooled, maxPooled, 10} {
-			go func() { _ = b.Process(context.Background(), updateEvent(n, size)) }()
-			synctest.Wait()
-		}
-		close(out.open)
-		synctest.Wait()
-		if got := strings.Join(idsOf(t, out.String()), " "); got != "e0 e3 e1 e2" {
-			t.Errorf("got order %s, want e0 e3 e1 e2", got)
-		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-		f.wantLost(logName, 0)
-	})
-}
 
 // updateEvent returns the event of an update.
 func updateEvent(n, size int) *audit.Event {

@@ -63,7 +63,7 @@ func TestUnreadPipeLosesEventsInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock.sem) == 1 })
+		f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock) == 1 })
 		stop()
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -116,7 +116,7 @@ func TestShutdownWhileRequestWaitsForPipe(t *testing.T) {
 	b.out.(*lineWriter).flushTimeout = time.Millisecond
 	done := make(chan error)
 	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
-	f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock.sem) == 1 })
+	f.eventually("written", func() bool { return len(b.out.(*lineWriter).lock) == 1 })
 	b.BeginShutdown()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -23,8 +23,6 @@ const (
 	// backoffFactor is the factor by which the backoff grows. backoffJitter is the maximum random extension, as
 	// a fraction.
 	backoffFactor, backoffJitter = 1.5, 0.2
-	// maxConcurrentPosts is the maximum number of batches in delivery.
-	maxConcurrentPosts = 8
 	// maxPost is the maximum size in bytes of an event that is not shortened.
 	maxPost = 32 << 20
 	// maxErrorBody is the maximum number of bytes of an error response in the log.
@@ -66,7 +64,7 @@ func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	if Mode(o.Mode) != Batch {
 		p.timeout = tryTimeout
 	}
-	return newBackend(c, webhookName, p, func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }, maxPost, maxConcurrentPosts), nil
+	return newBackend(c, webhookName, p, func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }, maxPost, c.MaxPosts), nil
 }
 
 // webhookDeliverer is a deliverer that posts events.

@@ -127,12 +127,10 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
 	}
 	start := c.cfg.Now()
-	var k key
 	if len(audiences) == 0 {
-		audiences, k = c.cfg.Audiences, c.key(ctx, token)
-	} else {
-		k = c.keys.key(token, audiences)
+		audiences = c.cfg.Audiences
 	}
+	k := c.keys.key(token, audiences)
 	if a := c.kept(k, start); a != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
@@ -176,8 +174,11 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 		return landed(a)
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
-	// The review serves all waiting requests, so it must not end with the first one.
-	ctx = request.Detach(ctx)
+	// The review serves all waiting requests, so it must not end with the first one. It counts for the
+	// network of the first one.
+	principal := request.Principal(ctx)
+	ctx, s := request.Derive(request.Detach(ctx))
+	s.Principal = principal
 	f.awaited, f.leave = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)

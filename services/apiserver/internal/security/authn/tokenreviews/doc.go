@@ -4,9 +4,8 @@
 // Cache implements authn.Tokens. The authenticators behind it review a token that is not cached,
 // once for all waiting requests and within a bounded time. A success is cached for minutes, a
 // rejection for seconds, and an undecided review not at all. Keys are a keyed hash of token and
-// audiences, with a random key per process. Tokens are not stored, except that a connection
-// remembers its last one. Authenticators that call another server are Shared: the client networks
-// share its capacity.
+// audiences, with a random key per process. Tokens are not stored. Authenticators that call another
+// server are Shared: the client networks share its capacity.
 //
 // A result depends on objects: the service account, the objects that the token is bound to, the
 // secret of a bootstrap token. They are derived from the token's claims and from the user. Run

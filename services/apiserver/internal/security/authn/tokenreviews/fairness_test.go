@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,28 +11,18 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/limit"
-	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/security/authn/reviews"
 )
 
 // maxPerNetwork is the number of concurrent reviews of one network.
 const maxPerNetwork = 500
 
-// client is a connection from an address.
-type client struct {
-	net.Conn
-	address string
-}
-
-func (c client) RemoteAddr() net.Addr {
-	a, err := net.ResolveTCPAddr("tcp", c.address)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
-
+// from returns the context of a request from an address.
 func from(ctx context.Context, address string) context.Context {
-	return tokenreviews.WithConnection(ctx, client{address: address})
+	ctx, s := request.Derive(ctx)
+	s.Principal = request.PrincipalOf(nil, address)
+	return ctx
 }
 
 // crowd is a reviewer that holds tokens of a crowd until released, and answers others at once.
@@ -47,7 +36,7 @@ func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
 	c := &crowd{answer: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
 		asked := cfg.Token
-		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked)}
+		cfg.Token = authenticator.Union{local{}, reviews.Shared(asked, 1000)}
 		if change != nil {
 			change(cfg)
 		}

@@ -5,27 +5,25 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/limit"
+	"binnacle/services/apiserver/internal/request"
 )
 
-// maxAsked is how many tokens another server reviews concurrently.
-const maxAsked = 1000
-
-// shared reviews tokens through another server. Clients share its capacity by network, because they
-// are not authenticated yet. Tokens known to other authenticators do not wait here.
+// shared reviews tokens through another server. Clients share its capacity by network, which is their
+// principal before they are authenticated. Tokens known to other authenticators do not wait here.
 type shared struct {
 	authenticator.Token
 	share *limit.Queue[string]
 }
 
-// Shared bounds how many tokens an authenticator that calls another server reviews concurrently,
+// Shared bounds how many tokens an authenticator that calls another server reviews concurrently: most,
 // fairly among the client networks.
-func Shared(t authenticator.Token) authenticator.Token {
-	return &shared{t, limit.New[string](limit.Options{Size: maxAsked, Share: true})}
+func Shared(t authenticator.Token, most int) authenticator.Token {
+	return &shared{t, limit.New[string](limit.Options{Size: most, Share: true})}
 }
 
 // AuthenticateToken implements authenticator.Token.
 func (s *shared) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
-	slot := limit.Claim[string]{Key: networkOf(ctx)}
+	slot := limit.Claim[string]{Key: request.Principal(ctx)}
 	if err := s.enter(ctx, slot); err != nil {
 		return nil, false, authenticator.Unavailable(err)
 	}

@@ -34,6 +34,9 @@ type Config struct {
 	// FailureDecision is the decision if the service is unavailable: NoOpinion or Deny.
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
+	// MaxWaiting is the maximum number of requests that wait for the service, shared fairly among users,
+	// so that a service that hangs does not block all requests of the server. 0 means no limit.
+	MaxWaiting int
 	// Suspend, if set, is called when a request begins to wait for the service. back ends the wait.
 	Suspend func(context.Context) (back func())
 	Metrics *Metrics
@@ -55,16 +58,12 @@ type Authorizer struct {
 	end     context.CancelFunc
 }
 
-// A service that hangs must not block all requests of the server. At most maxWaiting requests wait
-// for it, shared fairly among users. Further ones wait at most turnTime for a slot.
-const (
-	maxWaiting = 400
-	turnTime   = time.Second
-)
+// turnTime is how long requests beyond MaxWaiting wait for a slot.
+const turnTime = time.Second
 
 // New reads the kubeconfig. The service need not be reachable yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: maxWaiting, Share: true})}
+	z := &Authorizer{cfg: c, waiting: limit.New[string](limit.Options{Size: c.MaxWaiting, Share: true})}
 	var err error
 	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err

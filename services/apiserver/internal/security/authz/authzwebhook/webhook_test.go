@@ -21,15 +21,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/libs/authorizer"
-	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/request/requesttest"
+	"binnacle/services/apiserver/internal/security/authz/webhook"
 )
 
 type status = authorizationv1.SubjectAccessReviewStatus
 
 func (r *fixture) ask(t *testing.T, a *authorizer.Attributes) string {
 	t.Helper()
-	d, reason, err := r.Authorize(request.WithUser(t.Context(), a.User), a)
+	d, reason, err := r.Authorize(requesttest.WithUser(t.Context(), a.User), a)
 	text := d.String()
 	if reason != "" {
 		text += " " + reason

@@ -27,6 +27,7 @@ type Builder struct {
 	Metrics        *authz.Metrics
 	WebhookMetrics *authzwebhook.Metrics
 	Calls          *webhookclient.Metrics // of webhooks; may be nil
+	MaxWaiting     int                    // requests that wait for one webhook
 	Dial           webhookclient.Dial     // connects to webhooks; nil connects directly
 	Logger         *slog.Logger
 }
@@ -105,7 +106,7 @@ func (b *Builder) webhook(a *authzconfig.Authorizer) (*authzwebhook.Authorizer, 
 	c := authzwebhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Suspend: request.Suspend,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, MaxWaiting: b.MaxWaiting, Suspend: request.Suspend,
 	}
 	if w.FailurePolicy == authzconfig.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

@@ -1,0 +1,117 @@
+package request
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// Limits of the Warning headers of one response in characters, as in Kubernetes. If all warnings
+// together exceed maxWarnings, each is cut to maxWarningWhenCut.
+const (
+	maxWarnings       = 4 * 1024
+	maxWarningWhenCut = 256
+)
+
+// Warnings collects the texts of Warning headers, without duplicates and bounded in size.
+type Warnings struct {
+	mu    sync.Mutex
+	texts []string
+	seen  map[string]bool
+	// length is the total length of all texts in characters, after cutting.
+	length int
+	cut    bool
+}
+
+// Warn adds a warning to the response of the request.
+func Warn(ctx context.Context, text string) {
+	if w := From(ctx).Warnings; w != nil {
+		w.add(text)
+	}
+}
+
+// Attempt returns a function that removes the warnings added after this call. It is for an attempt
+// that is repeated because a concurrent write came first.
+func Attempt(ctx context.Context) (forget func()) {
+	w := From(ctx).Warnings
+	if w == nil {
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	texts, length, cut := slices.Clone(w.texts), w.length, w.cut
+	seen := maps.Clone(w.seen)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.texts, w.seen, w.length, w.cut = texts, seen, length, cut
+	}
+}
+
+func (w *Warnings) add(text string) {
+	// A longer text is cut in any case.
+	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n {
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
+	}
+	text = strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' || r == '\t' {
+			return ' '
+		}
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text == "" || w.cut && w.length >= maxWarnings || w.seen[text] {
+		return
+	}
+	if w.seen == nil {
+		w.seen = map[string]bool{}
+	}
+	w.seen[text] = true
+	w.texts = append(w.texts, text)
+	if !w.cut {
+		w.length += utf8.RuneCountInString(text)
+		if w.length <= maxWarnings {
+			return
+		}
+		// From now on every text is cut, including the earlier ones.
+		w.cut, w.length = true, 0
+		for i := range w.texts {
+			w.shorten(i)
+		}
+		return
+	}
+	w.shorten(len(w.texts) - 1)
+}
+
+// shorten cuts the text at index i and adds its length.
+func (w *Warnings) shorten(i int) {
+	n := utf8.RuneCountInString(w.texts[i])
+	if n > maxWarningWhenCut {
+		w.texts[i], n = string([]rune(w.texts[i])[:maxWarningWhenCut]), maxWarningWhenCut
+	}
+	w.length += n
+}
+
+// Headers returns the values of the Warning headers (RFC 7234, section 5.5).
+func (w *Warnings) Headers() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.texts) == 0 {
+		return nil
+	}
+	out := make([]string, len(w.texts))
+	for i, t := range w.texts {
+		out[i] = `299 - "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(t) + `"`
+	}
+	return out
+}
