@@ -185,7 +185,7 @@ func (c *config) build(ctx context.Context, arch, path string) error {
 	if c.Commit != "" {
 		flags = append(flags, "-X", versionPath+".commit="+c.Commit, "-X", versionPath+".date="+c.Time.Format(time.RFC3339))
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=nomsgpack", "-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
 	cmd.Env = environment(arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

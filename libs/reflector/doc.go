@@ -3,6 +3,6 @@
 // place in the history.
 //
 // Unlike the reflector of client-go it stores nothing, and holds one page of a list at a time. A
-// Sink receives each object and keeps what it needs. The services that keep whole objects use the
-// informers of client-go.
+// Sink receives each object and keeps what it needs. Store is a Sink that keeps a value for each
+// object, and calls a function for each change.
 package reflector

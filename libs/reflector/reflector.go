@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,26 +70,46 @@ type Sink interface {
 // Reflector follows a resource.
 type Reflector struct {
 	Config
-	synced atomic.Bool
+	listed chan struct{} // closed after the first complete list
 }
 
 // New returns a reflector, which works while Run runs.
-func New(c Config) *Reflector { return &Reflector{Config: c} }
+func New(c Config) *Reflector { return &Reflector{Config: c, listed: make(chan struct{})} }
 
 // Synced reports whether a complete list was received, or the resource is not served.
-func (r *Reflector) Synced() bool { return r.synced.Load() }
+func (r *Reflector) Synced() bool {
+	select {
+	case <-r.listed:
+		return true
+	default:
+		return false
+	}
+}
 
-// Run follows the resource until ctx ends, and returns its error.
+// Listed returns a channel that is closed when Synced becomes true.
+func (r *Reflector) Listed() <-chan struct{} { return r.listed }
+
+// sync makes Synced true, and reports whether it was false.
+func (r *Reflector) sync() bool {
+	if r.Synced() {
+		return false
+	}
+	close(r.listed)
+	return true
+}
+
+// Run follows the resource until ctx ends, and returns its error. It must not run twice at once.
 func (r *Reflector) Run(ctx context.Context) error {
-	revision, pause := "", r.MinRetry
+	revision, listed, pause := "", false, r.MinRetry
 	for {
 		begun := time.Now()
 		var err error
-		if revision == "" {
-			revision, err = r.list(ctx)
-		} else {
+		if listed {
 			revision, err = r.watch(ctx, revision)
+		} else {
+			revision, err = r.list(ctx)
 		}
+		listed = err == nil || revision != ""
 		wait := pause/2 + rand.N(pause) // jitter, so that replicas do not retry together
 		switch {
 		case ctx.Err() != nil:
@@ -122,7 +141,7 @@ func (r *Reflector) Run(ctx context.Context) error {
 func (r *Reflector) clear() {
 	r.Sink.BeginList()
 	r.Sink.EndList("")
-	if !r.synced.Swap(true) {
+	if r.sync() {
 		r.Log.Debug("resource not served; skipping", "resource", r.Resource)
 	}
 }
@@ -152,7 +171,7 @@ func (r *Reflector) list(ctx context.Context) (string, error) {
 		}
 		if options.Continue = page.GetContinue(); options.Continue == "" {
 			r.Sink.EndList(page.GetResourceVersion())
-			r.synced.Store(true)
+			r.sync()
 			return page.GetResourceVersion(), nil
 		}
 	}

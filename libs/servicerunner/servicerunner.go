@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime/debug"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,11 @@ import (
 	"binnacle/libs/task"
 	"binnacle/libs/tracing"
 )
+
+// heapGrowth is the value of GOGC if the environment does not set it. A small service holds objects
+// that change little, so less memory is worth a little more processor time. There is no default
+// memory limit, because the right one depends on the size of the cluster.
+const heapGrowth = 50
 
 // Options holds the flags of every small service.
 type Options struct {
@@ -66,8 +72,12 @@ type Service struct {
 	Follow func(*http.Request) bool
 }
 
-// New returns a service and binds its port. A service that is not run must be closed.
+// New returns a service and binds its port. It sets the garbage collector's target of the process,
+// unless the environment does. A service that is not run must be closed.
 func New(name string, o *Options, log *slog.Logger) (*Service, error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapGrowth)
+	}
 	s := &Service{Log: log, Metrics: metrics.New()}
 	var err error
 	if s.Client, err = o.Client.Config(name); err != nil {

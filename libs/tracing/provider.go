@@ -11,12 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc"
 )
 
 const (
@@ -59,19 +58,11 @@ func New(ctx context.Context, c Config) (*Provider, error) {
 	if c.Configuration == nil {
 		return nil, nil
 	}
-	client := []otlptracegrpc.Option{
-		otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(exportTimeout),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 4 * time.Second, MaxElapsedTime: exportTimeout}),
-	}
-	if c.Dial != nil {
-		client = append(client, otlptracegrpc.WithDialOption(grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return c.Dial(ctx, "tcp", addr)
-		})))
-	}
+	endpoint := defaultEndpoint
 	if c.Endpoint != nil {
-		client = append(client, otlptracegrpc.WithEndpoint(*c.Endpoint))
+		endpoint = *c.Endpoint
 	}
-	otlp, err := otlptracegrpc.New(ctx, client...)
+	otlp, err := otlptrace.New(ctx, newClient(endpoint, c.Dial))
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}

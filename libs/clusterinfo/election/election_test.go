@@ -31,7 +31,7 @@ type replica struct {
 func stand(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
 	t.Helper()
 	r := &replica{done: make(chan error, 1)}
-	r.Election = election.NewWithClient(election.NewOptions("test"), client, name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	r.Election = election.NewWithClient(election.NewOptions("test"), client.CoordinationV1().Leases("kube-system"), name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {

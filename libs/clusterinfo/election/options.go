@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
-
 	"binnacle/libs/api"
 	"binnacle/libs/options"
 )
@@ -17,6 +14,8 @@ const (
 	defaultLease   = 15 * time.Second
 	defaultRenewal = 10 * time.Second
 	defaultRetry   = 2 * time.Second
+	// leasesLock is the only supported kind of lock.
+	leasesLock = "leases"
 )
 
 // Options holds the flags of leader election.
@@ -33,7 +32,7 @@ type Options struct {
 func NewOptions(name string) *Options {
 	return &Options{
 		Enabled: true, LeaseDuration: defaultLease, RenewDeadline: defaultRenewal, RetryPeriod: defaultRetry,
-		ResourceLock: resourcelock.LeasesResourceLock, ResourceName: name, ResourceNamespace: api.SystemNamespace,
+		ResourceLock: leasesLock, ResourceName: name, ResourceNamespace: api.SystemNamespace,
 	}
 }
 
@@ -64,10 +63,10 @@ func (o *Options) Validate() []error {
 	if o.LeaseDuration <= o.RenewDeadline {
 		errs = append(errs, errors.New("--leader-elect-lease-duration must be more than --leader-elect-renew-deadline"))
 	}
-	if o.RenewDeadline <= time.Duration(leaderelection.JitterFactor*float64(o.RetryPeriod)) {
-		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline must be more than %v times --leader-elect-retry-period", leaderelection.JitterFactor))
+	if o.RenewDeadline <= time.Duration(jitterFactor*float64(o.RetryPeriod)) {
+		errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline must be more than %v times --leader-elect-retry-period", jitterFactor))
 	}
-	if o.ResourceLock != resourcelock.LeasesResourceLock {
+	if o.ResourceLock != leasesLock {
 		errs = append(errs, fmt.Errorf(`--leader-elect-resource-lock must be "leases", got %q`, o.ResourceLock))
 	}
 	if o.ResourceName == "" || o.ResourceNamespace == "" {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/kubeclient"
 )
 
 const (
@@ -47,7 +48,7 @@ type Objects struct {
 	confirm bool
 	log     *slog.Logger
 
-	secrets  *secretsClient
+	secrets  *lookupSecrets
 	metadata metadata.Interface
 	watches  []*watch
 
@@ -61,7 +62,7 @@ type Objects struct {
 func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
 	lookups.QPS, lookups.Burst = -1, 0
-	secrets, err := newSecretsClient(lookups)
+	secrets, err := newLookupSecrets(lookups)
 	if err != nil {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
@@ -80,7 +81,7 @@ func New(c Config) (*Objects, error) {
 }
 
 func (o *Objects) addWatches(c Config) error {
-	secrets, err := newSecretsClient(c.Client)
+	secrets, err := kubeclient.NewClient(c.Client, corev1.AddToScheme)
 	if err != nil {
 		return err
 	}
@@ -93,13 +94,21 @@ func (o *Objects) addWatches(c Config) error {
 		return w
 	}
 	if c.ServiceAccounts {
-		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts"))
-		o.pods = add(watchMetadata(partial, "pods"))
-		o.nodes = add(watchMetadata(partial, "nodes"))
-		o.tokens = add(watchSecrets(secrets, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken))
+		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts", o.log))
+		o.pods = add(watchMetadata(partial, "pods", o.log))
+		o.nodes = add(watchMetadata(partial, "nodes", o.log))
+		w, err := watchSecrets(secrets, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken, o.log)
+		if err != nil {
+			return err
+		}
+		o.tokens = add(w)
 	}
 	if c.BootstrapTokens {
-		o.bootstrap = add(watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType))
+		w, err := watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType, o.log)
+		if err != nil {
+			return err
+		}
+		o.bootstrap = add(w)
 	}
 	return nil
 }
@@ -107,7 +116,7 @@ func (o *Objects) addWatches(c Config) error {
 // Check is a health check. It fails with the reason for waiting.
 func (o *Objects) Check(*http.Request) error {
 	for _, w := range o.watches {
-		if !w.informer.HasSynced() {
+		if !w.follow.Synced() {
 			return fmt.Errorf("waiting for the list of %s", w.name)
 		}
 	}

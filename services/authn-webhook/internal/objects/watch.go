@@ -2,7 +2,9 @@ package objects
 
 import (
 	"context"
+	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,15 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/tools/cache"
 
 	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/kubeclient"
+	"binnacle/libs/reflector"
+)
+
+const (
+	// pageSize is how many complete objects are in memory at a time while listing.
+	pageSize = 500
+	// Backoff of failed lists and watches.
+	minWatchRetry = 800 * time.Millisecond
+	maxWatchRetry = 30 * time.Second
 )
 
 // watch follows one kind of objects.
 type watch struct {
-	name     string
-	informer cache.SharedIndexInformer
+	name   string
+	follow *reflector.Reflector
+	store  *reflector.Store[any] // of *PartialObjectMetadata or *Secret
 }
 
 // get returns the known object, or nil. A nil watch knows none.
@@ -26,54 +38,62 @@ func (w *watch) get(namespace, name string) any {
 	if w == nil {
 		return nil
 	}
-	key := name
-	if namespace != "" {
-		key = namespace + "/" + name
-	}
-	found, ok, err := w.informer.GetStore().GetByKey(key)
-	if err != nil || !ok {
-		return nil
-	}
+	found, _ := w.store.Get(namespace, name)
 	return found
 }
 
 // watchMetadata follows the metadata of a kind. Tokens depend only on names and UIDs.
-func watchMetadata(c metadata.Interface, resource string) *watch {
+func watchMetadata(c metadata.Interface, resource string, log *slog.Logger) *watch {
 	all := c.Resource(coreResource(resource))
-	return newWatch(resource, cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-			return all.Watch(ctx, o)
-		},
-	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}))
+	return newWatch(resource, log,
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		all.Watch)
 }
 
 // watchSecrets follows the secrets of a type.
-func watchSecrets(c *secretsClient, namespace string, kind corev1.SecretType) *watch {
-	selector := fields.OneTermEqualSelector("type", string(kind))
-	return newWatch("secrets of type "+string(kind), c.informer(namespace, selector))
+func watchSecrets(c *kubeclient.Client, namespace string, kind corev1.SecretType, log *slog.Logger) (*watch, error) {
+	secrets, err := kubeclient.NewResource[corev1.Secret, corev1.SecretList](c, coreResource(secretsResource), namespace)
+	if err != nil {
+		return nil, err
+	}
+	selector := fields.OneTermEqualSelector("type", string(kind)).String()
+	return newWatch("secrets of type "+string(kind), log,
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return secrets.List(ctx, o)
+		},
+		func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			o.FieldSelector = selector
+			return secrets.Watch(ctx, o)
+		}), nil
 }
 
-func newWatch(name string, i cache.SharedIndexInformer) *watch {
-	// It can fail only once the informer runs.
-	_ = i.SetTransform(trimmed)
-	return &watch{name: name, informer: i}
+func newWatch(name string, log *slog.Logger,
+	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
+	follow func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
+) *watch {
+	w := &watch{name: name, store: reflector.NewStore(trimmed, nil)}
+	w.follow = reflector.New(reflector.Config{
+		Resource: name, List: list, Watch: follow, Sink: w.store, PageSize: pageSize,
+		MinRetry: minWatchRetry, MaxRetry: maxWatchRetry, Log: log, Level: slog.LevelWarn,
+	})
+	return w
 }
 
 // trimmed reduces an object to the fields that lookups need.
-func trimmed(obj any) (any, error) {
+func trimmed(obj metav1.Object) any {
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
-		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}, nil
+		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}
 	case *corev1.Secret:
 		s := &corev1.Secret{ObjectMeta: identity(o.ObjectMeta), Type: o.Type, Data: o.Data}
 		s.Labels = o.Labels // they record invalidated tokens
 		if o.Type != bootstraptoken.SecretType {
 			s.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
 		}
-		return s, nil
+		return s
 	}
-	return obj, nil
+	return nil
 }
 
 func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
@@ -87,11 +107,7 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 func (o *Objects) run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range o.watches {
-		// It can fail only once the informer runs.
-		_ = w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			o.log.Warn("watching", "objects", w.name, "error", err)
-		})
-		all.Go(func() { w.informer.RunWithContext(ctx) })
+		all.Go(func() { _ = w.follow.Run(ctx) }) // ends with ctx
 	}
 	all.Wait()
 	<-ctx.Done()

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"binnacle/libs/reflector"
@@ -19,22 +18,20 @@ import (
 // pageSize bounds the objects per list page.
 const pageSize = 2000
 
-// newReflector returns a reflector of a resource in the first of the given versions that the server
-// serves. optional allows that it serves none.
-func newReflector(resource string, optional bool, into sink, log *slog.Logger, versions ...rest.Interface) *reflector.Reflector {
-	f := &listWatch{resource: resource, versions: versions, optional: optional}
-	return reflector.New(reflector.Config{
-		Resource: resource, List: f.list, Watch: f.watch, Sink: &whole{sink: into}, PageSize: pageSize,
-		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
-	})
-}
-
-// listWatch sends the requests for a resource.
+// listWatch sends the requests for a resource in the first of the versions that the server serves.
 type listWatch struct {
 	resource string
-	optional bool
+	optional bool // the server may serve none
 	versions []rest.Interface
+	codec    runtime.ParameterCodec
 	current  rest.Interface // of the last list
+}
+
+func (f *listWatch) reflector(into sink, log *slog.Logger) *reflector.Reflector {
+	return reflector.New(reflector.Config{
+		Resource: f.resource, List: f.list, Watch: f.watch, Sink: &whole{sink: into}, PageSize: pageSize,
+		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
+	})
 }
 
 func (f *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
@@ -58,7 +55,7 @@ func (f *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 }
 
 func (f *listWatch) request(options *metav1.ListOptions) *rest.Request {
-	return f.current.Get().Resource(f.resource).VersionedParams(options, scheme.ParameterCodec)
+	return f.current.Get().Resource(f.resource).VersionedParams(options, f.codec)
 }
 
 // isAbsent reports whether an error means that a version is not available to this client.

@@ -7,9 +7,15 @@ import (
 	"log/slog"
 	"net/http"
 
-	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/libs/reflector"
@@ -34,28 +40,47 @@ type Policy struct {
 // New returns a policy that is empty before Run.
 func New(c Config) (*Policy, error) {
 	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph()}
-	client, err := kubernetes.NewForConfig(c.Client)
+	client, err := kubeclient.NewClient(c.Client, corev1.AddToScheme, rbacv1.AddToScheme,
+		resourcev1beta1.AddToScheme, resourcev1beta2.AddToScheme, storagev1.AddToScheme)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, err
 	}
-	add := func(resource string, client rest.Interface, into sink) {
-		p.follows = append(p.follows, newReflector(resource, false, into, c.Logger, client))
-	}
+	a := &adder{Policy: p, client: client, log: c.Logger}
 	if c.Rules {
-		r := client.RbacV1().RESTClient()
-		add("clusterroles", r, &rules{p.Engine, rbac.KindClusterRole})
-		add("roles", r, &rules{p.Engine, rbac.KindRole})
-		add("clusterrolebindings", r, &rules{p.Engine, rbac.KindClusterRoleBinding})
-		add("rolebindings", r, &rules{p.Engine, rbac.KindRoleBinding})
+		a.add("clusterroles", &rules{p.Engine, rbac.KindClusterRole}, rbacv1.SchemeGroupVersion)
+		a.add("roles", &rules{p.Engine, rbac.KindRole}, rbacv1.SchemeGroupVersion)
+		a.add("clusterrolebindings", &rules{p.Engine, rbac.KindClusterRoleBinding}, rbacv1.SchemeGroupVersion)
+		a.add("rolebindings", &rules{p.Engine, rbac.KindRoleBinding}, rbacv1.SchemeGroupVersion)
 	}
 	if c.Nodes {
-		add("pods", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Pod})
-		add("persistentvolumes", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Volume})
-		add("volumeattachments", client.StorageV1().RESTClient(), &nodes{p.Graph, node.Attachment})
-		p.follows = append(p.follows, newReflector("resourceslices", true, &nodes{p.Graph, node.Slice}, c.Logger,
-			client.ResourceV1beta2().RESTClient(), client.ResourceV1beta1().RESTClient()))
+		a.add("pods", &nodes{p.Graph, node.Pod}, corev1.SchemeGroupVersion)
+		a.add("persistentvolumes", &nodes{p.Graph, node.Volume}, corev1.SchemeGroupVersion)
+		a.add("volumeattachments", &nodes{p.Graph, node.Attachment}, storagev1.SchemeGroupVersion)
+		a.optional = true
+		a.add("resourceslices", &nodes{p.Graph, node.Slice}, resourcev1beta2.SchemeGroupVersion, resourcev1beta1.SchemeGroupVersion)
 	}
-	return p, nil
+	return p, errors.Join(a.errs...)
+}
+
+// adder adds reflectors to a policy.
+type adder struct {
+	*Policy
+	client   *kubeclient.Client
+	log      *slog.Logger
+	optional bool
+	errs     []error
+}
+
+// add follows a resource in the first of the versions that the server serves.
+func (a *adder) add(resource string, into sink, versions ...schema.GroupVersion) {
+	groups := make([]rest.Interface, len(versions))
+	for i, v := range versions {
+		var err error
+		groups[i], err = a.client.Group(v)
+		a.errs = append(a.errs, err)
+	}
+	f := &listWatch{resource: resource, versions: groups, codec: a.client.ParameterCodec(), optional: a.optional}
+	a.follows = append(a.follows, f.reflector(into, a.log))
 }
 
 // Run follows the resources until ctx ends, and returns its error.

@@ -16,12 +16,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
 
 	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/clusterinfo"
+	"binnacle/libs/reflector"
 )
 
 const (
@@ -39,10 +39,24 @@ const (
 	lastRetry  = time.Minute
 )
 
+// Secrets sends requests for the secrets in the namespace of bootstrap tokens.
+type Secrets interface {
+	List(ctx context.Context, o metav1.ListOptions) (*corev1.SecretList, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+}
+
+// ConfigMaps sends requests for the config maps in the namespace of cluster-info.
+type ConfigMaps interface {
+	List(ctx context.Context, o metav1.ListOptions) (*corev1.ConfigMapList, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*corev1.ConfigMap, error)
+}
+
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
-	Log    *slog.Logger
+	Secrets    Secrets
+	ConfigMaps ConfigMaps
+	Log        *slog.Logger
 	// Queues provides the metrics of the work queue; may be nil.
 	Queues workqueue.MetricsProvider
 }
@@ -67,40 +81,34 @@ func (c *Controller) Check(*http.Request) error {
 // run is one run of a Controller.
 type run struct {
 	*Controller
-	queue         workqueue.TypedRateLimitingInterface[string]
-	maps, secrets cache.Store
-	missing       bool // whether the config map was missing at the last check
+	queue   workqueue.TypedRateLimitingInterface[string]
+	maps    *reflector.Store[*corev1.ConfigMap]
+	secrets *reflector.Store[*bootstraptoken.Token]
+	missing bool // whether the config map was missing at the last check
 }
 
 // Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
-	secrets, err := newSecretInformer(c.Client)
-	if err != nil {
-		return err
-	}
-	maps := newMapInformer(c.Client)
 	c.listing.Store(true)
 	defer c.listing.Store(false)
-	r := &run{Controller: c, secrets: secrets.GetStore(), maps: maps.GetStore(), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	r := &run{Controller: c, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
-	look := func(any) { r.queue.Add(mapKey) }
-	handler := cache.ResourceEventHandlerFuncs{AddFunc: look, DeleteFunc: look, UpdateFunc: func(_, obj any) { look(obj) }}
+	r.secrets = reflector.NewStore(compact, func(_, _ **bootstraptoken.Token) { r.queue.Add(mapKey) })
+	r.maps = reflector.NewStore(wholeMap, func(_, _ **corev1.ConfigMap) { r.queue.Add(mapKey) })
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer r.queue.ShutDown()
-	synced := make([]cache.InformerSynced, 0, 2)
-	for _, informer := range []cache.SharedIndexInformer{secrets, maps} {
-		registered, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return fmt.Errorf("follow %s: %w", mapKey, err)
-		}
-		synced = append(synced, registered.HasSynced)
+	follows := []*reflector.Reflector{c.newSecretReflector(r.secrets), c.newMapReflector(r.maps)}
+	for _, f := range follows {
+		group.Go(func() { _ = f.Run(ctx) }) // ends with ctx
 	}
-	group.Go(func() { secrets.RunWithContext(ctx) })
-	group.Go(func() { maps.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return ctx.Err()
+	for _, f := range follows {
+		select {
+		case <-f.Listed():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	c.listing.Store(false)
 	r.queue.Add(mapKey)
@@ -137,16 +145,9 @@ func (r *run) next(ctx context.Context) bool {
 
 // sign updates the signatures and returns when to check again.
 func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
-	obj, ok, err := r.maps.GetByKey(mapKey)
-	if err != nil {
-		return 0, err
-	}
+	m, ok := r.maps.Get(clusterinfo.Namespace, clusterinfo.Name)
 	if r.noteMissing(!ok); !ok {
 		return resync, nil
-	}
-	m, ok := obj.(*corev1.ConfigMap)
-	if !ok {
-		return 0, fmt.Errorf("a %T in the store", obj)
 	}
 	want, again := r.signatures(m, time.Now().Round(0))
 	changes := difference(m.Data, want)
@@ -162,7 +163,7 @@ func (r *run) sign(ctx context.Context) (again time.Duration, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	_, err = r.Client.CoreV1().ConfigMaps(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = r.ConfigMaps.Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return again, nil
 	}
@@ -189,14 +190,13 @@ func (r *run) signatures(m *corev1.ConfigMap, now time.Time) (map[string]string,
 	if !ok {
 		return want, again
 	}
-	for _, obj := range r.secrets.List() {
-		e, ok := obj.(*entry)
-		if !ok || e.token == nil || e.token.Expired(now) {
+	for _, t := range r.secrets.All() {
+		if t == nil || t.Expired(now) {
 			continue
 		}
-		want[clusterinfo.SignatureKey(e.token.ID)] = clusterinfo.Sign(kubeconfig, e.token.ID, e.token.Secret)
-		if !e.token.Expires.IsZero() {
-			again = min(again, e.token.Expires.Sub(now))
+		want[clusterinfo.SignatureKey(t.ID)] = clusterinfo.Sign(kubeconfig, t.ID, t.Secret)
+		if !t.Expires.IsZero() {
+			again = min(again, t.Expires.Sub(now))
 		}
 	}
 	return want, again

@@ -59,7 +59,7 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 	if prepare != nil {
 		prepare(b.client)
 	}
-	b.c = controller.New(controller.Config{Client: b.client, Log: slog.New(slog.DiscardHandler)})
+	b.c = controller.New(controller.Config{Secrets: b.client.CoreV1().Secrets(bootstraptoken.Namespace), ConfigMaps: b.client.CoreV1().ConfigMaps(clusterinfo.Namespace), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.c.Run(ctx) }()
@@ -69,7 +69,7 @@ func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object)
 			t.Errorf("Run: %v", err)
 		}
 	})
-	b.after(time.Second) // longer than the sync interval of client-go's informers
+	b.after(500 * time.Millisecond) // shorter than the pause after a failed list
 	return b
 }
 

@@ -23,7 +23,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"binnacle/libs/api"
 	"binnacle/libs/limit"
@@ -44,9 +43,20 @@ const (
 	maxToken = 64 << 10
 )
 
+// TokenReviews requests the users of tokens.
+type TokenReviews interface {
+	Create(ctx context.Context, r *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error)
+}
+
+// SubjectAccessReviews requests what users may do.
+type SubjectAccessReviews interface {
+	Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
+}
+
 // Authorizer authorizes requests.
 type Authorizer struct {
-	api    kubernetes.Interface
+	tokens TokenReviews
+	access SubjectAccessReviews
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
 	// Callers with unknown credentials can delay only each other.
@@ -68,8 +78,11 @@ type decision struct {
 
 // NewAuthorizer returns an Authorizer. verify is called with each request and returns the options to
 // verify client certificates; false means that none is accepted.
-func NewAuthorizer(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
-	d := &Authorizer{api: client, verify: verify, now: time.Now, known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, Share: true})}
+func NewAuthorizer(tokens TokenReviews, access SubjectAccessReviews, verify func() (x509.VerifyOptions, bool)) (*Authorizer, error) {
+	d := &Authorizer{
+		tokens: tokens, access: access, verify: verify, now: time.Now,
+		known: limit.New[string](limit.Options{Size: maxConcurrent}), unknown: limit.New[string](limit.Options{Size: maxConcurrent, Share: true}),
+	}
 	for _, kept := range []**simplelru.LRU[key, decision]{&d.admitted, &d.rejected} {
 		var err error
 		if *kept, err = simplelru.NewLRU[key, decision](maxDecisions, nil); err != nil {
@@ -204,7 +217,7 @@ func (d *Authorizer) cache(k key, refusal *reviews.Refusal) *reviews.Refusal {
 
 // review requests the user of a token.
 func (d *Authorizer) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
-	got, err := d.api.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	got, err := d.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return authenticationv1.UserInfo{}, unavailable(err)
@@ -226,7 +239,7 @@ func (d *Authorizer) authorize(ctx context.Context, u authenticationv1.UserInfo)
 		}
 		spec.Extra[k] = authorizationv1.ExtraValue(v)
 	}
-	got, err := d.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	got, err := d.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return unavailable(err)

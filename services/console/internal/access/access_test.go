@@ -110,7 +110,7 @@ func ask(token string, certs ...*x509.Certificate) *http.Request {
 
 func newAuthorizer(t *testing.T, s *server, a *authority) *Authorizer {
 	t.Helper()
-	d, err := NewAuthorizer(s, func() (x509.VerifyOptions, bool) {
+	d, err := NewAuthorizer(s.AuthenticationV1().TokenReviews(), s.AuthorizationV1().SubjectAccessReviews(), func() (x509.VerifyOptions, bool) {
 		if a == nil {
 			return x509.VerifyOptions{}, false
 		}

@@ -12,7 +12,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typed "k8s.io/client-go/kubernetes/typed/authentication/v1"
 )
 
 // slow is an API server that holds reviews of unknown tokens until released.
@@ -22,30 +21,13 @@ type slow struct {
 	open  chan struct{}
 }
 
-func (s *slow) AuthenticationV1() typed.AuthenticationV1Interface {
-	return slowGroup{s.server.AuthenticationV1(), s}
-}
-
-type slowGroup struct {
-	typed.AuthenticationV1Interface
-	slow *slow
-}
-
-func (g slowGroup) TokenReviews() typed.TokenReviewInterface {
-	return slowReviews{g.AuthenticationV1Interface.TokenReviews(), g.slow}
-}
-
-type slowReviews struct {
-	typed.TokenReviewInterface
-	slow *slow
-}
-
-func (r slowReviews) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+// Create implements TokenReviews.
+func (s *slow) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
 	if strings.HasPrefix(review.Spec.Token, "stranger") {
-		r.slow.asked <- struct{}{}
-		<-r.slow.open
+		s.asked <- struct{}{}
+		<-s.open
 	}
-	return r.TokenReviewInterface.Create(ctx, review, o)
+	return s.AuthenticationV1().TokenReviews().Create(ctx, review, o)
 }
 
 // TestUnknownTokensBlockNoOthers: unknown tokens affect neither cached tokens, nor clients with
@@ -54,7 +36,7 @@ func TestUnknownTokensBlockNoOthers(t *testing.T) {
 	s := &slow{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
 	ours := newAuthority(t)
 	d := newAuthorizer(t, s.server, ours)
-	d.api = s
+	d.tokens = s
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	from := func(address string, r *http.Request) *http.Request {

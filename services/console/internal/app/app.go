@@ -7,8 +7,12 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
+	"binnacle/libs/kubeclient"
 	"binnacle/libs/options"
 	"binnacle/libs/servicerunner"
 	"binnacle/libs/task"
@@ -98,11 +102,11 @@ func (o *Options) build(log *slog.Logger) (*servicerunner.Service, *page.Page, e
 }
 
 func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
-	client, err := kubernetes.NewForConfig(s.Client)
+	tokens, accesses, err := clients(s.Client)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server: %w", err)
+		return nil, err
 	}
-	authorizer, err := access.NewAuthorizer(client, s.Server.VerifyOptions)
+	authorizer, err := access.NewAuthorizer(tokens, accesses, s.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -113,4 +117,20 @@ func (o *Options) mount(s *servicerunner.Service) (*page.Page, error) {
 	p := page.New(page.Config{Check: authorizer.Check, Scrape: scraper.Scrape, Interval: o.Interval, IdleInterval: o.IdleInterval})
 	p.Mount(s.Engine)
 	return p, nil
+}
+
+// clients returns the clients for reviews, which have no lists.
+func clients(config *rest.Config) (access.TokenReviews, access.SubjectAccessReviews, error) {
+	client, err := kubeclient.NewClient(config, authenticationv1.AddToScheme, authorizationv1.AddToScheme)
+	if err != nil {
+		return nil, nil, err
+	}
+	tokens, err := kubeclient.NewResource[authenticationv1.TokenReview, metav1.List](client,
+		authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"), "")
+	if err != nil {
+		return nil, nil, err
+	}
+	accesses, err := kubeclient.NewResource[authorizationv1.SubjectAccessReview, metav1.List](client,
+		authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews"), "")
+	return tokens, accesses, err
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"runtime/debug"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -28,15 +26,8 @@ const (
 	namespaceBurst = 100
 )
 
-// heapGrowth is the value of GOGC if the environment does not set it. The graph is large and changes
-// little, so less memory is worth a little more processor time.
-const heapGrowth = 50
-
 // Run runs the service until ctx ends.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(heapGrowth)
-	}
 	s, err := servicerunner.New(Name, o.Options, log)
 	if err != nil {
 		return err

@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
+	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/clusterinfo/election"
 	"binnacle/libs/clusterinfo/queuemetrics"
+	"binnacle/libs/kubeclient"
 	"binnacle/libs/options"
 	"binnacle/libs/servicerunner"
 	"binnacle/libs/serving/health"
@@ -62,21 +65,36 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(s.Client)
+	config, err := clients(s.Client)
 	if err != nil {
-		return errors.Join(fmt.Errorf("client of the API server: %w", err), s.Close())
+		return errors.Join(err, s.Close())
 	}
 	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
-	c := controller.New(controller.Config{
-		Client: client, Log: log, Tolerance: o.ClockSkewTolerance, Queues: queuemetrics.New(s.Metrics),
-	})
+	config.Log, config.Tolerance, config.Queues = log, o.ClockSkewTolerance, queuemetrics.New(s.Metrics)
+	c := controller.New(config)
 	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
 	s.Health.Add("lease", elected.Ready, health.Readyz)
 	s.Health.Add("controller", c.Check, health.Readyz)
 	return s.Run(ctx, task.Task{Name: "token cleaner", Run: func(ctx context.Context) error {
 		return elected.Run(ctx, c.Run)
 	}})
+}
+
+// clients returns the clients of the controller.
+func clients(config *rest.Config) (out controller.Config, err error) {
+	client, err := kubeclient.NewClient(config, corev1.AddToScheme)
+	if err != nil {
+		return out, err
+	}
+	out.Secrets, err = kubeclient.NewResource[corev1.Secret, corev1.SecretList](client,
+		corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace)
+	if err != nil {
+		return out, err
+	}
+	out.Events, err = kubeclient.NewResource[corev1.Event, corev1.EventList](client,
+		corev1.SchemeGroupVersion.WithResource("events"), bootstraptoken.Namespace)
+	return out, err
 }

@@ -14,14 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
 
 	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/reflector"
 )
 
 const (
@@ -29,14 +26,12 @@ const (
 	component = "token-cleaner"
 	workers   = 4
 	// resync is the interval of checks of all tokens. Tokens that are due within horizon wait in
-	// the queue. horizon is more than twice resync, because an informer may skip one. So deleted
-	// names and clock changes have a limited effect, and the queue stays small.
+	// the queue. horizon is more than twice resync, because a check may be late. So deleted names
+	// and clock changes have a limited effect, and the queue stays small.
 	resync  = time.Hour
 	horizon = 3 * resync
-	// deleteTimeout bounds one request.
-	deleteTimeout = 30 * time.Second
-	// reasonUnreadable is the reason of the Event.
-	reasonUnreadable = "InvalidExpiration"
+	// requestTimeout bounds one request.
+	requestTimeout = 30 * time.Second
 )
 
 // Backoff of failed deletions.
@@ -45,10 +40,24 @@ const (
 	lastRetry  = time.Minute
 )
 
+// Secrets sends requests for the secrets in the namespace of bootstrap tokens.
+type Secrets interface {
+	List(ctx context.Context, o metav1.ListOptions) (*corev1.SecretList, error)
+	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}
+
+// Events sends requests for Events in the same namespace.
+type Events interface {
+	Create(ctx context.Context, e *corev1.Event, o metav1.CreateOptions) (*corev1.Event, error)
+	Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions, subresources ...string) (*corev1.Event, error)
+}
+
 // Config configures a Controller.
 type Config struct {
-	Client kubernetes.Interface
-	Log    *slog.Logger
+	Secrets Secrets
+	Events  Events
+	Log     *slog.Logger
 	// Tolerance is how long after its expiration a secret is kept, to allow for clock differences.
 	Tolerance time.Duration
 	// Queues provides the metrics of the work queue; may be nil.
@@ -76,65 +85,62 @@ func (c *Controller) Check(*http.Request) error {
 type run struct {
 	*Controller
 	queue  workqueue.TypedRateLimitingInterface[string]
-	store  cache.Store
-	events record.EventRecorder
+	store  *reflector.Store[entry]
+	events *eventLog
 }
 
 // Run works until ctx ends, and returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) error {
-	informer, err := newInformer(c.Client)
-	if err != nil {
-		return err
-	}
 	c.listing.Store(true)
 	defer c.listing.Store(false)
-	r := &run{Controller: c, store: informer.GetStore(), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+	r := &run{Controller: c, events: newEventLog(c.Events, c.Log), queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, MetricsProvider: c.Queues})}
-
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: c.Client.CoreV1().Events(bootstraptoken.Namespace)})
-	r.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
-
-	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.see(nil, obj) },
-		UpdateFunc: r.see,
-	})
-	if err != nil {
-		return fmt.Errorf("follow bootstrap tokens: %w", err)
-	}
+	r.store = reflector.NewStore(compact, r.see)
+	secrets := c.newReflector(r.store)
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer r.queue.ShutDown()
-	group.Go(func() { informer.RunWithContext(ctx) })
-	if !cache.WaitForCacheSync(ctx.Done(), registered.HasSynced) {
+	group.Go(func() { _ = secrets.Run(ctx) }) // ends with ctx
+	select {
+	case <-secrets.Listed():
+	case <-ctx.Done():
 		return ctx.Err()
 	}
 	c.listing.Store(false)
-	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.ListKeys()))
+	c.Log.Debug("following bootstrap tokens", "secrets", len(r.store.All()))
 	for range workers {
 		group.Go(func() {
 			for r.next(ctx) {
 			}
 		})
 	}
-	<-ctx.Done()
-	return ctx.Err()
+	again := time.NewTicker(resync)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			for _, e := range r.store.All() {
+				r.plan(&e)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
-// see handles a new, changed or resynced secret. It schedules the deletion, or reports an
-// unreadable expiration if that is new.
-func (r *run) see(before, obj any) {
-	e, ok := obj.(*entry)
-	if !ok {
-		return
+// see handles a new or changed secret. It schedules the deletion, or the report of an unreadable
+// expiration if that is new.
+func (r *run) see(before, after *entry) {
+	switch {
+	case after == nil:
+		r.events.forget(before)
+	case after.unreadable && (before == nil || *before != *after):
+		r.events.add(after)
+		r.queue.Add(after.name)
+	default:
+		r.plan(after)
 	}
-	if old, ok := before.(*entry); e.unreadable && (!ok || *old != *e) {
-		r.events.Event(e.reference(), corev1.EventTypeWarning, reasonUnreadable,
-			"The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted.")
-	}
-	r.plan(e)
 }
 
 // plan queues a secret for its deletion time if that is within horizon.
@@ -142,14 +148,6 @@ func (r *run) plan(e *entry) {
 	due, ok := e.due(r.Tolerance)
 	if wait := time.Until(due); ok && wait <= horizon {
 		r.queue.AddAfter(e.name, wait)
-	}
-}
-
-// reference returns the object of an Event.
-func (e *entry) reference() *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Secret", Namespace: bootstraptoken.Namespace, Name: e.name,
-		UID: types.UID(e.uid), ResourceVersion: e.resourceVersion,
 	}
 }
 
@@ -165,7 +163,7 @@ func (r *run) next(ctx context.Context) bool {
 	}
 	if err := r.clean(ctx, name); err != nil {
 		if !errors.Is(err, context.Canceled) {
-			r.Log.Warn("deleting an expired bootstrap token failed, trying again", "secret", name, "error", err)
+			r.Log.Warn("processing a bootstrap token failed, trying again", "secret", name, "error", err)
 		}
 		r.queue.AddRateLimited(name)
 		return true
@@ -174,15 +172,16 @@ func (r *run) next(ctx context.Context) bool {
 	return true
 }
 
-// clean deletes a secret if its time has come.
+// clean deletes a secret if its time has come, or reports an unreadable expiration.
 func (r *run) clean(ctx context.Context, name string) error {
-	obj, ok, err := r.store.GetByKey(bootstraptoken.Namespace + "/" + name)
-	if err != nil || !ok {
-		return err
-	}
-	e, ok := obj.(*entry)
+	e, ok := r.store.Get(bootstraptoken.Namespace, name)
 	if !ok {
-		return fmt.Errorf("a %T in the store", obj)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if e.unreadable {
+		return r.events.report(ctx, &e)
 	}
 	due, ok := e.due(r.Tolerance)
 	if !ok {
@@ -190,13 +189,11 @@ func (r *run) clean(ctx context.Context, name string) error {
 	}
 	// time.Until would not notice a clock that was set back.
 	if time.Now().Round(0).Before(due) {
-		r.plan(e)
+		r.plan(&e)
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
-	defer cancel()
 	uid := types.UID(e.uid)
-	err = r.Client.CoreV1().Secrets(bootstraptoken.Namespace).Delete(ctx, name, metav1.DeleteOptions{
+	err := r.Secrets.Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &e.resourceVersion},
 	})
 	if apierrors.IsNotFound(err) {

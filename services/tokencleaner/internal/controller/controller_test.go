@@ -40,7 +40,7 @@ func secret(id, expiration string) *corev1.Secret {
 // in returns an expiration in the given time from now. Tests start at a whole second.
 func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
-// settle is longer than client-go's interval of checks whether an informer has synced.
+// settle is longer than a successful list takes, and shorter than the pause after a failed one.
 const settle = 200 * time.Millisecond
 
 // fixture runs a controller in a synctest bubble.
@@ -57,7 +57,7 @@ func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), s
 	if prepare != nil {
 		prepare(b.client)
 	}
-	b.c = controller.New(controller.Config{Client: b.client, Log: slog.New(slog.DiscardHandler), Tolerance: tolerance})
+	b.c = controller.New(controller.Config{Secrets: b.client.CoreV1().Secrets(bootstraptoken.Namespace), Events: b.client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler), Tolerance: tolerance})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.c.Run(ctx) }()
@@ -277,7 +277,7 @@ func TestCheckWaitsForTheList(t *testing.T) {
 func TestRunTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
-		c := controller.New(controller.Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(slog.DiscardHandler)})
 		for i := range 3 {
 			id := fmt.Sprintf("aaaaa%d", i)
 			ctx, cancel := context.WithCancel(t.Context())

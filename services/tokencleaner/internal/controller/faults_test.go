@@ -80,7 +80,7 @@ func TestDeletionsByOthers(t *testing.T) {
 			return true, watches[len(watches)-1], nil
 		})
 		log := &warnings{Handler: slog.DiscardHandler}
-		c := controller.New(controller.Config{Client: client, Log: slog.New(log)})
+		c := controller.New(controller.Config{Secrets: client.CoreV1().Secrets(bootstraptoken.Namespace), Events: client.CoreV1().Events(bootstraptoken.Namespace), Log: slog.New(log)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- c.Run(ctx) }()

@@ -2,15 +2,26 @@ package podsecurity
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	library "k8s.io/pod-security-admission/admission"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
-	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// maxPods is how many pods of a namespace are evaluated after a change of its labels.
+	maxPods = 3000
+	// podsTimeout bounds the evaluation. It takes at most half of the time that the request has left.
+	podsTimeout = time.Second
 )
 
 // Objects looks up namespaces and their pods.
@@ -31,84 +42,126 @@ type Stored interface {
 	Judged() (*corev1.Pod, error)
 }
 
-// stricter reports whether an update changes the standard that is enforced on the pods of a
-// namespace.
-func stricter(r *admission.Request) bool {
-	now, ok := r.Object.(*corev1.Namespace)
-	if !ok || r.Operation != admission.Update || r.Subresource != "" {
-		return false
-	}
-	was, ok := r.OldObject.(*corev1.Namespace)
-	return ok && (now.Labels[api.EnforceLevelLabel] != was.Labels[api.EnforceLevelLabel] || now.Labels[api.EnforceVersionLabel] != was.Labels[api.EnforceVersionLabel])
-}
+const listingFailed = "failed to list pods while checking new PodSecurity enforce level"
 
-// listing holds the pods of a namespace for one request. The library selects from all of them, but
-// evaluates only some thousands within a second. So it receives outlines. Each pod is decoded when
-// it is evaluated, and not retained.
-type listing struct {
-	objects Objects
-	checks  policy.Evaluator
-	pods    []Stored
-	listed  bool
-	// outlined maps the metadata of an outline to its pod.
-	outlined map[*metav1.ObjectMeta]Stored
-}
-
-// begin acquires the limiter for large requests if the pods are large, before the library's time
-// limit starts.
-func (l *listing) begin(ctx context.Context, namespace string) error {
-	pods, err := l.objects.PodsIn(ctx, namespace)
+// existing evaluates the pods of a namespace by a standard that is to be enforced on it, and returns
+// warnings. An error means that the request cannot be processed now. Pods are selected by their
+// outlines. Each pod is decoded when it is evaluated, and not retained.
+func (s *standards) existing(ctx context.Context, namespace string, enforce api.LevelVersion) ([]string, error) {
+	pods, err := s.objects.PodsIn(ctx, namespace)
 	if err != nil {
-		return nil //nolint:nilerr // the library tells of it, if it wants them
+		klog.FromContext(ctx).Error(err, "failed to list pods", "namespace", namespace)
+		return []string{listingFailed}, nil
 	}
-	l.pods, l.listed = pods, true
 	size := 0
-	for _, s := range pods {
-		size += s.Size()
+	for _, p := range pods {
+		size += p.Size()
 	}
-	return request.Estimate(ctx, size)
-}
-
-// hold returns a copy of the library's configuration that uses the listing.
-func (l *listing) hold(standards *library.Admission) *library.Admission {
-	own := *standards
-	l.checks = own.Evaluator
-	own.Evaluator, own.PodLister = l, l
-	return &own
-}
-
-// ListPods implements library.PodLister.
-func (l *listing) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
-	pods := l.pods
-	if !l.listed {
-		var err error
-		if pods, err = l.objects.PodsIn(ctx, namespace); err != nil {
-			return nil, err
+	// The limiter for large requests is acquired before the time limit starts.
+	if err := request.Estimate(ctx, size); err != nil {
+		return nil, err
+	}
+	timeout := podsTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	ordered, err := s.ordered(ctx, pods)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "failed to list pods", "namespace", namespace)
+		return []string{listingFailed}, nil
+	}
+	found, checked := violations{}, 0
+	for _, p := range ordered[:min(len(ordered), maxPods)] {
+		found.add(s.checks, enforce, p)
+		if checked++; ctx.Err() != nil {
+			break
 		}
 	}
-	all := make([]*corev1.Pod, len(pods))
-	l.outlined = make(map[*metav1.ObjectMeta]Stored, len(pods))
-	for i, s := range pods {
+	var warnings []string
+	if checked < len(ordered) {
+		warnings = append(warnings, fmt.Sprintf("new PodSecurity enforce level only checked against the first %d of %d existing pods", checked, len(ordered)))
+	}
+	if len(found) > 0 {
+		warnings = append(warnings, fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, enforce.String()))
+	}
+	return append(warnings, found.texts()...), nil
+}
+
+// outlined is a pod and its name.
+type outlined struct {
+	Stored
+	name string
+}
+
+// ordered returns the pods that are not exempt: first those without a controller and one of each
+// controller, then the other pods.
+func (s *standards) ordered(ctx context.Context, pods []Stored) ([]outlined, error) {
+	first, others := make([]outlined, 0, len(pods)), []outlined(nil)
+	seen := map[types.UID]bool{}
+	for _, p := range pods {
 		if err := ctx.Err(); err != nil { // the request has ended
 			return nil, err
 		}
-		var err error
-		if all[i], err = s.Outline(); err != nil {
+		o, err := p.Outline()
+		if err != nil {
 			return nil, err
 		}
-		l.outlined[&all[i].ObjectMeta] = s
+		if s.exemptRuntimeClass(o.Spec.RuntimeClassName) {
+			continue
+		}
+		owner := metav1.GetControllerOfNoCopy(o)
+		if owner != nil && seen[owner.UID] {
+			others = append(others, outlined{p, o.Name})
+			continue
+		}
+		if owner != nil {
+			seen[owner.UID] = true
+		}
+		first = append(first, outlined{p, o.Name})
 	}
-	return all, nil
+	return append(first, others...), nil
 }
 
-// EvaluatePod implements policy.Evaluator.
-func (l *listing) EvaluatePod(standard api.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []policy.CheckResult {
-	if s := l.outlined[meta]; s != nil {
-		pod, err := s.Judged()
-		if err != nil {
-			return []policy.CheckResult{{ForbiddenReason: "it cannot be read", ForbiddenDetail: err.Error()}}
+// violations maps the reason of violations to the pods that have it.
+type violations map[string]struct {
+	name  string // the first in the order of names
+	count int
+}
+
+// add evaluates a pod.
+func (v violations) add(checks policy.Evaluator, enforce api.LevelVersion, p outlined) {
+	reason := "it cannot be read"
+	if pod, err := p.Judged(); err == nil {
+		result := policy.AggregateCheckResults(checks.EvaluatePod(enforce, &pod.ObjectMeta, &pod.Spec))
+		if result.Allowed {
+			return
 		}
-		meta, spec = &pod.ObjectMeta, &pod.Spec
+		reason = result.ForbiddenReason()
 	}
-	return l.checks.EvaluatePod(standard, meta, spec)
+	known := v[reason]
+	if known.count == 0 || p.name < known.name {
+		known.name = p.name
+	}
+	known.count++
+	v[reason] = known
+}
+
+// texts returns a warning for each reason, sorted.
+func (v violations) texts() []string {
+	out := make([]string, 0, len(v))
+	for reason, pods := range v {
+		var others string
+		switch pods.count {
+		case 1:
+		case 2:
+			others = " (and 1 other pod)"
+		default:
+			others = fmt.Sprintf(" (and %d other pods)", pods.count-1)
+		}
+		out = append(out, pods.name+others+": "+reason)
+	}
+	slices.SortFunc(out, strings.Compare)
+	return out
 }

@@ -6,16 +6,29 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/pod-security-admission/api"
-	"k8s.io/pod-security-admission/metrics"
 )
 
-// Metrics holds the metrics of evaluations, under the names of Kubernetes. It implements the
-// library's recorder.
+// decision is the value of a label: what an evaluation decided.
+type decision string
+
+const (
+	allow decision = "allow"
+	deny  decision = "deny"
+)
+
+// mode is the value of a label: the mode of a policy.
+type mode string
+
+const (
+	enforce mode = "enforce"
+	audit   mode = "audit"
+	warn    mode = "warn"
+)
+
+// Metrics holds the metrics of evaluations, under the names of Kubernetes.
 type Metrics struct {
 	evaluations, exemptions, errors *prometheus.CounterVec
 }
-
-var _ metrics.Recorder = (*Metrics)(nil)
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
@@ -39,7 +52,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // initialize creates the counters that Kubernetes reports from the start, with zeros.
 func (m *Metrics) initialize() {
 	for _, operation := range []string{"create", "update"} {
-		m.evaluations.WithLabelValues(string(metrics.DecisionAllow), string(api.LevelPrivileged), api.LatestVersion().String(), string(metrics.ModeEnforce), operation, "pod", "")
+		m.evaluations.WithLabelValues(string(allow), string(api.LevelPrivileged), api.LatestVersion().String(), string(enforce), operation, "pod", "")
 		for _, resource := range []string{"pod", "controller"} {
 			m.exemptions.WithLabelValues(operation, resource, "")
 		}
@@ -49,8 +62,8 @@ func (m *Metrics) initialize() {
 // newestVersion is the newest minor version with known policies.
 const newestVersion = 33
 
-// RecordEvaluation counts a decision.
-func (m *Metrics) RecordEvaluation(d metrics.Decision, p api.LevelVersion, mode metrics.Mode, a api.Attributes) {
+// recordEvaluation counts a decision.
+func (m *Metrics) recordEvaluation(d decision, p api.LevelVersion, in mode, a api.Attributes) {
 	version, newest := p.Version.String(), api.MajorMinorVersion(1, newestVersion)
 	switch {
 	case p.Level == api.LevelPrivileged: // regardless of the version
@@ -58,14 +71,14 @@ func (m *Metrics) RecordEvaluation(d metrics.Decision, p api.LevelVersion, mode 
 	case !p.Version.Latest() && newest.Older(p.Version):
 		version = "future"
 	}
-	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(mode)}, labels(a)...)...).Inc()
+	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(in)}, labels(a)...)...).Inc()
 }
 
-// RecordExemption counts an exempt request.
-func (m *Metrics) RecordExemption(a api.Attributes) { m.exemptions.WithLabelValues(labels(a)...).Inc() }
+// recordExemption counts an exempt request.
+func (m *Metrics) recordExemption(a api.Attributes) { m.exemptions.WithLabelValues(labels(a)...).Inc() }
 
-// RecordError counts an evaluation that failed or fell back.
-func (m *Metrics) RecordError(fatal bool, a api.Attributes) {
+// recordError counts an evaluation that failed or fell back.
+func (m *Metrics) recordError(fatal bool, a api.Attributes) {
 	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(a)...)...).Inc()
 }
 

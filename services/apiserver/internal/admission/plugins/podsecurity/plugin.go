@@ -1,6 +1,7 @@
 // Package podsecurity enforces the Pod Security Standards of a namespace on pods and on objects
-// with pod templates. k8s.io/pod-security-admission defines the standards and the effect of a
-// change of a namespace's labels on its pods. This package connects the library to the chain.
+// with pod templates. k8s.io/pod-security-admission defines the standards and the configuration.
+// This package decides which of them apply to a request, and warns of existing pods when the labels
+// of their namespace change.
 package podsecurity
 
 import (
@@ -12,8 +13,10 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	library "k8s.io/pod-security-admission/admission"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	configapi "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/pod-security-admission/admission/api/load"
+	"k8s.io/pod-security-admission/admission/api/validation"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
 
@@ -26,9 +29,8 @@ const Name = "PodSecurity"
 
 // Plugin implements admission.Validator.
 type Plugin struct {
-	objects   Objects
-	standards *library.Admission
-	templates library.DefaultPodSpecExtractor
+	configuration *configapi.PodSecurityConfiguration
+	standards     standards
 }
 
 // New decodes a PodSecurityConfiguration. An empty one means the default, privileged for all
@@ -42,20 +44,19 @@ func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{objects: o, standards: &library.Admission{
-		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: &listing{}, // replaced by hold
-	}}
-	return p, nil
+	return &Plugin{configuration: c, standards: standards{exemptions: c.Exemptions, checks: checks, metrics: m, objects: o}}, nil
 }
 
-// ValidateInitialization checks the configuration.
+// ValidateInitialization checks and applies the configuration.
 func (p *Plugin) ValidateInitialization() error {
-	if err := p.standards.CompleteConfiguration(); err != nil {
+	defaults, err := configapi.ToPolicy(p.configuration.Defaults)
+	if err != nil {
 		return fmt.Errorf("PodSecurity configuration error: %w", err)
 	}
-	if err := p.standards.ValidateConfiguration(); err != nil {
+	if err := validation.ValidatePodSecurityConfiguration(p.configuration).ToAggregate(); err != nil {
 		return fmt.Errorf("PodSecurity configuration error: %w", err)
 	}
+	p.standards.defaults = defaults
 	return nil
 }
 
@@ -65,7 +66,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.Operation != admission.Create && r.Operation != admission.Update {
 		return nil
 	}
-	if !r.Is("", "namespaces") && !p.templates.HasPodSpec(r.Resource.GroupResource()) {
+	isNamespace, isPod := r.Is("", "namespaces"), r.Is("", "pods")
+	if !isNamespace && !isPod && !hasTemplate(r) {
 		return nil
 	}
 	a := &api.AttributesRecord{
@@ -75,37 +77,34 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.User != nil {
 		a.Username = r.User.Name
 	}
-	standards := p.standards
-	if r.Is("", "namespaces") {
-		l := &listing{objects: p.objects}
-		if stricter(r) {
-			if err := l.begin(ctx, r.Name); err != nil {
-				return err
-			}
+	var got answer
+	switch {
+	case isNamespace:
+		var err error
+		if got, err = p.standards.namespace(ctx, a, r.Object, r.OldObject); err != nil {
+			return err
 		}
-		standards = l.hold(standards)
+	case isPod:
+		got = p.standards.pod(ctx, a, r.Object, r.OldObject)
+	default:
+		got = p.standards.template(ctx, a, r.Object)
 	}
-	answer := standards.Validate(ctx, a)
-	for _, w := range answer.Warnings {
+	for _, w := range got.warnings {
 		request.Warn(ctx, w)
 	}
-	for _, k := range slices.Sorted(maps.Keys(answer.AuditAnnotations)) {
-		r.Annotate(api.AuditAnnotationPrefix+k, answer.AuditAnnotations[k])
+	for _, k := range slices.Sorted(maps.Keys(got.annotations)) {
+		r.Annotate(api.AuditAnnotationPrefix+k, got.annotations[k])
 	}
-	if answer.Allowed {
+	if got.rejected == nil {
 		return nil
 	}
-	return refusal(r, answer)
+	return refusal(r, got.rejected)
 }
 
 var errNotAllowed = errors.New("Not allowed by PodSecurity") //nolint:staticcheck // the wording is the API's
 
-func refusal(r *admission.Request, answer *admissionv1.AdmissionResponse) error {
+func refusal(r *admission.Request, s *metav1.Status) error {
 	err := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), errNotAllowed)
-	s := answer.Result
-	if s == nil {
-		return err
-	}
 	if s.Message != "" {
 		err.ErrStatus.Message = s.Message
 	}

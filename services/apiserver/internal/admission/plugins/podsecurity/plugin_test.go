@@ -193,7 +193,7 @@ func TestEvaluationMetrics(t *testing.T) {
 		level(api.LevelPrivileged, api.MajorMinorVersion(1, 20)), level(api.LevelBaseline, api.LatestVersion()), level(api.LevelBaseline, api.MajorMinorVersion(1, 20)),
 		level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion)), level(api.LevelBaseline, api.MajorMinorVersion(1, newestVersion+1)),
 	} {
-		m.RecordEvaluation("allow", p, "enforce", a)
+		m.recordEvaluation(allow, p, enforce, a)
 	}
 	families, err := registered.Gather()
 	if err != nil {

@@ -1,0 +1,201 @@
+package election
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The protocol is that of client-go, so both can compete for a lease. A candidate takes the lease
+// over if it has no holder, or if it has not changed for its duration by the candidate's own clock.
+// Every write depends on the resource version, so of two candidates one succeeds.
+
+// jitterFactor is the relative maximum by which the pause of a candidate is extended.
+const jitterFactor = 1.2
+
+// acquire waits until this replica holds the lease. It returns false if ctx ended.
+func (e *Election) acquire(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		if e.try(ctx) {
+			return true
+		}
+		pause(ctx, e.o.RetryPeriod+time.Duration(rand.Float64()*jitterFactor*float64(e.o.RetryPeriod)))
+	}
+	return false
+}
+
+// hold renews the lease until ctx ends or no renewal has succeeded for the renewal deadline.
+func (e *Election) hold(ctx context.Context) {
+	for renewed := time.Now(); ; {
+		bounded, cancel := context.WithDeadline(ctx, renewed.Add(e.o.RenewDeadline))
+		pause(bounded, e.o.RetryPeriod)
+		begun := time.Now()
+		ok := bounded.Err() == nil && e.try(bounded)
+		ended := bounded.Err() != nil
+		cancel()
+		switch {
+		case ok:
+			renewed = begun
+		case ended:
+			return
+		}
+	}
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// try acquires or renews the lease, and reports whether this replica holds it.
+func (e *Election) try(ctx context.Context) bool {
+	// 1. The holder writes without reading first.
+	if e.holds() {
+		if e.write(ctx, e.lease) {
+			return true
+		}
+	}
+	// 2. Read the lease, or create it.
+	got, err := e.leases.Get(ctx, e.o.ResourceName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return e.create(ctx)
+	}
+	if err != nil {
+		e.failed(ctx, "read", err)
+		return false
+	}
+	e.observe(got)
+	// 3. Another holder keeps it until it expires.
+	if holder := holderOf(got); holder != "" && holder != e.identity && !e.expired() {
+		return false
+	}
+	// 4. Take it over, or renew it.
+	return e.write(ctx, got)
+}
+
+// holds reports whether this replica holds a lease that has not expired.
+func (e *Election) holds() bool {
+	return e.lease != nil && holderOf(e.lease) == e.identity && !e.expired()
+}
+
+// expired reports whether the lease has not changed for its duration.
+func (e *Election) expired() bool {
+	var seconds int32
+	if s := e.lease.Spec.LeaseDurationSeconds; s != nil {
+		seconds = *s
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Since(e.seen) >= time.Duration(seconds)*time.Second
+}
+
+// spec returns a lease that begins now.
+func (e *Election) spec(now time.Time, transitions int32) coordinationv1.LeaseSpec {
+	at := metav1.NewMicroTime(now)
+	return coordinationv1.LeaseSpec{
+		HolderIdentity: new(e.identity), LeaseDurationSeconds: new(int32(e.o.LeaseDuration / time.Second)),
+		AcquireTime: new(at), RenewTime: new(at), LeaseTransitions: new(transitions),
+	}
+}
+
+func (e *Election) create(ctx context.Context) bool {
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.o.ResourceNamespace, Name: e.o.ResourceName},
+		Spec:       e.spec(time.Now(), 0),
+	}
+	created, err := e.leases.Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil {
+		e.failed(ctx, "create", err)
+		return false
+	}
+	e.observe(created)
+	return true
+}
+
+// write makes this replica the holder of a lease that was read before.
+func (e *Election) write(ctx context.Context, before *coordinationv1.Lease) bool {
+	var transitions int32
+	if n := before.Spec.LeaseTransitions; n != nil {
+		transitions = *n
+	}
+	next := before.DeepCopy()
+	if holderOf(before) == e.identity {
+		next.Spec = e.spec(time.Now(), transitions)
+		next.Spec.AcquireTime = before.Spec.AcquireTime
+	} else {
+		next.Spec = e.spec(time.Now(), transitions+1)
+	}
+	return e.update(ctx, "update", next)
+}
+
+// release gives the lease up if this replica holds it, so that another one takes over at once.
+func (e *Election) release(ctx context.Context) {
+	if e.lease == nil || holderOf(e.lease) != e.identity {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.o.RenewDeadline)
+	defer cancel()
+	next := e.lease.DeepCopy()
+	next.Spec = e.spec(time.Now(), 0)
+	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds = new(""), new(int32(1))
+	next.Spec.LeaseTransitions = e.lease.Spec.LeaseTransitions
+	e.update(ctx, "release", next)
+}
+
+func (e *Election) update(ctx context.Context, verb string, next *coordinationv1.Lease) bool {
+	updated, err := e.leases.Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		e.failed(ctx, verb, err)
+		return false
+	}
+	e.observe(updated)
+	return true
+}
+
+// failed logs a failed request. A conflict means that another candidate was faster.
+func (e *Election) failed(ctx context.Context, verb string, err error) {
+	if ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		e.log.Warn("lease request failed, retrying", "request", verb, "error", err)
+	}
+}
+
+// observe records the lease, and the time if it has changed.
+func (e *Election) observe(lease *coordinationv1.Lease) {
+	changed := e.lease == nil || !equality.Semantic.DeepEqual(e.lease.Spec, lease.Spec)
+	e.lease = lease
+	holder := holderOf(lease)
+	e.mu.Lock()
+	e.holder = holder
+	if changed {
+		e.seen = time.Now()
+	}
+	known := e.leader == holder
+	if holder != "" { // otherwise it is released, and the next leader will be reported
+		e.leader = holder
+	}
+	e.mu.Unlock()
+	switch {
+	case known || holder == "":
+	case holder == e.identity:
+		e.log.Info("became leader", "identity", holder)
+	default:
+		e.log.Debug("leader", "identity", holder)
+	}
+}
+
+func holderOf(lease *coordinationv1.Lease) string {
+	if h := lease.Spec.HolderIdentity; h != nil {
+		return *h
+	}
+	return ""
+}

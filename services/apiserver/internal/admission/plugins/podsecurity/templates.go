@@ -1,0 +1,40 @@
+package podsecurity
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// hasTemplate reports whether the objects of a request may have a pod template.
+func hasTemplate(r *admission.Request) bool {
+	return r.Is("", "replicationcontrollers") || r.Is("", "podtemplates") || r.Is("apps", "replicasets") || r.Is("apps", "deployments") ||
+		r.Is("apps", "statefulsets") || r.Is("apps", "daemonsets") || r.Is("batch", "jobs") || r.Is("batch", "cronjobs")
+}
+
+// templateOf returns the pod template of an object, or nil if it has none.
+func templateOf(obj any) (*corev1.PodTemplateSpec, error) {
+	switch o := obj.(type) {
+	case *corev1.PodTemplate:
+		return &o.Template, nil
+	case *corev1.ReplicationController:
+		return o.Spec.Template, nil
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Template, nil
+	case *appsv1.Deployment:
+		return &o.Spec.Template, nil
+	case *appsv1.DaemonSet:
+		return &o.Spec.Template, nil
+	case *appsv1.StatefulSet:
+		return &o.Spec.Template, nil
+	case *batchv1.Job:
+		return &o.Spec.Template, nil
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec.Template, nil
+	}
+	return nil, fmt.Errorf("unexpected object type: %T", obj)
+}

@@ -1,0 +1,84 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/reflector"
+)
+
+const (
+	// pageSize is how many complete secrets are in memory at a time while listing.
+	pageSize = 500
+	// Backoff of failed lists and watches.
+	minWatchRetry = time.Second
+	maxWatchRetry = 30 * time.Second
+)
+
+// entry is what the controller keeps of a secret.
+type entry struct {
+	name, uid, resourceVersion string
+	// expires is in nanoseconds since 1970; zero without an expiration.
+	expires    int64
+	unreadable bool
+}
+
+// due returns when to delete the secret, and false if never.
+func (e *entry) due(tolerance time.Duration) (time.Time, bool) {
+	if e.unreadable || e.expires == 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(0, e.expires).Add(tolerance), true
+}
+
+// latest is the last time that an entry can hold. Later expirations are treated as never.
+var latest = time.Unix(0, 1<<63-1)
+
+// compact returns the entry of a secret.
+func compact(o metav1.Object) entry {
+	e := entry{name: o.GetName(), uid: string(o.GetUID()), resourceVersion: o.GetResourceVersion()}
+	s, ok := o.(*corev1.Secret)
+	if !ok || s.Type != bootstraptoken.SecretType {
+		return e
+	}
+	text := string(s.Data[bootstraptoken.KeyExpiration])
+	if text == "" {
+		return e
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	switch {
+	case err != nil:
+		e.unreadable = true
+	case at.After(latest):
+	case at.Before(time.Unix(0, 1)):
+		e.expires = 1
+	default:
+		e.expires = at.UnixNano()
+	}
+	return e
+}
+
+// newReflector returns a reflector that keeps the entries of all bootstrap tokens in store.
+func (c *Controller) newReflector(store *reflector.Store[entry]) *reflector.Reflector {
+	selector := fields.OneTermEqualSelector("type", string(bootstraptoken.SecretType)).String()
+	return reflector.New(reflector.Config{
+		Resource: "bootstrap tokens",
+		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return c.Secrets.List(ctx, o)
+		},
+		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return c.Secrets.Watch(ctx, o)
+		},
+		Sink: store, PageSize: pageSize, MinRetry: minWatchRetry, MaxRetry: maxWatchRetry, Log: c.Log, Level: slog.LevelWarn,
+	})
+}

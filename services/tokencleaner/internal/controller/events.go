@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/bootstraptoken"
+)
+
+const (
+	reasonUnreadable  = "InvalidExpiration"
+	messageUnreadable = "The expiration of this bootstrap token is not a time of RFC 3339; the token is not deleted."
+)
+
+// eventLog writes the Events of unreadable expirations: one for each secret, with a count, as
+// client-go's recorder does.
+type eventLog struct {
+	client Events
+	log    *slog.Logger
+
+	mu     sync.Mutex // a leaf lock
+	events map[string]*event
+}
+
+// event is the Event of a secret.
+type event struct {
+	name    string // empty before it is created
+	count   int32
+	pending bool // it is to be written again
+}
+
+func newEventLog(client Events, log *slog.Logger) *eventLog {
+	return &eventLog{client: client, log: log, events: map[string]*event{}}
+}
+
+// add notes that the Event of a secret is to be written.
+func (l *eventLog) add(e *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events[e.uid] == nil {
+		l.events[e.uid] = &event{}
+	}
+	l.events[e.uid].pending = true
+}
+
+// forget drops the Event of a removed secret.
+func (l *eventLog) forget(e *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.events, e.uid)
+}
+
+// take returns the Event of a secret if it is to be written, with its new count.
+func (l *eventLog) take(e *entry) (event, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.events[e.uid]
+	if known == nil || !known.pending {
+		return event{}, false
+	}
+	return event{name: known.name, count: known.count + 1}, true
+}
+
+// written records the result of a write.
+func (l *eventLog) written(e *entry, now event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events[e.uid] != nil {
+		l.events[e.uid] = &now
+	}
+}
+
+// report writes the Event of a secret, if that is to be done. An Event that the API server rejects
+// is not written again.
+func (l *eventLog) report(ctx context.Context, e *entry) error {
+	next, ok := l.take(e)
+	if !ok {
+		return nil
+	}
+	now := metav1.Now()
+	err := l.patch(ctx, next, now)
+	if next.name == "" || apierrors.IsNotFound(err) {
+		next = event{name: fmt.Sprintf("%s.%x", e.name, now.UnixNano()), count: 1}
+		_, err = l.client.Create(ctx, next.object(e, now), metav1.CreateOptions{})
+	}
+	var rejected apierrors.APIStatus
+	if errors.As(err, &rejected) {
+		l.log.Warn("the API server rejected an event", "secret", e.name, "error", err)
+		next, err = event{}, nil
+	}
+	if err == nil {
+		l.written(e, next)
+	}
+	return err
+}
+
+// patch counts another occurrence of an Event that exists.
+func (l *eventLog) patch(ctx context.Context, e event, now metav1.Time) error {
+	if e.name == "" {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"count": e.count, "lastTimestamp": now.UTC().Format(time.RFC3339)})
+	if err != nil {
+		return err
+	}
+	_, err = l.client.Patch(ctx, e.name, types.MergePatchType, data, metav1.PatchOptions{})
+	return err
+}
+
+// object returns the first occurrence of an Event.
+func (e event) object(about *entry, now metav1.Time) *corev1.Event {
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: e.name},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Secret", Namespace: bootstraptoken.Namespace, Name: about.name,
+			UID: types.UID(about.uid), ResourceVersion: about.resourceVersion,
+		},
+		Type: corev1.EventTypeWarning, Reason: reasonUnreadable, Message: messageUnreadable,
+		Source: corev1.EventSource{Component: component}, ReportingController: component,
+		FirstTimestamp: now, LastTimestamp: now, Count: e.count,
+	}
+}
