@@ -241,7 +241,7 @@ func (n *node) removeContainers() {
 	_ = exec.Command("ip", "link", "delete", podBridge).Run() // absent if no pod ran
 	mounts, mountErr := os.ReadFile("/proc/self/mounts")
 	for _, line := range slices.Backward(strings.Split(string(mounts), "\n")) {
-		if at := strings.Fields(line); len(at) > 1 && strings.HasPrefix(at[1], n.path("kubelet")) {
+		if at := strings.Fields(line); len(at) > 1 && strings.HasPrefix(at[1], n.dir+"/") {
 			mountErr = errors.Join(mountErr, syscall.Unmount(at[1], syscall.MNT_DETACH))
 		}
 	}
