@@ -30,6 +30,10 @@ const (
 	// clientQPS replaces the limit of 20 requests per second with which kube-controller-manager
 	// takes longer to delete the namespaces of parallel specs than the specs take.
 	clientQPS = 200
+	// leaseDuration and renewDeadline replace 15 and 10 seconds, so that kube-controller-manager survives
+	// delays on a busy machine.
+	leaseDuration = 3 * time.Minute
+	renewDeadline = 2 * time.Minute
 	// quotaSync replaces 5 minutes. A quota of a resource that kube-controller-manager does not know yet
 	// gets its status after this time.
 	quotaSync = 10 * time.Second
@@ -229,7 +233,8 @@ func (c *cluster) startManager() error {
 			selected = append(selected, "-"+name)
 		}
 	}
-	args := append(c.component("kube-controller-manager", managerPort), "--controllers="+strings.Join(selected, ","), "--leader-elect="+elect, "--use-service-account-credentials",
+	args := append(c.component("kube-controller-manager", managerPort), "--controllers="+strings.Join(selected, ","), "--leader-elect="+elect, "--leader-elect-lease-duration="+leaseDuration.String(), "--leader-elect-renew-deadline="+renewDeadline.String(),
+		"--use-service-account-credentials",
 		"--resource-quota-sync-period="+quotaSync.String(), "--service-account-private-key-file="+c.cert("apiserver", "sa.key"), "--root-ca-file="+c.cert("admin", "serving-ca.crt"), "--service-cluster-ip-range=10.0.0.0/24")
 	if c.node {
 		client, kubelet := c.cert("ca", "client-ca"), c.cert("ca", "kubelet-ca")

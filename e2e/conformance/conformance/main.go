@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -60,9 +61,13 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	want, err := readExpected(o.expected)
+	want, err := readExpected(o.expected, o.cluster.suite)
 	if err != nil {
 		return err
+	}
+	focus, err := regexp.Compile(o.focus)
+	if err != nil {
+		return fmt.Errorf("-focus: %w", err)
 	}
 	if o.cluster.node {
 		if err := checkHost(); err != nil {
@@ -90,7 +95,7 @@ func run(ctx context.Context, o options) error {
 		}
 		return err
 	}
-	t := compare(results, want)
+	t := compare(results, want, focus)
 	if o.focus == "" {
 		t.requireAll(want, results, minSpecs)
 	}

@@ -45,7 +45,11 @@ func startNode(c *cluster, client kubernetes.Interface, address string) error {
 		return err
 	}
 	c.stops = append(c.stops, n.removeContainers)
-	for _, i := range n.images() {
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return fmt.Errorf("list the commands of busybox: %w", err)
+	}
+	for _, i := range n.images(strings.Fields(string(applets))) {
 		if err := n.load(i); err != nil {
 			return err
 		}
@@ -114,12 +118,14 @@ func (n *node) ctr(args ...string) (string, error) {
 }
 
 // images returns the images of most specs. Web servers of several versions are the same one of
-// agnhost.
-func (n *node) images() []image {
+// agnhost. Applets are the commands of busybox.
+func (n *node) images(applets []string) []image {
 	agnhost := imageFile{path: "/agnhost", source: n.c.tool("agnhost")}
 	shell := []imageFile{{path: "/bin/busybox", source: busybox}}
-	for _, applet := range strings.Fields("sh cat ls echo sleep true false test env id grep sed awk head tail wget nc nslookup stat chmod mkdir rm touch date hostname mount umount ps sysctl seq sort tr cut tee uname wc xargs kill ping ip dd df printf readlink chown ln cp mv find timeout") {
-		shell = append(shell, imageFile{path: "/bin/" + applet, link: "busybox"})
+	for _, applet := range applets {
+		if applet != "busybox" {
+			shell = append(shell, imageFile{path: "/bin/" + applet, link: "busybox"})
+		}
 	}
 	tool := append([]imageFile{agnhost, {path: "/agnhost-2", link: "agnhost"}}, shell...)
 	const registry = "registry.k8s.io/e2e-test-images/"

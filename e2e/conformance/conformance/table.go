@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +27,9 @@ type row struct {
 	differs bool
 }
 
-// compare returns a table of the results that a run selected, and of the specs that do not run.
-func compare(results map[string]result, want expected) *table {
+// compare returns a table of the results that a run selected, and of the specs that focus selects and
+// that do not run.
+func compare(results map[string]result, want expected, focus *regexp.Regexp) *table {
 	t := &table{counts: map[state]int{}}
 	for _, name := range slices.Sorted(maps.Keys(results)) {
 		got := results[name]
@@ -35,7 +37,7 @@ func compare(results map[string]result, want expected) *table {
 		never, skips := reason(want.Skipped, name)
 		known, fails := reason(want.Failed, name)
 		switch {
-		case !got.selected && !skips: // not in focus
+		case !got.selected && !(skips && focus.MatchString(name)):
 			continue
 		case !got.selected:
 			r.remark = never
