@@ -232,12 +232,15 @@ conformance: ## Run the conformance specs of Kubernetes that need no container; 
 	$(MAKE) --no-print-directory conformance-tools TOOLS=e2e.test,ginkgo,kubectl,kube-controller-manager,kube-scheduler,kwok
 	$(CONFORMANCE) $(GO) run ./conformance -binnacle=$(abspath $(BIN))/binnacle -focus="$(FOCUS)" $(if $(SUITE),-suite) $(if $(filter own,$(CONTROLLERS)),-own-controllers)
 
+# Specs that need no cluster DNS, second node or further image.
+NODE_SPECS := sig-node. (ConfigMap|Secrets|Downward|Containers|Security|Variable|Pods )|sig-storage. (ConfigMap|EmptyDir volumes|Projected|Secrets|Downward|Subpath)
+
 .PHONY: conformance-nodes
 conformance-nodes: ## Run conformance specs with this machine as a node (root, containerd, CNI plugins); FOCUS=pattern for some
 	@mkdir -p $(BIN)
 	$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
 	$(MAKE) --no-print-directory conformance-tools TOOLS=e2e.test,ginkgo,kubectl,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,agnhost
-	$(CONFORMANCE) $(GO) run ./conformance -binnacle=$(abspath $(BIN))/binnacle -node -focus="$(FOCUS)"
+	$(CONFORMANCE) $(GO) run ./conformance -binnacle=$(abspath $(BIN))/binnacle -node -focus="$(or $(FOCUS),$(NODE_SPECS))"
 
 .PHONY: integration
 integration: ## Run integration tests of Kubernetes against the API server; PKG="auth tls" RUN=TestName for some
