@@ -155,12 +155,14 @@ test-containers: ## Break a composition of containers by a few faults, where Doc
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 40m ./containers
 
 .PHONY: nightly
-nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers, Kubernetes' integration tests
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile and slow clients, scale, containers, Kubernetes' integration tests and conformance specs
 	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	$(MAKE) staticcheck vuln
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale ./aggregation/... ./scenarios
 	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
-	$(MAKE) fuzz robustness hostile containers integration
+	$(MAKE) fuzz robustness hostile containers integration conformance
+	$(MAKE) conformance SUITE=1
+	$(MAKE) conformance CONTROLLERS=own FOCUS="$(CONTROLLER_SPECS)"
 	$(MAKE) differential REQUESTS=100000
 
 .PHONY: bench
@@ -223,6 +225,31 @@ RUN ?=
 .PHONY: conformance-tools
 conformance-tools: ## Build e2e.test and the programs of Kubernetes into the user's cache; TOOLS=kubectl,kubeadm for some
 	$(CONFORMANCE) $(GO) run ./tools -only="$(TOOLS)"
+
+# FOCUS selects conformance specs. SUITE=1 runs all services of the suite. With CONTROLLERS=own the service
+# controllers takes the place of the same controllers of kube-controller-manager.
+FOCUS       ?=
+SUITE       ?=
+CONTROLLERS ?=
+# Specs of what the service controllers does.
+CONTROLLER_SPECS := sig-api-machinery. (Namespaces|Garbage collector|ResourceQuota)|sig-auth. ServiceAccounts
+
+.PHONY: conformance
+conformance: ## Run the conformance specs of Kubernetes that need no container; FOCUS=pattern for some, SUITE=1, CONTROLLERS=own
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+	$(MAKE) --no-print-directory conformance-tools TOOLS=e2e.test,ginkgo,kubectl,kube-controller-manager,kube-scheduler,kwok
+	$(CONFORMANCE) $(GO) run ./conformance -binnacle=$(abspath $(BIN))/binnacle -focus="$(FOCUS)" $(if $(SUITE),-suite) $(if $(filter own,$(CONTROLLERS)),-own-controllers)
+
+# Specs that need no cluster DNS, second node or further image.
+NODE_SPECS := sig-node. (ConfigMap|Secrets|Downward|Containers|Security|Variable|Pods )|sig-storage. (ConfigMap|EmptyDir volumes|Projected|Secrets|Downward|Subpath)
+
+.PHONY: conformance-nodes
+conformance-nodes: ## Run conformance specs with this machine as a node (root, containerd, CNI plugins); FOCUS=pattern for some
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/binnacle ./cmd/binnacle
+	$(MAKE) --no-print-directory conformance-tools TOOLS=e2e.test,ginkgo,kubectl,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,agnhost
+	$(CONFORMANCE) $(GO) run ./conformance -binnacle=$(abspath $(BIN))/binnacle -node -focus="$(or $(FOCUS),$(NODE_SPECS))"
 
 .PHONY: integration
 integration: ## Run integration tests of Kubernetes against the API server; PKG="auth tls" RUN=TestName for some

@@ -19,6 +19,9 @@ import (
 type program struct {
 	name, pkg string
 	test      bool // a test binary
+	// version is that of the program's own module, whose requirements apply. If it is empty, those of
+	// this module do.
+	version string
 }
 
 var programs = []program{
@@ -28,6 +31,11 @@ var programs = []program{
 	{name: "kube-controller-manager", pkg: "k8s.io/kubernetes/cmd/kube-controller-manager"},
 	{name: "kube-apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver"},
 	{name: "e2e.test", pkg: "k8s.io/kubernetes/test/e2e", test: true},
+	{name: "ginkgo", pkg: "github.com/onsi/ginkgo/v2/ginkgo"}, // runs e2e.test in several processes
+	{name: "kubelet", pkg: "k8s.io/kubernetes/cmd/kubelet"},
+	{name: "kube-proxy", pkg: "k8s.io/kubernetes/cmd/kube-proxy"},
+	{name: "agnhost", pkg: "k8s.io/kubernetes/test/images/agnhost"}, // the image that most specs run
+	{name: "kwok", pkg: "sigs.k8s.io/kwok/cmd/kwok", version: "v0.7.0"},
 }
 
 func main() {
@@ -104,11 +112,15 @@ func compile(ctx context.Context, p program, path, version string) error {
 			flags += fmt.Sprintf(" -X %s.%s=%s", at, field, value)
 		}
 	}
-	args := []string{"build"}
-	if p.test {
-		args = []string{"test", "-c", "-vet=off"}
+	args := []string{"build", "-ldflags=" + flags, "-o", path, p.pkg}
+	switch {
+	case p.test:
+		args = []string{"test", "-c", "-vet=off", "-ldflags=" + flags, "-o", path, p.pkg}
+	case p.version != "":
+		args = []string{"install", "-ldflags=-s -w", p.pkg + "@" + p.version}
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "-ldflags="+flags, "-o", path, p.pkg)...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "GOBIN="+filepath.Dir(path))
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return cmd.Run()
 }

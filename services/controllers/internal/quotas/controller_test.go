@@ -53,6 +53,7 @@ func TestStatus(t *testing.T) {
 		want   corev1.ResourceList
 	}{
 		{"new", amounts("configmaps", "5", "count/configmaps", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("configmaps", "3", "count/configmaps", "3")},
+		{"itself", amounts("resourcequotas", "5", "count/resourcequotas", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("resourcequotas", "1", "count/resourcequotas", "1")},
 		{"pods", amounts("pods", "5", "requests.cpu", "1", "count/pods", "5"), nil, corev1.ResourceQuotaStatus{}, amounts("pods", "2", "requests.cpu", "200m", "count/pods", "3")},
 		{"scope", amounts("pods", "5", "requests.cpu", "1"), []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, corev1.ResourceQuotaStatus{}, amounts("pods", "1", "requests.cpu", "100m")},
 		{"nothing", amounts("services", "5", "requests.storage", "1Gi"), nil, corev1.ResourceQuotaStatus{}, amounts("services", "0", "requests.storage", "0")},

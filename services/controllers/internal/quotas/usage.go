@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"binnacle/libs/quota"
 )
@@ -27,7 +28,8 @@ const (
 	countPrefix = "count/"
 )
 
-func pods() schema.GroupResource { return schema.GroupResource{Resource: "pods"} }
+func pods() schema.GroupResource           { return schema.GroupResource{Resource: "pods"} }
+func resourceQuotas() schema.GroupResource { return schema.GroupResource{Resource: "resourcequotas"} }
 
 // evaluator returns the evaluator of a resource.
 func (c *Controller) evaluator(r schema.GroupResource) *quota.Evaluator {
@@ -101,7 +103,7 @@ func (c *Controller) usage(ctx context.Context, q *corev1.ResourceQuota) (total 
 func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r schema.GroupResource, e *quota.Evaluator, used quota.Amounts) (quota.Amounts, bool, error) {
 	scopes := quota.Scopes(q)
 	if e.Uniform {
-		n, served, err := c.Counts.Count(r, q.Namespace)
+		n, served, err := c.count(r, q.Namespace)
 		if !served || err != nil || len(scopes) > 0 { // the objects are in no scope
 			return used, served, err
 		}
@@ -124,6 +126,16 @@ func (c *Controller) usageOf(ctx context.Context, q *corev1.ResourceQuota, r sch
 		return nil
 	})
 	return used, true, err
+}
+
+// count returns the number of objects of a resource in a namespace. Quotas are those of the informer,
+// which contains the quota that is computed. Counts may not know that one yet.
+func (c *Controller) count(r schema.GroupResource, namespace string) (n int, served bool, err error) {
+	if r != resourceQuotas() {
+		return c.Counts.Count(r, namespace)
+	}
+	names, err := c.quotas.GetIndexer().IndexKeys(cache.NamespaceIndex, namespace)
+	return len(names), true, err
 }
 
 // each calls visit for the objects of a resource in a namespace.
