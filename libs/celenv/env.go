@@ -43,6 +43,7 @@ type Env struct {
 	functions interpreter.Dispatcher
 	// standardCosts counts calls of the functions of this package as CEL counts unknown functions.
 	standardCosts bool
+	budget        *CheckBudget // may be nil
 }
 
 // Base has the functions and no variables. NewBase takes milliseconds; Extend takes much less.

@@ -306,23 +306,64 @@ func isGeneric(f *decls.FunctionDecl) bool {
 	return false
 }
 
+// maxObjectWork bounds the work of checking the expressions of one object, in microseconds of a slow
+// CPU. An object may have thousands of expressions, and the check does not end with the request.
+const maxObjectWork = 10_000_000
+
+const (
+	// workPerByte is the work of parsing and checking a byte of an expression.
+	workPerByte = 20
+	// typesPerWork is the part of typeWork that takes as long as one unit of work.
+	typesPerWork = 5
+)
+
+// CheckBudget limits the work of checking the expressions of one object. The zero value is a full budget. It is
+// not safe for concurrent use.
+type CheckBudget struct{ used int }
+
+// spend reports whether the budget suffices for more work. A nil CheckBudget always does.
+func (b *CheckBudget) spend(work int) bool {
+	if b == nil {
+		return true
+	}
+	b.used += work
+	return b.used <= maxObjectWork
+}
+
+// Within returns an Env that charges a budget for each expression that it checks. It shares everything
+// else with e.
+func (e *Env) Within(b *CheckBudget) *Env {
+	limited := *e
+	limited.budget = b
+	return &limited
+}
+
 // check parses an expression and checks its types.
 func (e *Env) check(expression string) (*cel.Ast, *cel.Issues) {
 	source := common.NewTextSource(expression)
+	reject := func(at common.Location, format string, args ...any) (*cel.Ast, *cel.Issues) {
+		errs := common.NewErrors(source)
+		errs.ReportError(at, format, args...)
+		return nil, cel.NewIssues(errs)
+	}
+	const tooMany = "the object has too many expressions"
+	if !e.budget.spend(workPerByte * len(expression)) {
+		return reject(common.NoLocation, tooMany)
+	}
 	parsed, issues := e.env.ParseSource(source)
 	if issues.Err() != nil {
 		return nil, issues
 	}
-	reject := func(id int64, format string, args ...any) (*cel.Ast, *cel.Issues) {
-		errs := common.NewErrors(source)
-		errs.ReportErrorAtID(id, parsed.NativeRep().SourceInfo().GetStartLocation(id), format, args...)
-		return nil, cel.NewIssuesWithSourceInfo(errs, parsed.NativeRep().SourceInfo())
-	}
+	start := parsed.NativeRep().SourceInfo().GetStartLocation
 	if at := tooManyMaps(parsed); at != nil {
-		return reject(at.ID(), "more than %d maps with computed keys", maxComputedMaps)
+		return reject(start(at.ID()), "more than %d maps with computed keys", maxComputedMaps)
 	}
-	if n := e.typeWork(parsed); n > maxTypeWork {
-		return reject(parsed.NativeRep().Expr().ID(), "too many operators: split the expression into variables or several expressions")
+	work := e.typeWork(parsed)
+	if work > maxTypeWork {
+		return reject(start(parsed.NativeRep().Expr().ID()), "too many operators: split the expression into variables or several expressions")
+	}
+	if !e.budget.spend(work / typesPerWork) {
+		return reject(common.NoLocation, tooMany)
 	}
 	return e.env.Check(parsed)
 }

@@ -1,6 +1,7 @@
 package celenv_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -111,5 +112,34 @@ func TestExpressionsWithManyGenericPartsAreRejected(t *testing.T) {
 		if _, issues := env.Check(expression(4000)); issues.Err() == nil || !strings.Contains(issues.Err().Error(), "too many operators") {
 			t.Errorf("%s: got %.200v, want an error about too many operators", name, issues.Err())
 		}
+	}
+}
+
+// TestExpressionsOfOneObjectAreLimited checks that an object cannot have any number of expressions that are
+// each within the limits, and that the limit of one object does not affect others.
+func TestExpressionsOfOneObjectAreLimited(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"x": cel.DynType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := env.Within(&celenv.CheckBudget{})
+	n := 0
+	for ; n < 1000; n++ {
+		expression := fmt.Sprintf("%d in [%sx == x]", n, strings.Repeat("x == x, ", 200))
+		if _, issues := limited.Check(expression); issues.Err() != nil {
+			if !strings.Contains(issues.Err().Error(), "too many expressions") {
+				t.Fatal(issues.Err())
+			}
+			break
+		}
+	}
+	if n < 20 || n == 1000 {
+		t.Errorf("%d expressions were checked", n)
+	}
+	if _, issues := limited.Check("x == x"); issues.Err() == nil {
+		t.Error("an expression beyond the limit was checked")
+	}
+	if _, issues := env.Within(&celenv.CheckBudget{}).Check("x == x"); issues.Err() != nil {
+		t.Errorf("another object: %v", issues.Err())
 	}
 }

@@ -30,6 +30,7 @@ type Compiler struct {
 	types                     types
 	requestType, namespaceOne *cel.Type
 	envs                      *envs
+	budget                    *celenv.CheckBudget // may be nil
 }
 
 // New returns a compiler. That takes milliseconds.
@@ -44,6 +45,14 @@ func New() (*Compiler, error) {
 // WithStandardCosts returns a compiler whose programs charge 1 for a call of a function that is not
 // part of CEL itself.
 func (c *Compiler) WithStandardCosts() *Compiler { return newCompiler(c.base.WithStandardCosts()) }
+
+// Limited returns a compiler that checks the expressions of one object, within a limit for all of them. It
+// shares everything else with c. It is not safe for concurrent use.
+func (c *Compiler) Limited() *Compiler {
+	limited := *c
+	limited.budget = &celenv.CheckBudget{}
+	return &limited
+}
 
 func newCompiler(base *celenv.Base) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
@@ -95,18 +104,18 @@ func (e *envs) get(sees Sees) (*celenv.Env, error) {
 }
 
 // check returns the type of an expression, or its error.
-func (e *envs) check(sees Sees, expression string, want []*cel.Type) (*cel.Type, error) {
+func (e *envs) check(b *celenv.CheckBudget, sees Sees, expression string, want []*cel.Type) (*cel.Type, error) {
 	env, err := e.get(sees)
 	if err != nil {
 		return nil, err
 	}
-	return check(env, expression, want)
+	return check(env.Within(b), expression, want)
 }
 
 // Check returns the error, in the words of Kubernetes, of an expression that must have one of the
 // wanted types.
 func (c *Compiler) Check(sees Sees, expression string, want ...*cel.Type) error {
-	_, err := c.envs.check(sees, expression, want)
+	_, err := c.envs.check(c.budget, sees, expression, want)
 	return err
 }
 
@@ -140,11 +149,12 @@ func check(env *celenv.Env, expression string, want []*cel.Type) (*cel.Type, err
 type Policy struct {
 	envs   *envs
 	fields map[string]*cel.Type
+	budget *celenv.CheckBudget // of the compiler
 }
 
 // Policy returns a policy without variables.
 func (c *Compiler) Policy() *Policy {
-	p := &Policy{fields: map[string]*cel.Type{}}
+	p := &Policy{fields: map[string]*cel.Type{}, budget: c.budget}
 	p.envs = &envs{
 		compiler: c, types: c.types.with(variablesType.TypeName(), p.fields),
 		more: map[string]*cel.Type{variables: variablesType}, made: map[Sees]*celenv.Env{},
@@ -155,14 +165,14 @@ func (c *Compiler) Policy() *Policy {
 // Declare adds a variable and returns its error. Expressions that are compiled later see the
 // variable. It has a dynamic type if it does not compile.
 func (p *Policy) Declare(sees Sees, name, expression string) error {
-	t, err := p.envs.check(sees, expression, nil)
+	t, err := p.envs.check(p.budget, sees, expression, nil)
 	p.fields[name] = plain(t)
 	return err
 }
 
 // Check is Compiler.Check for an expression that sees the policy's variables.
 func (p *Policy) Check(sees Sees, expression string, want ...*cel.Type) error {
-	_, err := p.envs.check(sees, expression, want)
+	_, err := p.envs.check(p.budget, sees, expression, want)
 	return err
 }
 

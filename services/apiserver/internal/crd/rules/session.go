@@ -21,6 +21,7 @@ type session struct {
 	envs     map[envKey]*celenv.Env
 	outcomes map[checkKey]outcome
 	text     int // total length of the expressions in outcomes
+	budget   celenv.CheckBudget
 }
 
 // envKey is the type of self, and whether oldSelf is an optional value.
@@ -64,6 +65,7 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	if err != nil {
 		return nil, err
 	}
+	env = env.Within(&s.budget)
 	if len(s.envs) >= keptEnvs {
 		clear(s.envs)
 		clear(s.outcomes) // outcomes reference environments too

@@ -16,6 +16,7 @@ import (
 // mutatingPolicyRules validates a policy. old is the live one, or nil.
 func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
+	compile = compile.forObject()
 	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
 	spec.Present("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)

@@ -19,6 +19,7 @@ import (
 // policyRules validates a policy. old is the live one, or nil.
 func policyRules(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
+	compile = compile.forObject()
 	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
 	spec.Present("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, s.FailurePolicy, nil)

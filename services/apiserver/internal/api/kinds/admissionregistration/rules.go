@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -15,6 +16,17 @@ import (
 
 // compiler returns the compiler of expressions, which it creates at the first call.
 type compiler func() (*expressions.Compiler, error)
+
+// forObject returns a compiler of the expressions of one object, which limits the work on all of them.
+func (c compiler) forObject() compiler {
+	return sync.OnceValues(func() (*expressions.Compiler, error) {
+		all, err := c()
+		if err != nil {
+			return nil, err
+		}
+		return all.Limited(), nil
+	})
+}
 
 // operationRules validates the operations and resources that webhooks or policies match.
 func operationRules(at validate.At, r *admissionv1.RuleWithOperations) {

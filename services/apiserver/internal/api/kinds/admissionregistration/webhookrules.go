@@ -61,6 +61,7 @@ func tolerates(hooks, old []hook) tolerated {
 }
 
 func hookRules(at validate.At, hooks []hook, may tolerated, compile compiler) {
+	compile = compile.forObject()
 	names := validate.Set[string]{}
 	validate.Each(at, "webhooks", hooks, func(at validate.At, h *hook) {
 		webhookRules(at, h, may, compile)

@@ -28,6 +28,7 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 
 // claimRules validates the spec of a claim. stored reports whether it is already stored.
 func (x compiler) claimRules(at validate.At, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
+	x = x.forObject()
 	devices, c := at.Child("devices"), &s.Devices
 	names := requestNamesOf(c)
 	validate.Each(devices, "requests", c.Requests, func(at validate.At, r *resourcev1beta2.DeviceRequest) { x.requestRules(at, r, stored) })

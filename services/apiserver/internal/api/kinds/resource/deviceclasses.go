@@ -52,7 +52,7 @@ func deviceClassesBeta2(compile compiler) *registry.Kind {
 // classRules validates a class. old is nil for a new one.
 func (x compiler) classRules(at validate.At, c, old *resourcev1beta2.DeviceClass) {
 	spec := at.Child("spec")
-	x.selectorRules(spec, c.Spec.Selectors, old != nil && validate.Same(c.Spec.Selectors, old.Spec.Selectors))
+	x.forObject().selectorRules(spec, c.Spec.Selectors, old != nil && validate.Same(c.Spec.Selectors, old.Spec.Selectors))
 	validate.Each(spec, "config", c.Spec.Config, func(at validate.At, c *resourcev1beta2.DeviceClassConfiguration) {
 		configRules(at, &c.DeviceConfiguration, false)
 	})

@@ -83,7 +83,7 @@ func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.Device
 			}
 		}
 		unchanged := old != nil && old.DeviceSelector != nil && validate.Same(d.Selectors, old.DeviceSelector.Selectors)
-		x.selectorRules(selector, selectors, unchanged)
+		x.forObject().selectorRules(selector, selectors, unchanged)
 	}
 	t := &s.Taint
 	taintRules(at.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})

@@ -17,6 +17,18 @@ import (
 // call.
 type compiler func() (*celenv.Env, error)
 
+// forObject returns a compiler of the expressions of one object, which limits the work on all of them.
+func (c compiler) forObject() compiler {
+	budget := &celenv.CheckBudget{}
+	return func() (*celenv.Env, error) {
+		env, err := c()
+		if err != nil {
+			return nil, err
+		}
+		return env.Within(budget), nil
+	}
+}
+
 // deviceType is the type of the variable device.
 const deviceType = "kubernetes.DRADevice"
 
