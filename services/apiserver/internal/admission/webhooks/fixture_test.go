@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/cel/expressions"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -173,6 +174,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	}
 	b := &fixture{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safeBuffer{}, source: kvs, revision: 1}
 	config := webhooks.Config{
+		Responses: webhookclient.NewResponseLimiter(8),
 		Configurations: webhooks.Source{
 			Store: cache.Store(prefix), WaitForWrites: func(context.Context) error { return nil },
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
