@@ -1,26 +1,30 @@
 package serving
 
 import (
-	"crypto/tls"
+	"context"
 	"net"
 	"testing"
 )
 
-// TestRequestContextHasConnection checks that the context of a request holds the connection below TLS.
-func TestRequestContextHasConnection(t *testing.T) {
-	_, server := tcpPair(t)
-	below := newLimitedConn(t.Context(), &handshakes{}, server)
-	for name, tc := range map[string]struct {
-		conn  net.Conn
-		below any
-	}{
-		"TLS of the server":           {tls.Server(below, nil), below},
-		"TLS over another connection": {tls.Server(server, nil), nil},
-		"without TLS":                 {below, nil},
-	} {
-		ctx := new(Server).connContext(t.Context(), tc.conn)
-		if got := ctx.Value(connKey{}); got != tc.below {
-			t.Errorf("%s: context has connection %v", name, got)
+// TestRequestContextHasConnectionValues checks that the context of a request has the values of
+// Config.Connection.
+func TestRequestContextHasConnectionValues(t *testing.T) {
+	type key struct{}
+	client, conn := net.Pipe()
+	defer client.Close()
+	defer conn.Close()
+	for _, want := range []any{nil, "value"} {
+		s := &Server{}
+		if want != nil {
+			s.connection = func(ctx context.Context, c net.Conn) context.Context {
+				if c != conn {
+					t.Errorf("Connection was called with %v", c)
+				}
+				return context.WithValue(ctx, key{}, want)
+			}
+		}
+		if got := s.connContext(t.Context(), conn).Value(key{}); got != want {
+			t.Errorf("context value = %v, want %v", got, want)
 		}
 	}
 }

@@ -319,18 +319,13 @@ func (failingWriter) Flush()                    { panic("Flush was called") }
 // response, and that Detach needs DetachableWriter.
 func TestPanicBeforeDetachGets500(t *testing.T) {
 	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
-		engine, err := serving.NewEngine(silent())
-		if err != nil {
-			t.Fatal(err)
-		}
-		engine.NoRoute(func(c *gin.Context) {
-			if serving.Detach(c.Writer, nil) {
+		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if exchange.Detach(w, nil) {
 				t.Error("Detach() = true, want false")
 			}
-			serving.DetachableWriter(c.Writer)
+			exchange.DetachableWriter(w)
 			panic("before all")
-		})
-		return engine
+		}))
 	})
 	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
 		t.Errorf("got %s %s, want 500", resp.Proto, resp.Status)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving"
@@ -78,12 +77,7 @@ func TestHealthIsServedWhileDraining(t *testing.T) {
 func TestRecoveryRespondsToErrors(t *testing.T) {
 	panicking := func(v any) *httptest.ResponseRecorder {
 		out := httptest.NewRecorder()
-		engine, err := serving.NewEngine(silent())
-		if err != nil {
-			t.Fatal(err)
-		}
-		engine.NoRoute(func(*gin.Context) { panic(v) })
-		engine.ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+		serving.WithRecovery(silent(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
 		return out
 	}
 	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
@@ -97,6 +91,11 @@ func TestRecoveryRespondsToErrors(t *testing.T) {
 		}()
 		panicking(http.ErrAbortHandler)
 	}()
+	out := httptest.NewRecorder()
+	serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+	if !out.Flushed {
+		t.Error("Flush did not reach the recorder")
+	}
 }
 
 // limitedRegisterer accepts left metrics and then fails.

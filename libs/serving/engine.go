@@ -38,8 +38,20 @@ func NewEngine(log *slog.Logger) (*gin.Engine, error) {
 	return e, nil
 }
 
-// recovered logs a panic with its stack and responds with a 500 Status, or closes the connection if a
-// response has begun.
+// WithRecovery recovers from panics of next. It logs the panic with its stack and responds with a
+// 500 Status, or closes the connection if a response has begun.
+func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := &writeTracker{ResponseWriter: w}
+		defer func() {
+			if v := recover(); v != nil {
+				recovered(log, v, w, r, t.written)
+			}
+		}()
+		next.ServeHTTP(t, r)
+	})
+}
+
 func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
 	if detached, begun := exchange.CancelDetach(w, v); detached != nil {
 		w, written = detached, begun
@@ -52,4 +64,58 @@ func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, 
 		panic(http.ErrAbortHandler)
 	}
 	writeStatus(w, http.StatusInternalServerError, "InternalError", panicMessage)
+}
+
+// writeTracker records whether a response has begun. http.ResponseController reaches the wrapped
+// writer through Unwrap.
+type writeTracker struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (t *writeTracker) WriteHeader(code int) {
+	t.written = t.written || code >= http.StatusOK || code == http.StatusSwitchingProtocols
+	t.ResponseWriter.WriteHeader(code)
+}
+
+func (t *writeTracker) Write(p []byte) (int, error) {
+	t.written = true
+	return t.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (t *writeTracker) Flush() {
+	t.written = true
+	if f, ok := t.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap is used by http.ResponseController.
+func (t *writeTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// status is a Status object in the field order of Kubernetes. The few responses of this package do
+// not need the full type.
+type status struct {
+	Kind       string   `json:"kind"`
+	APIVersion string   `json:"apiVersion"`
+	Metadata   struct{} `json:"metadata"`
+	Status     string   `json:"status"`
+	Message    string   `json:"message"`
+	Reason     string   `json:"reason"`
+	Code       int      `json:"code"`
+}
+
+func writeStatus(w http.ResponseWriter, code int, reason, message string) {
+	body, err := json.Marshal(status{
+		Kind: "Status", APIVersion: "v1", Status: "Failure", Message: message, Reason: reason, Code: code,
+	})
+	if err != nil {
+		http.Error(w, message, code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// An error means that the client is gone.
+	_, _ = w.Write(body)
 }

@@ -51,9 +51,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve applies the limits of clients and calls next. leave, if not nil, is called once the response
 // is sent.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class drain.Class, next http.Handler, leave func()) {
-	if class == drain.Short {
-		growStack(int(class))
-	}
 	release, err := g.headers.Begin(r)
 	x, r := g.limits.Begin(w, r, class == drain.Long)
 	defer exchange.AtEnd(x, func(any) {
@@ -102,17 +99,4 @@ func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
 	h.Set("Connection", "close")
 	h.Set("Retry-After", strconv.Itoa(after))
 	writeStatus(w, code, reason, "the server is shutting down, please try again later")
-}
-
-// handlerStack is the approximate stack size that a handler needs, in bytes.
-const handlerStack = 10 << 10
-
-// growStack grows the goroutine's stack to the size that handlers need while it is almost empty. A
-// stack that grows later, below sixty frames, has to be copied and adjusted, which can cost more
-// than a small read. Long-running requests are excluded, because they would keep the memory.
-//
-//go:noinline
-func growStack(i int) byte {
-	var frame [handlerStack]byte
-	return frame[uint(i)%handlerStack]
 }

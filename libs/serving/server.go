@@ -28,8 +28,7 @@ import (
 )
 
 const (
-	// MaxHeaderBytes is the maximum size of the header section of a request.
-	MaxHeaderBytes    = 1 << 20
+	maxHeaderBytes    = conns.DefaultMaxBytes
 	idleTimeout       = 90 * time.Second
 	readHeaderTimeout = 32 * time.Second
 	// longRunningGrace is how long long-running requests may take to end after LongRunningStop.
@@ -54,6 +53,8 @@ type Config struct {
 	Logger  *slog.Logger
 	// Health gets the readyz check "shutdown" when Run starts, after all other checks.
 	Health *health.Registry
+	// Connection derives the context for the requests of a connection; may be nil.
+	Connection func(context.Context, net.Conn) context.Context
 	// Clients are the client certificates of the process. Their files are watched, and their
 	// expiration is reported like that of the server's own certificates.
 	Clients []tlsfiles.Certificate
@@ -68,6 +69,7 @@ type Server struct {
 	o             *Options
 	log           *slog.Logger
 	health        *health.Registry
+	connection    func(context.Context, net.Conn) context.Context
 	listener      net.Listener
 	tls           *tlsfiles.Server
 	certs         []tlsfiles.Certificate
@@ -115,6 +117,7 @@ func NewServer(c Config) (*Server, error) {
 		o:             c.Options,
 		log:           c.Logger,
 		health:        c.Health,
+		connection:    c.Connection,
 		listener:      listener,
 		tls:           material,
 		certs:         certs,
@@ -212,8 +215,8 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		Handler:           handler,
 		ConnContext:       s.connContext,
 		ConnState:         s.connState,
-		TLSConfig:         s.tls.base,
-		MaxHeaderBytes:    MaxHeaderBytes,
+		TLSConfig:         s.tls.Config,
+		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
@@ -236,6 +239,9 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 	if below := conns.BelowTLS(c); below != nil {
 		ctx = exchange.WithConn(ctx, below)
 	}
+	if s.connection != nil {
+		ctx = s.connection(ctx, c)
+	}
 	return ctx
 }
 
@@ -250,10 +256,10 @@ func (s *Server) serveHTTP2(server *http.Server) error {
 			MaxReadFrameSize: 16 << 10,
 		})
 	}
-	return serveHTTP2(server, h2.Config{
-		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: MaxHeaderBytes, IdleTimeout: idleTimeout,
-		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: connPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
-		ResponseTimeout: s.o.responseTimeout(), MinRate: minRate, Logger: s.log,
+	return conns.ServeHTTP2(server, h2.Config{
+		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: exchange.ConnPatience * s.o.StallTimeout, StallTimeout: s.o.StallTimeout,
+		ResponseTimeout: s.o.responseTimeout(), MinRate: exchange.MinRate, Logger: s.log,
 	}, s.o.MaxResetsPerAddress, s.clients, s.headers)
 }
 

@@ -138,6 +138,40 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	}
 }
 
+// TestConnectionContext checks that values of Config.Connection are in the context of each request.
+func TestConnectionContext(t *testing.T) {
+	type key struct{}
+	for _, http1 := range []bool{false, true} {
+		o := testOptions(t)
+		o.DisableHTTP2 = http1
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}),
+			Connection: func(ctx context.Context, c net.Conn) context.Context {
+				return context.WithValue(ctx, key{}, c.RemoteAddr().String())
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- s.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Context().Value(key{}); got != r.RemoteAddr {
+					t.Errorf("%s: context value for %s = %v", r.Proto, r.RemoteAddr, got)
+				}
+			}), nil)
+		}()
+		r := &testServer{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
+		r.get(t, "/x")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true

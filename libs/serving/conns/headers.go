@@ -313,7 +313,7 @@ func (c *headerConn) readLargeHeader() error {
 		part := header[len(header) : len(header)+n]
 		c.mu.Lock()
 		end, unfinished := c.scan(part)
-		tooMany := c.headerBytes > MaxHeaderBytes+headerSlack || c.lines > MaxHeaderLines
+		tooMany := c.headerBytes > DefaultMaxBytes+headerSlack || c.lines > MaxHeaderLines
 		c.mu.Unlock()
 		switch {
 		case tooMany:
@@ -356,7 +356,7 @@ func (c *headerConn) reject() error {
 	_ = c.Conn.SetDeadline(time.Now().Add(rejectLinger))
 	if _, err := io.WriteString(c.Conn, responseTooLarge); err == nil {
 		if err = c.Conn.CloseWrite(); err == nil {
-			_, _ = io.CopyN(io.Discard, c.Conn, MaxHeaderBytes)
+			_, _ = io.CopyN(io.Discard, c.Conn, DefaultMaxBytes)
 		}
 	}
 	_ = c.Conn.Close()

@@ -57,8 +57,13 @@ func testHTTP1(t *testing.T, test func(*http1Server)) {
 			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
 		})
 		server := &http.Server{
-			Handler: g, MaxHeaderBytes: MaxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
-			ConnState: (&Server{active: newActiveConns()}).connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
+			Handler: handler, MaxHeaderBytes: DefaultMaxBytes, ReadHeaderTimeout: 32 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
+			ConnState: func(c net.Conn, s http.ConnState) {
+				if s == http.StateIdle {
+					Idle(c)
+				}
+			},
+			ConnContext: WithConn, DisableGeneralOptionsHandler: true,
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(h) }()

@@ -49,10 +49,10 @@ func TestHTTP2LargeHeadersWaitForPermit(t *testing.T) {
 		all := NewHeaderLimits(1)
 		large := all.limiter
 		server := &http.Server{TLSConfig: &tls.Config{}}
-		if err := serveHTTP2(server, h2.Config{
-			MaxStreams: 10, MaxHeaderBytes: MaxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
-			PingTimeout: pingTimeout, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
-		}, defaultMaxResets, h.metrics, all); err != nil {
+		if err := ServeHTTP2(server, h2.Config{
+			MaxStreams: 10, MaxHeaderBytes: DefaultMaxBytes, IdleTimeout: 90 * time.Second, PingAfter: time.Hour,
+			PingTimeout: 15 * time.Second, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		}, 500, h.metrics, all); err != nil {
 			t.Fatal(err)
 		}
 		asked := make(chan int, 10)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"binnacle/libs/authenticator"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/conns"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/lister"
@@ -94,10 +94,10 @@ func (b *Bounds) BoundTable() []Bound {
 		{requestBounds, "writes in flight", "max-mutating-requests-inflight", "%s", "waits, then 429", "CPU and memory"},
 		{requestBounds, "body", "", size(request.MaxBody), "413", "memory; etcd takes no larger value"},
 		{requestBounds, "pause in a body", "stalled-client-timeout", "%s", "408", "memory of bodies that never arrive"},
-		{requestBounds, "headers", "", fmt.Sprintf("%s, %s fields", size(serving.MaxHeaderBytes), count(serving.MaxHeaderLines)), "431", "memory before authentication"},
+		{requestBounds, "headers", "", fmt.Sprintf("%s, %s fields", size(conns.DefaultMaxBytes), count(conns.MaxHeaderLines)), "431", "memory before authentication"},
 		{requestBounds, "`Accept`, `Accept-Encoding` and `Content-Type` together", "", size(r.NegotiationFields), "431", "CPU before authentication"},
 		{requestBounds, "bearer token", "", size(authenticator.MaxTokenBytes), "401", "CPU before authentication"},
-		{requestBounds, "headers of 16 KiB and more of all requests", "", size(serving.MaxReservedHeaders) + "; half of it per address", "431, 429", "memory before authentication"},
+		{requestBounds, "headers of 16 KiB and more of all requests", "", size(conns.MaxReservedHeaders) + "; half of it per address", "431, 429", "memory before authentication"},
 		{requestBounds, "bodies of a priority level", "", fmt.Sprintf("%s per CPU, at least %s", size(r.BodyBytesPerCPU), size(r.MinBodyBytes)), "waits, then 429", "memory"},
 		{requestBounds, "bodies of a principal that wait", "", count(r.WaitingBodies), "429", "memory of waiting requests"},
 		{requestBounds, "large bodies worked on (64 KiB, 512 values)", "", size(r.LargeBytesPerCPU) + " per CPU but one", "waits, then 429", "memory: an object takes many times its text; CPU of other requests"},

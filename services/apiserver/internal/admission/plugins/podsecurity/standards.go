@@ -53,7 +53,9 @@ func ignored(format string, args ...any) answer {
 	return answer{annotations: map[string]string{"error": fmt.Sprintf(format, args...)}}
 }
 
-func badRequest(message string) answer { return failed(apierrors.NewBadRequest(message).ErrStatus, nil) }
+func badRequest(message string) answer {
+	return failed(apierrors.NewBadRequest(message).ErrStatus, nil)
+}
 
 // namespace evaluates the labels of a namespace. A new standard is compared with existing pods.
 func (s *standards) namespace(ctx context.Context, a api.Attributes, obj, old any) (answer, error) {
