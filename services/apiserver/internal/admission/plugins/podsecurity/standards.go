@@ -15,6 +15,8 @@ import (
 	configapi "k8s.io/pod-security-admission/admission/api"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
+
+	apistatus "binnacle/services/apiserver/internal/status"
 )
 
 // standards applies the Pod Security Standards. The library's own package for it imports the
@@ -40,12 +42,12 @@ func exempt(reason string) answer {
 }
 
 // failed rejects a request with an error that is not about the standards.
-func failed(status metav1.Status, cause error) answer {
-	detail := status.Message
+func failed(s metav1.Status, cause error) answer {
+	detail := s.Message
 	if cause != nil {
 		detail = fmt.Sprintf("%s: %v", detail, cause)
 	}
-	return answer{rejected: &status, annotations: map[string]string{"error": detail}}
+	return answer{rejected: &s, annotations: map[string]string{"error": detail}}
 }
 
 // ignored admits a request whose standards cannot be determined.
@@ -68,7 +70,7 @@ func (s *standards) namespace(ctx context.Context, a api.Attributes, obj, old an
 	}
 	next, errs := api.PolicyToEvaluate(now.Labels, s.defaults)
 	invalid := func() answer {
-		return answer{rejected: &apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs).ErrStatus}
+		return answer{rejected: &apistatus.Invalid(a.GetKind().GroupKind(), a.GetName(), errs).ErrStatus}
 	}
 	if a.GetOperation() == admissionv1.Create {
 		switch {
