@@ -1,38 +1,6 @@
 package responsewriters
 
-import (
-	"context"
-	"net/http"
-
-	"binnacle/services/apiserver/internal/cache/watchcache"
-)
-
-// Limiter limits the number of long responses that are encoded at a time. A response holds the
-// limiter for each piece of 128 KiB. Short responses are not limited, so that they do not wait
-// behind long ones. The limiter is not held while a piece is written or the store is read. Nil
-// disables the limit.
-type Limiter interface {
-	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
-	Acquire(ctx context.Context) error
-	Release()
-}
-
-// SlowLimiter limits the number of requests that encode slow forms, fairly between client
-// addresses. Human-readable forms acquire it for some objects at a time, because each object takes
-// longer than a piece of a list in other forms. Nil disables the limit.
-type SlowLimiter interface {
-	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
-	// immediately if too many requests wait and the response has not begun.
-	Acquire(r *http.Request, begun bool) error
-	Release()
-}
-
-// slowLimit implements Limiter for one request with SlowLimiter.
-type slowLimit struct {
-	SlowLimiter
-	request *http.Request
-	begun   *bool // whether the response has begun; may be nil
-}
+import "context"
 
 // Acquire implements Limiter.
 func (s *slowLimit) Acquire(context.Context) error {
@@ -81,38 +49,4 @@ func (s *ScanLimiter) End() {
 		s.acquired = false
 		s.limiter.Release()
 	}
-}
-
-// prefetcher passes objects to visit in groups and loads the values of a group from memory at once.
-// The processor loads several values in the time of one, and encoding an object takes little longer
-// than such a load.
-type prefetcher struct {
-	visit func(*watchcache.Entry) error
-	group [8]*watchcache.Entry
-	n     int
-	seen  byte // keeps the compiler from removing the loads
-}
-
-// add adds an object to the group. It returns the error of visit for a full group, or nil.
-func (a *prefetcher) add(e *watchcache.Entry) error {
-	a.group[a.n] = e
-	if a.n++; a.n < len(a.group) {
-		return nil
-	}
-	return a.flush()
-}
-
-// flush passes the group to visit, until visit returns an error.
-func (a *prefetcher) flush() error {
-	group := a.group[:a.n]
-	a.n = 0
-	for _, e := range group {
-		a.seen ^= e.Touch()
-	}
-	for _, e := range group {
-		if err := a.visit(e); err != nil {
-			return err
-		}
-	}
-	return nil
 }
