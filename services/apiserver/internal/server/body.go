@@ -50,7 +50,7 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 		received := 0
 		if hasBody(op, r) {
 			reserved := &reservedBody{budget: levels.of(request.From(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
-			defer serving.AtEnd(w, func(any) { reserved.release() })
+			defer exchange.AtEnd(w, func(any) { reserved.release() })
 			body, err := reserved.receive(w, r)
 			if err != nil && ctx.Err() == nil { // the request has no seats to continue with
 				tooManyRequests(w, 1)

@@ -52,7 +52,7 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 			return
 		}
 		request.From(ctx).PriorityLevel = class.Level
-		serving.OnSlowWrite(w, t.pause, t.resume)
+		exchange.OnSlowWrite(w, t.pause, t.resume)
 		var started func()
 		if long || op.Delegate != nil {
 			started = t.end

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"binnacle/libs/limit"
-	"binnacle/libs/serving"
+	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )

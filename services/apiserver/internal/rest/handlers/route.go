@@ -1,32 +1,21 @@
 package handlers
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
-	"binnacle/services/apiserver/internal/proxy/reverseproxy"
-	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/rest/componentstatus"
-	"binnacle/services/apiserver/internal/rest/responsewriters"
-	"binnacle/services/apiserver/internal/rest/workers"
-	"binnacle/services/apiserver/internal/rest/writes"
 	"binnacle/services/apiserver/internal/security/audit"
 	"binnacle/services/apiserver/internal/status"
-	"binnacle/services/apiserver/internal/storage"
 )
 
 // deprecatedAnnotation is the audit annotation of a request for a deprecated kind.
@@ -193,124 +182,4 @@ func (a *API) collectionHandler(c *Call) handler {
 		return a.deleteCollection
 	}
 	return nil
-}
-
-// Config holds the dependencies and options of the API.
-type Config struct {
-	// Kinds holds all kinds that the server stores, including those that clients cannot access.
-	Kinds *apiset.Live
-	responsewriters.Writers
-	Store storage.Interface
-	// Root is the prefix of all keys. Spans omit it.
-	Root string
-	// Writes executes all writes.
-	Writes *writes.Writer
-	// Operations serve subresources and kinds that are not plain reads or writes of stored objects.
-	Operations []Operation
-	// Components are the components of the control plane, in list order.
-	Components []componentstatus.Component
-	// MinRequestTimeout is the timeout of watches that set none. They end after a random time
-	// between this and twice as long.
-	MinRequestTimeout time.Duration
-	// BookmarkInterval is the time between bookmarks of a watch.
-	BookmarkInterval time.Duration
-	// DeleteCollectionWorkers is how many objects of a collection are deleted in parallel; 0 counts
-	// as 1.
-	DeleteCollectionWorkers int
-	// CorruptObjects is the policy for reporting unreadable objects. If it names objects, clients may
-	// delete them with ignoreStoreReadErrorWithClusterBreakingPotential; otherwise that option is
-	// ignored.
-	CorruptObjects status.CorruptObjects
-	// WatchList allows sendInitialEvents.
-	WatchList bool
-	// NoCache reads the most recent objects also for resourceVersion=0.
-	NoCache bool
-	// Stopping is canceled when long-running requests must end.
-	Stopping context.Context
-	// ProxyLimit, if set, limits the requests that are proxied to other servers.
-	ProxyLimit *reverseproxy.Limit
-	Logger     *slog.Logger
-	Metrics    *Metrics
-}
-
-// API serves requests below /api/<version> and /apis/<group>/<version>.
-type API struct {
-	Config
-	operations map[operationKey]*Operation
-	workers    workers.Pool  // of pumps
-	selectors  selectorLimit // of watches
-}
-
-// resource is a served kind with everything that its handlers need.
-type resource = apiset.Resource
-
-// New returns the API.
-func New(c Config) *API {
-	a := &API{Config: c, operations: map[operationKey]*Operation{}, selectors: newSelectorLimit()}
-	for i := range c.Operations {
-		o := &c.Operations[i]
-		a.operations[operationKey{o.Of, o.Subresource}] = o
-	}
-	return a
-}
-
-// Call is one request in its handler.
-type Call struct {
-	*resource
-	W   http.ResponseWriter
-	R   *http.Request
-	Op  *requestinfo.Info
-	Sub *registry.Subresource
-
-	api *API
-}
-
-// Context returns the context of the request.
-func (c *Call) Context() context.Context { return c.R.Context() }
-
-func (c *Call) key() string     { return c.resource.Key(c.Op.Namespace, c.Op.Name) }
-func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Op.Name) }
-
-// refOf returns the reference that messages use for an object of a kind.
-func refOf(k *registry.Kind, name string) status.Ref {
-	return status.Ref{Resource: k.GroupResource(), Name: name}
-}
-
-// kind returns a resource that the server stores, or nil.
-func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.Current().Resource(gvr) }
-
-// fail writes an error, unless the client has disconnected.
-func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	// A body that does not arrive in time also cancels the request's context.
-	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.Of(err).Code != http.StatusRequestTimeout {
-		err = status.Gone()
-	}
-	if st := status.Of(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
-		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
-	}
-	a.Error(w, r, err)
-}
-
-// takesNew reports whether the path is a collection that objects can be added to. All namespaces
-// together are not, unless the path has an empty namespace segment.
-func (c *Call) takesNew() bool {
-	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "" || c.Op.EmptyNamespace)
-}
-
-type handler func(*Call) error
-
-// Operation serves a kind that stores nothing, or a subresource that is not a view of its object.
-// Packages below subresources implement them; package build lists them.
-type Operation struct {
-	// Of is the resource. Subresource is empty for the kind itself.
-	Of          schema.GroupResource
-	Subresource string
-	// Methods are the HTTP methods of a connect subresource. All other operations use POST.
-	Methods []string
-	Serve   func(*Call) error
-}
-
-type operationKey struct {
-	of  schema.GroupResource
-	sub string
 }

@@ -2,23 +2,15 @@ package handlers
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/net/websocket"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"binnacle/libs/limit"
 	"binnacle/libs/serving/exchange"
 	"binnacle/services/apiserver/internal/api/apiset"
-	"binnacle/services/apiserver/internal/api/requestinfo"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
@@ -199,128 +191,4 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 		_ = conn.Close()
 		<-gone
 	}).ServeHTTP(s.call.W, s.call.R)
-}
-
-const (
-	// binaryProtocol is the subprotocol that sends the bytes of a stream in binary messages.
-	binaryProtocol = "binary.k8s.io"
-	// base64Protocol is the subprotocol that sends the bytes of a stream in text messages, in base64.
-	base64Protocol = "base64.binary.k8s.io"
-	// closeWait bounds the time for the closing frame of a connection that the client has left.
-	closeWait = time.Second
-)
-
-// IsWebSocket reports whether the request asks for an upgrade to WebSocket.
-func IsWebSocket(r *http.Request) bool {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		return false
-	}
-	return slices.ContainsFunc(r.Header.Values("Connection"), func(v string) bool {
-		return strings.Contains(strings.ToLower(v), "upgrade")
-	})
-}
-
-// socket writes a watch into WebSocket messages, one per event.
-type socket struct {
-	conn   *websocket.Conn
-	binary bool
-	header int // length in bytes of an event's length header, which messages do not need
-}
-
-func (s *socket) write(event []byte) error {
-	if s.binary {
-		return websocket.Message.Send(s.conn, event[s.header:])
-	}
-	return websocket.Message.Send(s.conn, string(event))
-}
-
-// SendOverWebSocket upgrades the request and sends the data of from in WebSocket messages, after an
-// empty one that shows that the stream has begun. The subprotocol decides between binary messages
-// and base64 in text messages. SendOverWebSocket returns when from ends, or when the client
-// disconnects, and closes from.
-func SendOverWebSocket(w http.ResponseWriter, r *http.Request, from io.ReadCloser) {
-	websocket.Server{
-		Handshake: chooseProtocol,
-		Handler: func(conn *websocket.Conn) {
-			gone := make(chan struct{})
-			go func() { // the client's data is discarded; the read ends when it disconnects
-				defer close(gone)
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.SetWriteDeadline(time.Now().Add(closeWait))
-				_ = from.Close()
-			}()
-			m := &messages{conn: conn, encode: slices.Contains(conn.Config().Protocol, base64Protocol)}
-			if _, err := m.Write(nil); err == nil {
-				_, _ = io.Copy(m, from) // the response has begun: an error can only end it
-			}
-			_ = conn.Close()
-			<-gone
-		},
-	}.ServeHTTP(w, r)
-}
-
-// chooseProtocol selects the first subprotocol of the client that the server supports. A client may
-// also request none.
-func chooseProtocol(c *websocket.Config, _ *http.Request) error {
-	if len(c.Protocol) == 0 {
-		return nil
-	}
-	i := slices.IndexFunc(c.Protocol, func(p string) bool { return p == binaryProtocol || p == base64Protocol })
-	if i < 0 {
-		return fmt.Errorf("unsupported subprotocols %q, use %s or %s", c.Protocol, binaryProtocol, base64Protocol)
-	}
-	c.Protocol = c.Protocol[i : i+1]
-	return nil
-}
-
-// messages sends each write as one WebSocket message.
-type messages struct {
-	conn   *websocket.Conn
-	encode bool // in base64
-}
-
-func (m *messages) Write(b []byte) (int, error) {
-	var err error
-	if m.encode {
-		err = websocket.Message.Send(m.conn, base64.StdEncoding.EncodeToString(b))
-	} else {
-		err = websocket.Message.Send(m.conn, b)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return len(b), nil
-}
-
-const (
-	// selectorBytes bounds the memory in bytes of the large selectors of all watches.
-	selectorBytes = 64 << 20
-	// smallSelectors is the memory in bytes below which selectors are not limited. A watch takes about as
-	// much without them.
-	smallSelectors = 16 << 10
-	// requirementBytes is the memory of a requirement, and selectorFactor that of its values per byte of
-	// text.
-	requirementBytes = 256
-	selectorFactor   = 10
-)
-
-// selectorLimit limits the memory of the selectors of watches.
-type selectorLimit struct{ bytes *limit.Queue[string] }
-
-func newSelectorLimit() selectorLimit {
-	return selectorLimit{limit.New[string](limit.Options{Size: selectorBytes, Share: true})}
-}
-
-// keep reserves memory for the selectors of a watch, which are kept as long as the watch, until release is
-// called.
-func (l selectorLimit) keep(ctx context.Context, label, field string) (release func(), err error) {
-	size := selectorFactor*(len(label)+len(field)) + requirementBytes*requestinfo.Requirements(field, label)
-	if size < smallSelectors {
-		return func() {}, nil
-	}
-	c := limit.Claim[string]{Key: request.Principal(ctx), Cost: size}
-	if !l.bytes.TryAcquire(c) {
-		return nil, apierrors.NewTooManyRequests("Too many watches with large selectors are in progress, please try again later", 1)
-	}
-	return func() { l.bytes.Release(c) }, nil
 }

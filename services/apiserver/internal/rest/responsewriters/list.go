@@ -228,56 +228,6 @@ func (f *Form) endList(p *pieces, empty bool) error {
 	return p.end()
 }
 
-// List is the content of a list.
-type List struct {
-	Meta  metav1.ListMeta
-	Items []*watchcache.Entry
-	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
-	// too large to hold until the client has read them. Count is their number.
-	Walk  func(visit func(*watchcache.Entry) error) error
-	Count int
-}
-
-// Each visits the objects until visit returns an error, which it returns.
-func (l *List) Each(visit func(*watchcache.Entry) error) error {
-	if l.Walk != nil {
-		return l.Walk(visit)
-	}
-	for _, e := range l.Items {
-		if err := visit(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// size returns the number of objects.
-func (l *List) size() int {
-	if l.Walk != nil {
-		return l.Count
-	}
-	return len(l.Items)
-}
-
-func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
-	if f.As == negotiation.Table {
-		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
-	}
-	kind, version := f.kindOfList()
-	if !f.partial() {
-		return f.res.Coder.AppendHead(dst, kind, version, meta)
-	}
-	return codec.AppendListHead(dst, kind, version, meta)
-}
-
-// elements returns the name of the list's field with its objects.
-func (f *Form) elements() string {
-	if f.As == negotiation.Table {
-		return "rows"
-	}
-	return "items"
-}
-
 // writeCBORList writes a list and sends its elements while they are encoded.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
 	p := newPieces(w, r, f.Media, f.answers.slow(r))

@@ -6,7 +6,11 @@ import (
 	"net/http"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"binnacle/libs/api"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/codec/negotiation"
@@ -189,4 +193,19 @@ func (f *Form) tellList(r *http.Request, l *List) error {
 	}
 	c.Write([]byte(codec.ListTail))
 	return nil
+}
+
+// serialize starts the span of a response with an object or a list in the form.
+func (f *Form) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
+	tracing.Event(r.Context(), eventWrite)
+	gv := f.res.GroupVersion()
+	switch f.As {
+	case negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList:
+		gv = schema.GroupVersion{Group: metav1.GroupName, Version: f.MetaVersion}
+	}
+	w, end := serialize(w, r, gv, f.Choice)
+	return w, func() {
+		end()
+		tracing.Event(r.Context(), eventWritten)
+	}
 }

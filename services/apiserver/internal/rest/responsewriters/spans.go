@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
@@ -93,19 +92,4 @@ func (w *tracedWriter) done() {
 		w.span.Event("Write call succeeded", attribute.Int("size", w.size))
 	}
 	w.span.End()
-}
-
-// serialize starts the span of a response with an object or a list in the form.
-func (f *Form) serialize(w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, done func()) {
-	tracing.Event(r.Context(), eventWrite)
-	gv := f.res.GroupVersion()
-	switch f.As {
-	case negotiation.Table, negotiation.PartialObject, negotiation.PartialObjectList:
-		gv = schema.GroupVersion{Group: metav1.GroupName, Version: f.MetaVersion}
-	}
-	w, end := serialize(w, r, gv, f.Choice)
-	return w, func() {
-		end()
-		tracing.Event(r.Context(), eventWritten)
-	}
 }

@@ -190,8 +190,7 @@ func TestPatchCostIncludesValues(t *testing.T) {
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
 	w := newBase(t).fixture(t)
 	w.put(w.kind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"}, Data: map[string]string{"a": strings.Repeat("x", request.LargeBody)}})
-	ctx := requestinfo.WithState(t.Context(), &requestinfo.Info{Verb: "patch"})
-	request.SetWork(ctx, &requesttest.Work{OnEstimate: func(int) bool { return false }})
+	ctx := (&requesttest.Work{OnEstimate: func(int) bool { return false }}).With(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"}))
 	w.syncCache()
 	before := w.store.reads
 	r := w.requestFor("large")

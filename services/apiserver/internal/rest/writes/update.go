@@ -1,20 +1,17 @@
 package writes
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/json/jsontext"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/apply"
-	"binnacle/services/apiserver/internal/registry/meta"
-	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/patch"
 )
 
 // Update replaces the stored object, or the part of it that a subresource may change, with
@@ -80,175 +77,88 @@ func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Obj
 	return w.create(ctx, r, obj, creation{absent: true})
 }
 
-// change computes the object that an update or patch stores. obj is the object that the client
-// wants, l the live state. owned reports whether obj already records its field ownership.
-func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
-	old := l.obj
-	if err := r.versionFits(obj, old); err != nil {
-		return outcome{}, err
+// Patch applies Request.Patch to the stored object, or to the part of it that a subresource may
+// change. A server-side apply creates a missing object.
+func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
+	if r.Sub != nil && r.Sub.Scale != nil {
+		return w.patchScale(ctx, r)
 	}
-	carryOver(obj, old)
-	if r.Kind.Default != nil {
-		r.Kind.Default(obj)
-	}
-	if r.Patch == nil { // duplicates added by a patch are found after mutating admission
-		uniqueOwners(ctx, obj, false)
-	}
-	if !owned {
-		if err := w.own(ctx, r, old, obj); err != nil {
+	compute := func(l *live) (outcome, error) {
+		tracing.Event(ctx, eventPatch)
+		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.unconverted(r) }))
+		if err == nil {
+			err = r.identityFits(obj)
+		}
+		if err != nil {
 			return outcome{}, err
 		}
+		tracing.Event(ctx, eventAdmit)
+		return w.change(ctx, r, l, obj, r.Patch.ServerSideApply)
 	}
-	ask := r.admission
-	if ask == nil {
-		ask = r.Admission(admission.Update, obj, old)
-		if err := w.mutateUpdate(ctx, r, obj, old, ask); err != nil {
-			return outcome{}, err
-		}
+	var create func() (Result, error)
+	if r.Patch.ServerSideApply && r.Sub == nil {
+		create = func() (Result, error) { return w.createApplied(ctx, r) }
 	}
-	recorded := apply.RecordedIn(obj)
-	if err := w.complete(r, obj, old); err != nil {
-		return outcome{}, err
+	res, err := w.modifyOrCreate(ctx, r, compute, create)
+	if err == nil {
+		tracing.Event(ctx, eventStored)
 	}
-	r.prepareUpdate(obj, old)
-	recorded.Into(obj)
-	r.keepTimes(obj, old, &w.Metrics)
-	if err := r.checkType(obj); err != nil {
-		return outcome{}, err
-	}
-	text, err := r.Kind.Coder.Text(obj)
-	if err != nil {
-		return outcome{}, fmt.Errorf("encode: %w", err)
-	}
-	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
-		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
-	}
-	r.warnOfUpdate(ctx, obj, old)
-	claim, err := w.allocate(ctx, r, obj, old)
-	if err != nil {
-		return outcome{}, err
-	}
-	if claim, err = w.admit(ctx, ask, claim); err != nil {
-		return outcome{}, err
-	}
-	value, err := r.encode(ctx, obj, text)
-	if err != nil {
-		claim.Drop(ctx)
-		return outcome{}, err
-	}
-	out := outcome{value: value, obj: obj, claim: claim}
-	switch {
-	case r.DryRun:
-		out.keep = true
-	case r.released(obj):
-		out.remove = true
-	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
-		out = outcome{keep: true, claim: claim}
-	}
-	return out, nil
+	return res, err
 }
 
-// mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
-func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, ask *admission.Request) error {
-	if err := w.mutate(ctx, r, obj, ask); err != nil {
-		return err
+// createApplied creates the object of an apply patch that does not exist yet.
+func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
+	obj, err := r.Patch.Apply(ctx, w.target(r, r.Kind.New().(registry.Object), nil))
+	if err != nil {
+		return Result{}, err
 	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	// A patch with a uid is for an existing object. It may lack the name.
+	if uid := obj.GetUID(); uid != "" {
+		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
+	if err := r.identityFits(obj); err != nil {
+		return Result{}, err
+	}
+	if err := w.mayCreate(ctx, r); err != nil {
+		return Result{}, err
+	}
+	return w.create(ctx, r, obj, creation{owned: true, absent: true})
+}
+
+// identityFits checks the namespace and the name of a patched object, and sets its namespace.
+func (r *Request) identityFits(obj registry.Object) error {
 	if err := r.namespaceFits(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.place()) // a plugin may leave it out, as clients may
-	carryOver(obj, old)
-	return nil
+	obj.SetNamespace(r.place())
+	return r.nameFits(obj)
 }
 
-// errOtherUID returns the error of a write that names the uid of another object.
-func errOtherUID(wanted, is types.UID) error {
-	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
-}
-
-// versionFits checks the uid and resourceVersion that the client sent.
-func (r *Request) versionFits(obj, old registry.Object) error {
-	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
-	// is a precondition.
-	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
-		return r.uidConflict(uid, old.GetUID())
-	}
-	switch rv := obj.GetResourceVersion(); {
-	case rv == "" || rv == "0":
-		if r.Kind.Update.NeedsVersion {
-			// Kubernetes reports the resource here, and the version as a number.
-			resource := schema.GroupKind{Group: r.Kind.GroupResource().Group, Kind: r.Kind.Resource}
-			return status.Invalid(resource, r.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
-			})
-		}
-	case rv != old.GetResourceVersion():
-		if err := r.checkVersion(obj); err != nil {
-			return err
-		}
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
-	}
-	return nil
-}
-
-// carryOver copies the metadata that the server owns from the live object.
-func carryOver(obj, old registry.Object) {
-	meta.KeepServerFields(obj, old)
-	obj.SetResourceVersion(old.GetResourceVersion())
-	obj.SetGeneration(old.GetGeneration())
-}
-
-// prepareUpdate resets the fields that a write to this path must not change.
-func (r *Request) prepareUpdate(obj, old registry.Object) {
-	switch {
-	case r.Sub == nil:
-		if r.Kind.HasStatus() {
-			r.Kind.Parts.CopyStatus(obj, old)
-		}
-		if r.Kind.Update.Prepare != nil {
-			r.Kind.Update.Prepare(obj, old)
-		}
-	case r.Sub.Prepare != nil:
-		r.Sub.Prepare(obj, old)
-	case r.Sub.Name == "status":
-		r.Kind.Parts.CopySpec(obj, old)
-	}
-	if r.Kind.Update.Generation && r.Kind.Parts.SpecChanged(obj, old) {
-		obj.SetGeneration(old.GetGeneration() + 1)
+// target returns an object as the target of the patch. defaulted reports whether a document has the
+// defaults of its version.
+func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
+	return &patch.Target{
+		Object: obj, GVK: r.Kind.GVK(), Name: r.Name, FieldValidation: r.FieldValidation,
+		Codec: w.Codec, New: r.Kind.New, Defaulted: defaulted,
+		Encode: func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
+		Decode: r.Kind.Coder.DecodePatched,
+		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
+			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
+		},
+		Cost: r.patchedCost, Estimate: request.Estimate,
 	}
 }
 
-// validateUpdate validates obj as the successor of l. text is the encoded obj.
-func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
-	old := l.obj
-	order, rules := r.Kind.Update.Order, r.Kind.Update.Validate
-	if r.Sub != nil {
-		order, rules = r.Sub.Order, r.Sub.ValidateUpdate
-	}
-	errs := meta.ValidateUpdate(r.Kind.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
-		errs := r.validateDocument(ctx, found, obj, text, l.text)
-		if rules != nil {
-			errs = append(errs, rules(obj, old)...)
+// unconverted reports whether a document is stored in the version of the request. Then it already
+// has the defaults of that version. A converted document gets them when it is decoded.
+func (l *live) unconverted(r *Request) bool {
+	version := ""
+	_ = jsontext.Members(l.kv.Value, func(name, value []byte) bool {
+		if string(name) != "apiVersion" {
+			return true
 		}
-		return errs
+		version, _ = jsontext.Text(value)
+		return false
 	})
-	if r.Sub == nil {
-		errs = w.withDeclared(r.Kind.Kind, obj, errs)
-	}
-	return errs
-}
-
-// released reports whether an object whose deletion has begun can be removed (specification:
-// "Object deletion").
-func (r *Request) released(obj registry.Object) bool {
-	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
-		return false
-	}
-	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
-		return false
-	}
-	return r.Kind.Delete.Held == nil || !r.Kind.Delete.Held(obj)
+	return version == r.Kind.GroupVersion().String()
 }

@@ -1,0 +1,83 @@
+package responsewriters
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/cache/watchcache"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/codec/negotiation"
+)
+
+// List is the content of a list.
+type List struct {
+	Meta  metav1.ListMeta
+	Items []*watchcache.Entry
+	// Walk, if set, replaces Items. Each call visits the objects again. It is for objects that are
+	// too large to hold until the client has read them. Count is their number.
+	Walk  func(visit func(*watchcache.Entry) error) error
+	Count int
+}
+
+// Each visits the objects until visit returns an error, which it returns.
+func (l *List) Each(visit func(*watchcache.Entry) error) error {
+	if l.Walk != nil {
+		return l.Walk(visit)
+	}
+	for _, e := range l.Items {
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size returns the number of objects.
+func (l *List) size() int {
+	if l.Walk != nil {
+		return l.Count
+	}
+	return len(l.Items)
+}
+
+func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
+	if f.As == negotiation.Table {
+		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
+	}
+	kind, version := f.kindOfList()
+	if !f.partial() {
+		return f.res.Coder.AppendHead(dst, kind, version, meta)
+	}
+	return codec.AppendListHead(dst, kind, version, meta)
+}
+
+// elements returns the name of the list's field with its objects.
+func (f *Form) elements() string {
+	if f.As == negotiation.Table {
+		return "rows"
+	}
+	return "items"
+}
+
+// each visits the objects of a list. The limiter is not held while an object is read from the
+// store, because that may take long.
+func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
+	if l.Walk == nil {
+		if p.slow {
+			p.acquireLimiter()
+		}
+		if p.gone {
+			return errGone
+		}
+		return l.Each(visit)
+	}
+	return l.Walk(func(e *watchcache.Entry) error {
+		if p.started || p.slow {
+			p.acquireLimiter()
+		}
+		defer p.releaseLimiter()
+		if p.gone {
+			return errGone
+		}
+		return visit(e)
+	})
+}

@@ -1,0 +1,191 @@
+package writes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/apply"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// change computes the object that an update or patch stores. obj is the object that the client
+// wants, l the live state. owned reports whether obj already records its field ownership.
+func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
+	old := l.obj
+	if err := r.versionFits(obj, old); err != nil {
+		return outcome{}, err
+	}
+	carryOver(obj, old)
+	if r.Kind.Default != nil {
+		r.Kind.Default(obj)
+	}
+	if r.Patch == nil { // duplicates added by a patch are found after mutating admission
+		uniqueOwners(ctx, obj, false)
+	}
+	if !owned {
+		if err := w.own(ctx, r, old, obj); err != nil {
+			return outcome{}, err
+		}
+	}
+	ask := r.admission
+	if ask == nil {
+		ask = r.Admission(admission.Update, obj, old)
+		if err := w.mutateUpdate(ctx, r, obj, old, ask); err != nil {
+			return outcome{}, err
+		}
+	}
+	recorded := apply.RecordedIn(obj)
+	if err := w.complete(r, obj, old); err != nil {
+		return outcome{}, err
+	}
+	r.prepareUpdate(obj, old)
+	recorded.Into(obj)
+	r.keepTimes(obj, old, &w.Metrics)
+	if err := r.checkType(obj); err != nil {
+		return outcome{}, err
+	}
+	text, err := r.Kind.Coder.Text(obj)
+	if err != nil {
+		return outcome{}, fmt.Errorf("encode: %w", err)
+	}
+	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
+		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+	}
+	r.warnOfUpdate(ctx, obj, old)
+	claim, err := w.allocate(ctx, r, obj, old)
+	if err != nil {
+		return outcome{}, err
+	}
+	if claim, err = w.admit(ctx, ask, claim); err != nil {
+		return outcome{}, err
+	}
+	value, err := r.encode(ctx, obj, text)
+	if err != nil {
+		claim.Drop(ctx)
+		return outcome{}, err
+	}
+	out := outcome{value: value, obj: obj, claim: claim}
+	switch {
+	case r.DryRun:
+		out.keep = true
+	case r.released(obj):
+		out.remove = true
+	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
+		out = outcome{keep: true, claim: claim}
+	}
+	return out, nil
+}
+
+// mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
+func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, ask *admission.Request) error {
+	if err := w.mutate(ctx, r, obj, ask); err != nil {
+		return err
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	}
+	if err := r.namespaceFits(obj); err != nil {
+		return err
+	}
+	obj.SetNamespace(r.place()) // a plugin may leave it out, as clients may
+	carryOver(obj, old)
+	return nil
+}
+
+// errOtherUID returns the error of a write that names the uid of another object.
+func errOtherUID(wanted, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
+}
+
+// versionFits checks the uid and resourceVersion that the client sent.
+func (r *Request) versionFits(obj, old registry.Object) error {
+	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
+	// is a precondition.
+	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
+		return r.uidConflict(uid, old.GetUID())
+	}
+	switch rv := obj.GetResourceVersion(); {
+	case rv == "" || rv == "0":
+		if r.Kind.Update.NeedsVersion {
+			// Kubernetes reports the resource here, and the version as a number.
+			resource := schema.GroupKind{Group: r.Kind.GroupResource().Group, Kind: r.Kind.Resource}
+			return status.Invalid(resource, r.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
+			})
+		}
+	case rv != old.GetResourceVersion():
+		if err := r.checkVersion(obj); err != nil {
+			return err
+		}
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	}
+	return nil
+}
+
+// carryOver copies the metadata that the server owns from the live object.
+func carryOver(obj, old registry.Object) {
+	meta.KeepServerFields(obj, old)
+	obj.SetResourceVersion(old.GetResourceVersion())
+	obj.SetGeneration(old.GetGeneration())
+}
+
+// prepareUpdate resets the fields that a write to this path must not change.
+func (r *Request) prepareUpdate(obj, old registry.Object) {
+	switch {
+	case r.Sub == nil:
+		if r.Kind.HasStatus() {
+			r.Kind.Parts.CopyStatus(obj, old)
+		}
+		if r.Kind.Update.Prepare != nil {
+			r.Kind.Update.Prepare(obj, old)
+		}
+	case r.Sub.Prepare != nil:
+		r.Sub.Prepare(obj, old)
+	case r.Sub.Name == "status":
+		r.Kind.Parts.CopySpec(obj, old)
+	}
+	if r.Kind.Update.Generation && r.Kind.Parts.SpecChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+// validateUpdate validates obj as the successor of l. text is the encoded obj.
+func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
+	old := l.obj
+	order, rules := r.Kind.Update.Order, r.Kind.Update.Validate
+	if r.Sub != nil {
+		order, rules = r.Sub.Order, r.Sub.ValidateUpdate
+	}
+	errs := meta.ValidateUpdate(r.Kind.Kind, order, obj, old, func(found field.ErrorList) field.ErrorList {
+		errs := r.validateDocument(ctx, found, obj, text, l.text)
+		if rules != nil {
+			errs = append(errs, rules(obj, old)...)
+		}
+		return errs
+	})
+	if r.Sub == nil {
+		errs = w.withDeclared(r.Kind.Kind, obj, errs)
+	}
+	return errs
+}
+
+// released reports whether an object whose deletion has begun can be removed (specification:
+// "Object deletion").
+func (r *Request) released(obj registry.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
+		return false
+	}
+	return r.Kind.Delete.Held == nil || !r.Kind.Delete.Held(obj)
+}

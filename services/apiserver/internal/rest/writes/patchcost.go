@@ -1,0 +1,12 @@
+package writes
+
+import "binnacle/services/apiserver/internal/request"
+
+// patchedCost returns the cost in bytes of decoding and defaulting an object.
+func (r *Request) patchedCost(doc []byte, cbor bool) int {
+	size := max(request.WeightOfJSON(doc), r.Kind.DocumentCost(doc, cbor))
+	if request.Compiled(r.Kind.Group) {
+		size *= request.CostlyKind
+	}
+	return size
+}
