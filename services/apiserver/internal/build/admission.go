@@ -152,7 +152,7 @@ type admissionBuilder struct {
 func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large *limit.Queue[string]) (*admission.Chain, error) {
 	builder := &admissionBuilder{
 		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
-		namespaces: &namespaces{objects: k.objects(true), kind: k.core("namespaces"), client: sets.client}, responses: webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
+		namespaces: &namespaces{&lister.Namespaces{Objects: k.objects(true), Kind: k.core("namespaces")}, sets.client}, responses: webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
 	}
 	return builder.chain()
 }

@@ -36,7 +36,6 @@ import (
 	"binnacle/services/apiserver/internal/proxy/webhookclient"
 	apiregistrationv1 "binnacle/services/apiserver/internal/registry/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/rest/internalclient"
-	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/server/peers"
 )
