@@ -12,7 +12,7 @@ import (
 	"binnacle/libs/authenticator"
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 )
 
 // maxPerNetwork is the number of concurrent reviews of one network.
@@ -36,7 +36,7 @@ func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
 	c := &crowd{answer: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
 		asked := cfg.Token
-		cfg.Token = authenticator.Union{local{}, reviews.Shared(asked, 1000)}
+		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked, 1000)}
 		if change != nil {
 			change(cfg)
 		}
@@ -73,7 +73,7 @@ func (c *crowd) fill(ctx context.Context, wg *sync.WaitGroup) {
 }
 
 // TestReviewsPerNetworkAreLimited: a network that sends too many tokens delays only its own
-// reviews. Neither local tokens nor other networks wait.
+// tokenreviews. Neither local tokens nor other networks wait.
 func TestReviewsPerNetworkAreLimited(t *testing.T) {
 	c := newCrowd(t, func(cfg *tokenreviews.Config) { cfg.Timeout = time.Hour })
 	var wg sync.WaitGroup
