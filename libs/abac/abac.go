@@ -148,7 +148,7 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 }
 
 func (s *Spec) allows(a *authorizer.Attributes) bool {
-	if !s.concerns(a.User) || s.Readonly && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" {
+	if !s.appliesTo(a.User) || s.Readonly && a.Verb != "get" && a.Verb != "list" && a.Verb != "watch" {
 		return false
 	}
 	if a.Resource {
@@ -160,9 +160,9 @@ func (s *Spec) allows(a *authorizer.Attributes) bool {
 
 func matches(pattern, value string) bool { return pattern == all || pattern == value }
 
-// concerns reports whether a policy applies to a user. A policy without a user and a group applies
+// appliesTo reports whether a policy applies to a user. A policy without a user and a group applies
 // to none.
-func (s *Spec) concerns(u *authorizer.User) bool {
+func (s *Spec) appliesTo(u *authorizer.User) bool {
 	if u == nil || s.User == "" && s.Group == "" {
 		return false
 	}
@@ -174,7 +174,7 @@ func (z *Authorizer) RulesFor(_ context.Context, u *authorizer.User, namespace s
 	var out authorizer.Rules
 	for i := range z.policies {
 		s := &z.policies[i]
-		if !s.concerns(u) {
+		if !s.appliesTo(u) {
 			continue
 		}
 		verbs := []string{all}

@@ -103,11 +103,11 @@ func (AlwaysDeny) Authorize(context.Context, *Attributes) (Decision, string, err
 	return NoOpinion, "Everything is forbidden.", nil
 }
 
-// Masters allows everything to the group system:masters.
-type Masters struct{}
+// SystemMasters allows everything to the group system:masters.
+type SystemMasters struct{}
 
 // Authorize implements Authorizer.
-func (Masters) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
+func (SystemMasters) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
 	if a.User != nil && a.User.InGroup(api.GroupMasters) {
 		return Allow, "", nil
 	}

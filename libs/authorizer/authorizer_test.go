@@ -51,7 +51,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("%v: %v %q %q", c.chain, d, reason, text)
 		}
 	}
-	rules, err := authorizer.Chain{no, authorizer.Masters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
+	rules, err := authorizer.Chain{no, authorizer.SystemMasters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
 	if len(rules.Resource) != 3 || len(rules.NonResource) != 1 || !rules.Incomplete || err == nil || err.Error() != "x" {
 		t.Errorf("%+v, %v", rules, err)
 	}

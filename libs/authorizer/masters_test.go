@@ -15,7 +15,7 @@ func TestMasters(t *testing.T) {
 		{&authorizer.User{Name: "system:masters", Groups: []string{"dev"}}, authorizer.NoOpinion},
 		{&authorizer.User{Name: "a", Groups: []string{"dev", "system:masters"}}, authorizer.Allow},
 	} {
-		if d, _, err := (authorizer.Masters{}).Authorize(t.Context(), &authorizer.Attributes{User: c.user}); d != c.want || err != nil {
+		if d, _, err := (authorizer.SystemMasters{}).Authorize(t.Context(), &authorizer.Attributes{User: c.user}); d != c.want || err != nil {
 			t.Errorf("%v: %v, %v", c.user, d, err)
 		}
 	}

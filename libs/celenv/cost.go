@@ -192,8 +192,8 @@ func traversal(v ref.Val) uint64 {
 	return 1
 }
 
-// Expense counts the cost of several expressions together. It is safe for concurrent use.
-type Expense struct {
+// CostSum counts the cost of several expressions together. It is safe for concurrent use.
+type CostSum struct {
 	mu     sync.Mutex // leaf lock
 	left   uint64     // units before costly is called
 	costly func()     // nil once called
@@ -202,22 +202,22 @@ type Expense struct {
 // NewExpense returns an Expense that calls costly once, when expressions have cost the given units.
 // The goroutine that evaluates an expression calls it in the middle of the evaluation, which then
 // continues.
-func NewExpense(units uint64, costly func()) *Expense { return &Expense{left: units, costly: costly} }
+func NewExpense(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
 
 type expenseKey struct{}
 
 // With returns a context in which the Expense counts all evaluations.
-func (e *Expense) With(ctx context.Context) context.Context {
+func (e *CostSum) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, expenseKey{}, e)
 }
 
-func expenseOf(ctx context.Context) *Expense {
-	e, _ := ctx.Value(expenseKey{}).(*Expense)
+func expenseOf(ctx context.Context) *CostSum {
+	e, _ := ctx.Value(expenseKey{}).(*CostSum)
 	return e
 }
 
 // bound returns the cost at which an evaluation becomes costly.
-func (e *Expense) bound() uint64 {
+func (e *CostSum) bound() uint64 {
 	if e == nil {
 		return math.MaxUint64
 	}
@@ -230,7 +230,7 @@ func (e *Expense) bound() uint64 {
 }
 
 // passed calls costly, once, after an evaluation has passed its bound.
-func (e *Expense) passed() {
+func (e *CostSum) passed() {
 	e.mu.Lock()
 	costly := e.costly
 	e.costly = nil
@@ -240,8 +240,8 @@ func (e *Expense) passed() {
 	}
 }
 
-// spent adds the cost of a finished evaluation.
-func (e *Expense) spent(units uint64) {
+// charge adds the cost of a finished evaluation.
+func (e *CostSum) charge(units uint64) {
 	if e == nil {
 		return
 	}

@@ -18,7 +18,7 @@ type meter struct {
 	cost    uint64
 	limit   uint64
 	bound   uint64 // limit, or the lower cost at which the evaluation becomes costly
-	expense *Expense
+	expense *CostSum
 	values  []ref.Val // by step id
 	// charges holds the cost of each step, by id. A name and its last qualifier share an id, so
 	// each id has two entries.
@@ -26,7 +26,7 @@ type meter struct {
 	args    []ref.Val // arguments of the current call
 	// before holds the calls whose arguments are weighed, by the id of the last argument. work is
 	// the weight so far that is still free.
-	before map[int64]weighed
+	before map[int64]weighedCall
 	// standardCosts skips callCost.
 	standardCosts bool
 	work          uint64
@@ -93,7 +93,7 @@ func (m *meter) add(c charge, v ref.Val) {
 }
 
 // passed stops the evaluation if it has reached its limit. Before the limit, it reports to the
-// Expense that the evaluation is costly.
+// CostSum that the evaluation is costly.
 func (m *meter) passed() {
 	if m.cost <= m.limit {
 		m.bound = m.limit

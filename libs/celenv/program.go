@@ -179,7 +179,7 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 	p.meter.bound = min(p.meter.limit, p.meter.expense.bound())
 	defer func() {
 		cost = p.meter.cost
-		p.meter.expense.spent(cost)
+		p.meter.expense.charge(cost)
 		if problem := recover(); problem != nil {
 			// The plan may be in the middle of a loop, so it is not reused.
 			cancelled, ok := problem.(interpreter.EvalCancelledError)

@@ -57,8 +57,8 @@ func readsArguments(function string) bool {
 	return classes[function] == walks
 }
 
-// weighed describes the arguments of a call to weigh when the last of them is known.
-type weighed struct {
+// weighedCall describes the arguments of a call to weigh when the last of them is known.
+type weighedCall struct {
 	args []int64 // step ids
 	// in marks a search in a list, whose length is already charged.
 	in bool
@@ -73,7 +73,7 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	if !ok || !readsArguments(c.Function()) || len(c.Args()) == 0 {
 		return i, nil
 	}
-	w := weighed{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
+	w := weighedCall{in: c.Function() == operators.In, texts: c.Function() == "replace" || c.Function() == "join"}
 	args := c.Args()
 	for _, a := range args {
 		if _, ok := a.(interpreter.InterpretableConst); !ok || w.texts {
@@ -82,7 +82,7 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 	}
 	if last := args[len(args)-1].ID(); len(w.args) > 0 && last >= 0 && last < int64(len(m.values)) {
 		if m.before == nil {
-			m.before = map[int64]weighed{}
+			m.before = map[int64]weighedCall{}
 		}
 		m.before[last] = w
 	}
@@ -90,7 +90,7 @@ func (m *meter) weigh(i interpreter.Interpretable) (interpreter.Interpretable, e
 }
 
 // chargeArguments charges the weight of a call's arguments when the last argument is known.
-func (m *meter) chargeArguments(w weighed) {
+func (m *meter) chargeArguments(w weighedCall) {
 	var sum uint64
 	for _, id := range w.args {
 		sum += weightOf(m.value(id), maxWeight-min(sum, maxWeight))

@@ -47,15 +47,15 @@ func (b ruleBits) add(more ruleBits) {
 	}
 }
 
-// both stores the intersection of two sets.
-func (b ruleBits) both(one, other ruleBits) {
+// intersect stores the intersection of two sets.
+func (b ruleBits) intersect(one, other ruleBits) {
 	for i := range b {
 		b[i] = one[i] & other[i]
 	}
 }
 
-// meets reports whether the sets intersect.
-func (b ruleBits) meets(other ruleBits) bool {
+// intersects reports whether the sets intersect.
+func (b ruleBits) intersects(other ruleBits) bool {
 	for i := range b {
 		if b[i]&other[i] != 0 {
 			return true
@@ -74,7 +74,7 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comp
 		return c
 	}
 	c.unnamed = make(ruleBits, c.words)
-	if c.wants(wanted) {
+	if c.addWanted(wanted) {
 		c.hold(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
 	}
 	for i := range wanted {
@@ -85,9 +85,9 @@ func compare(held, wanted []rbacv1.PolicyRule, missing, words, values int) *comp
 	return c
 }
 
-// wants allocates a set for each wanted value, and for the star. It returns false if that exceeds
+// addWanted allocates a set for each wanted value, and for the star. It returns false if that exceeds
 // the limit.
-func (c *comparison) wants(wanted []rbacv1.PolicyRule) bool {
+func (c *comparison) addWanted(wanted []rbacv1.PolicyRule) bool {
 	for i := range wanted {
 		w := &wanted[i]
 		for _, of := range []struct {
@@ -189,7 +189,7 @@ func (c *comparison) want(w *rbacv1.PolicyRule) {
 			if c.over() || !c.look(1) {
 				return
 			}
-			if !paths[i].meets(verbs[j]) {
+			if !paths[i].intersects(verbs[j]) {
 				c.miss(rbacv1.PolicyRule{NonResourceURLs: w.NonResourceURLs[i : i+1 : i+1], Verbs: w.Verbs[j : j+1 : j+1]})
 			}
 		}
@@ -208,14 +208,14 @@ func (c *comparison) wantResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
 	one, of := make(ruleBits, c.words), make(ruleBits, c.words)
 	for g := range groups {
 		for r := range resources {
-			one.both(groups[g], resources[r])
+			one.intersect(groups[g], resources[r])
 			for v := range verbs {
-				of.both(one, verbs[v])
+				of.intersect(one, verbs[v])
 				for n := range names {
 					if c.over() || !c.look(1) {
 						return
 					}
-					if of.meets(names[n]) {
+					if of.intersects(names[n]) {
 						continue
 					}
 					part := rbacv1.PolicyRule{APIGroups: w.APIGroups[g : g+1 : g+1], Resources: w.Resources[r : r+1 : r+1], Verbs: w.Verbs[v : v+1 : v+1]}
@@ -235,10 +235,10 @@ func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
 	held := slices.Clone(every)
 	for _, values := range kinds {
 		for _, v := range values {
-			held.both(held, v)
+			held.intersect(held, v)
 		}
 	}
-	return held.meets(every)
+	return held.intersects(every)
 }
 
 // holding returns, for each value, the set of rules that contain it, or nil if that exceeds the

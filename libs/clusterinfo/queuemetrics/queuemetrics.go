@@ -49,14 +49,14 @@ func New(r prometheus.Registerer) *Provider {
 	return p
 }
 
-func fresh(v *prometheus.GaugeVec, name string) prometheus.Gauge {
+func newGauge(v *prometheus.GaugeVec, name string) prometheus.Gauge {
 	g := v.WithLabelValues(name)
 	g.Set(0) // value of an earlier queue with that name
 	return g
 }
 
 // NewDepthMetric implements workqueue.MetricsProvider.
-func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric { return fresh(p.depth, name) }
+func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric { return newGauge(p.depth, name) }
 
 // NewAddsMetric implements workqueue.MetricsProvider.
 func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
@@ -75,12 +75,12 @@ func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric 
 
 // NewUnfinishedWorkSecondsMetric implements workqueue.MetricsProvider.
 func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return fresh(p.unfinished, name)
+	return newGauge(p.unfinished, name)
 }
 
 // NewLongestRunningProcessorSecondsMetric implements workqueue.MetricsProvider.
 func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return fresh(p.longest, name)
+	return newGauge(p.longest, name)
 }
 
 // NewRetriesMetric implements workqueue.MetricsProvider.

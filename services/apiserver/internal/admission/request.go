@@ -52,7 +52,7 @@ type Request struct {
 	DryRun  bool
 
 	annotations, details map[string]string
-	expense              *celenv.Expense
+	expense              *celenv.CostSum
 
 	state     map[any]any
 	again     bool

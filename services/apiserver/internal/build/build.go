@@ -167,9 +167,9 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 }
 
 // effects returns how writes wait until they have taken effect in this server.
-func effects(custom *customResources, sec *security) settled {
+func effects(custom *customResources, sec *security) writeBarriers {
 	policy, flow := sec.authz.settled, sec.flow.Settled
-	return settled{
+	return writeBarriers{
 		definitions().GroupResource(): custom.settled,
 		flowResource("flowschemas"):   flow, flowResource("prioritylevelconfigurations"): flow,
 		rbacResource("roles"): policy, rbacResource("clusterroles"): policy, rbacResource("rolebindings"): policy, rbacResource("clusterrolebindings"): policy,

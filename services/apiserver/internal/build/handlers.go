@@ -45,11 +45,11 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// settled maps a resource to a function that waits until a write of it has taken effect.
-type settled map[schema.GroupResource]func(context.Context, int64)
+// writeBarriers maps a resource to a function that waits until a write of it has taken effect.
+type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
 // newWriter creates the writer of all objects.
-func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects settled) *writes.Writer {
+func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects writeBarriers) *writes.Writer {
 	on := b.gates.Enabled
 	return writes.New(writes.Config{
 		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, CorruptObjects: damage(b), EventTTL: o.EventTTL,

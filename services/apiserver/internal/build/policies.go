@@ -43,7 +43,7 @@ func (a *admissionBuilder) costed(strict features.Gate) func() (*expressions.Com
 }
 
 // policies returns the common configuration of both plugins for admission policies.
-func (a *admissionBuilder) policies(sort policies.Sort, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
+func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*expressions.Compiler, error)) (policies.Config, error) {
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *apiset.Resource { return a.sets.kinds.Current().StoredKind(gvk) },
 		a.caches.waitForWrites,

@@ -272,8 +272,8 @@ func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
 			return c, err
 		}
 		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
-			l := e.Lend()
-			defer l.Back()
+			l := e.Borrow()
+			defer l.Release()
 			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
 		}
 		c.Nodes = map[node.Kind]authz.Source{

@@ -83,7 +83,7 @@ func newStores(ctx context.Context, b *base, o *config.Options, c *catalogs, aud
 			return nil, err
 		}
 	}
-	encrypted := timed(s.overrideClusters.above(main.store), auditor)
+	encrypted := timed(s.overrideClusters.wrap(main.store), auditor)
 	s.values = s.traced(encryption.NewStore(encrypted, s.encryptionConfig, s.encryptionResources, s.olderVersions), b.traces)
 	return s, nil
 }
@@ -336,8 +336,8 @@ func (l clusters) caches() map[string]*watchcache.Cache {
 	return out
 }
 
-// above returns a store that writes the objects of the clusters to them, and others to main.
-func (l clusters) above(main storage.Interface) storage.Interface {
+// wrap returns a store that writes the objects of the clusters to them, and others to main.
+func (l clusters) wrap(main storage.Interface) storage.Interface {
 	if len(l) == 0 {
 		return main
 	}

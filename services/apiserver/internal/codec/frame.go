@@ -328,7 +328,7 @@ func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int
 	if at == 0 || !p.coder.AsStored() {
 		return 0, false
 	}
-	p.s.foresee(size, at, revision)
+	p.s.computeSizes(size, at, revision)
 	return ProtoMessageSize(p.s.messageSize(p.partial)), true
 }
 

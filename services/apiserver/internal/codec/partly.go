@@ -212,16 +212,16 @@ func (l *rowObjects) at(k *Coder, it Item, f func(registry.Object)) error {
 	return nil
 }
 
-// Absent is the value that defaults give a field when a part of its path is missing or null.
-type Absent struct{ Missing, Null string }
+// MissingValue is the value that defaults give a field when a part of its path is missing or null.
+type MissingValue struct{ Missing, Null string }
 
-// Absences holds, by stored version and by index of the field, the value for each part of the
+// MissingValues holds, by stored version and by index of the field, the value for each part of the
 // field's path that may be absent. It omits fields that have no value then.
-type Absences map[string]map[int][]Absent
+type MissingValues map[string]map[int][]MissingValue
 
 // DocumentAttributes returns a function that reads the attributes of a document with the given
 // selectable fields. It omits fields without a value. Coder.Attributes explains an error.
-func DocumentAttributes(fields []registry.SelectableField, absent Absences) func(stored []byte) (Attributes, error) {
+func DocumentAttributes(fields []registry.SelectableField, absent MissingValues) func(stored []byte) (Attributes, error) {
 	f := newDocumentFields(fields)
 	return func(stored []byte) (Attributes, error) { return f.attributes(stored, absent) }
 }
@@ -280,7 +280,7 @@ func pathOf(s *registry.SelectableField) []string {
 	return strings.Split(strings.TrimPrefix(p, "."), ".")
 }
 
-func (f *documentFields) attributes(stored []byte, absent Absences) (Attributes, error) {
+func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attributes, error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
 		return Attributes{}, err
@@ -304,7 +304,7 @@ func (f *documentFields) attributes(stored []byte, absent Absences) (Attributes,
 	if len(absent) > 0 {
 		apiVersion := textAt(d, tape.Root, "apiVersion")
 		for i, parts := range absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]] {
-			if text := without(d, f.all[i].path, parts); text != "" {
+			if text := missingValue(d, f.all[i].path, parts); text != "" {
 				a.Fields = append(a.Fields, Pair{f.all[i].label, text})
 			}
 		}
@@ -345,9 +345,9 @@ func textAt(d *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// without returns the value of a field for the first part of its path that a document lacks. It
+// missingValue returns the value of a field for the first part of its path that a document lacks. It
 // returns "" if the document has the whole path.
-func without(d *tape.Doc, path []string, absent []Absent) string {
+func missingValue(d *tape.Doc, path []string, absent []MissingValue) string {
 	v := tape.Root
 	for i, name := range path {
 		if d.Kind(v) != tape.Object {

@@ -260,9 +260,9 @@ func (s *splice) open(stored []byte, places uint64, revision int64) {
 	s.measure(revision)
 }
 
-// foresee computes the sizes for a stored value of size bytes with known places. It does not read
+// computeSizes computes the sizes for a stored value of size bytes with known places. It does not read
 // the value: in a long list, each read would be a cache miss.
-func (s *splice) foresee(size int, places uint64, revision int64) {
+func (s *splice) computeSizes(size int, places uint64, revision int64) {
 	meta, end, rest := s.find(size, places)
 	s.write(revision)
 	s.sum(end-meta, rest-end)

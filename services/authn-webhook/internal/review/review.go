@@ -73,7 +73,7 @@ func (h *Handler) serve(c *gin.Context) result {
 	switch {
 	case ok:
 		outcome = resultAuthenticated
-		status = good(r)
+		status = authenticated(r)
 	case err != nil:
 		outcome = resultRefused
 		status.Error = err.Error()
@@ -121,7 +121,7 @@ func read(w http.ResponseWriter, r *http.Request) (version string, spec *authent
 	return review.APIVersion, &review.Spec, nil
 }
 
-func good(r *authenticator.Response) authenticationv1.TokenReviewStatus {
+func authenticated(r *authenticator.Response) authenticationv1.TokenReviewStatus {
 	s := authenticationv1.TokenReviewStatus{
 		Authenticated: true,
 		User:          authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups},

@@ -125,7 +125,7 @@ func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
 		s.objects[resource][key] = data
 	}
 	if tell {
-		s.tell(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
+		s.send(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
 	}
 	return s.revision
 }
@@ -135,11 +135,11 @@ func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.tell(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
+	s.send(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
 	return s.revision
 }
 
-func (s *Server) tell(resource string, line []byte) {
+func (s *Server) send(resource string, line []byte) {
 	s.events = append(s.events, event{resource, s.revision, line})
 	close(s.wake)
 	s.wake = make(chan struct{})
@@ -150,7 +150,7 @@ func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision++
-	s.tell(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
+	s.send(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
 }
 
 // SetOff removes versions of the API, such as "v1beta2", for later requests.

@@ -29,7 +29,7 @@ type listWatch struct {
 
 func (f *listWatch) reflector(into sink, log *slog.Logger) *reflector.Reflector {
 	return reflector.New(reflector.Config{
-		Resource: f.resource, List: f.list, Watch: f.watch, Sink: &whole{sink: into}, PageSize: pageSize,
+		Resource: f.resource, List: f.list, Watch: f.watch, Sink: &listCollector{sink: into}, PageSize: pageSize,
 		MinRetry: 100 * time.Millisecond, MaxRetry: 2 * time.Second, RelistUnanswered: true, Log: log, Level: slog.LevelWarn,
 	})
 }
@@ -63,20 +63,20 @@ func (f *listWatch) isAbsent(err error) bool {
 	return f.optional && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
 }
 
-// whole is a reflector.Sink that passes a list on when it is complete.
-type whole struct {
+// listCollector is a reflector.Sink that passes a list on when it is complete.
+type listCollector struct {
 	sink
 	objects []metav1.Object
 }
 
-func (w *whole) BeginList()             { w.objects = nil }
-func (w *whole) Listed(o metav1.Object) { w.objects = append(w.objects, o) }
+func (w *listCollector) BeginList()             { w.objects = nil }
+func (w *listCollector) Listed(o metav1.Object) { w.objects = append(w.objects, o) }
 
-func (w *whole) EndList(revision string) {
+func (w *listCollector) EndList(revision string) {
 	w.replace(w.objects, revision)
 	w.objects = nil
 }
 
-func (w *whole) Set(o metav1.Object)     { w.set(o) }
-func (w *whole) Remove(o metav1.Object)  { w.remove(o) }
-func (w *whole) Advance(revision string) { w.advance(revision) }
+func (w *listCollector) Set(o metav1.Object)     { w.set(o) }
+func (w *listCollector) Remove(o metav1.Object)  { w.remove(o) }
+func (w *listCollector) Advance(revision string) { w.advance(revision) }

@@ -43,7 +43,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	r := &runner{options: o, clients: c, log: log, queues: queuemetrics.New(s.Metrics), config: s.Client}
 	work := r.run
 	if o.YieldToLease != "" {
-		y := &yielding{client: c.kube, namespace: o.Election.ResourceNamespace, name: o.YieldToLease, log: log}
+		y := &yieldingRunner{client: c.kube, namespace: o.Election.ResourceNamespace, name: o.YieldToLease, log: log}
 		work = func(ctx context.Context) error { return y.run(ctx, r.run) }
 	}
 	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)

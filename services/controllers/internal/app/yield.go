@@ -21,8 +21,8 @@ const (
 	yieldTimeout = 10 * time.Second
 )
 
-// yielding runs work except while another process holds a lease.
-type yielding struct {
+// yieldingRunner runs work except while another process holds a lease.
+type yieldingRunner struct {
 	client          kubernetes.Interface
 	namespace, name string
 	log             *slog.Logger
@@ -30,7 +30,7 @@ type yielding struct {
 
 // run runs work, again after each time that the lease was held. It returns when ctx ends, or with
 // the error of work.
-func (y *yielding) run(ctx context.Context, work func(context.Context) error) error {
+func (y *yieldingRunner) run(ctx context.Context, work func(context.Context) error) error {
 	var l lease
 	for ctx.Err() == nil {
 		held, err := y.held(ctx, &l)
@@ -54,7 +54,7 @@ func (y *yielding) run(ctx context.Context, work func(context.Context) error) er
 }
 
 // runUntilHeld runs work until the lease is held.
-func (y *yielding) runUntilHeld(ctx context.Context, l *lease, work func(context.Context) error) error {
+func (y *yieldingRunner) runUntilHeld(ctx context.Context, l *lease, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	go func() {
@@ -73,7 +73,7 @@ func (y *yielding) runUntilHeld(ctx context.Context, l *lease, work func(context
 
 // await returns when the lease is held, or is not. It returns the error of ctx. A lease that cannot
 // be read counts as unchanged.
-func (y *yielding) await(ctx context.Context, l *lease, want bool) error {
+func (y *yieldingRunner) await(ctx context.Context, l *lease, want bool) error {
 	for {
 		if held, err := y.held(ctx, l); err == nil && held == want {
 			return nil
@@ -85,7 +85,7 @@ func (y *yielding) await(ctx context.Context, l *lease, want bool) error {
 }
 
 // held reads the lease and reports whether a process holds it.
-func (y *yielding) held(ctx context.Context, l *lease) (bool, error) {
+func (y *yieldingRunner) held(ctx context.Context, l *lease) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
 	defer cancel()
 	o, err := y.client.CoordinationV1().Leases(y.namespace).Get(ctx, y.name, metav1.GetOptions{})

@@ -27,7 +27,7 @@ func TestWorkEndsWhileAnotherManagerLeads(t *testing.T) {
 		client := fake.NewClientset()
 		leases := client.CoordinationV1().Leases("kube-system")
 		running := false
-		y := &yielding{client: client, namespace: "kube-system", name: managerLease, log: slog.New(slog.DiscardHandler)}
+		y := &yieldingRunner{client: client, namespace: "kube-system", name: managerLease, log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {

@@ -133,7 +133,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) error {
 		return nil
 	}
 	if wait := time.Until(at); wait > 0 {
-		return &workers.Later{After: wait, Reason: "not expired yet"}
+		return &workers.RequeueAfter{After: wait, Reason: "not expired yet"}
 	}
 	policy := metav1.DeletePropagationForeground
 	err = jobs.Delete(ctx, name.Name, metav1.DeleteOptions{

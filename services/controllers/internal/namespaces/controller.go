@@ -113,7 +113,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	if estimate > 0 {
-		return &workers.Later{After: time.Duration(estimate/2+1) * time.Second, Reason: "some content remains in the namespace " + name}
+		return &workers.RequeueAfter{After: time.Duration(estimate/2+1) * time.Second, Reason: "some content remains in the namespace " + name}
 	}
 	_, err = c.update(ctx, ns, func(ns *corev1.Namespace) (*corev1.Namespace, error) { return c.finalize(ctx, ns) })
 	return err

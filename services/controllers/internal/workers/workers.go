@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Later is an error that asks for the same key after a fixed time, without backoff.
-type Later struct {
+// RequeueAfter is an error that asks for the same key after a fixed time, without backoff.
+type RequeueAfter struct {
 	After  time.Duration
 	Reason string
 }
 
 // Error implements error.
-func (l *Later) Error() string { return l.Reason }
+func (l *RequeueAfter) Error() string { return l.Reason }
 
 // Config configures the workers of one queue.
 type Config[K comparable] struct {
@@ -58,7 +58,7 @@ func next[K comparable](ctx context.Context, c *Config[K]) bool {
 		return true
 	}
 	err := c.Sync(ctx, key)
-	var later *Later
+	var later *RequeueAfter
 	switch {
 	case err == nil:
 		c.Queue.Forget(key)

@@ -34,7 +34,7 @@ type condition struct {
 
 // CompileConditions returns the conditions, or nil for an empty list. A condition that does not
 // compile fails when it is evaluated.
-func CompileConditions(c *expressions.Compiler, sees expressions.Sees, list []admissionv1.MatchCondition, closed bool) *Conditions {
+func CompileConditions(c *expressions.Compiler, sees expressions.VariableSet, list []admissionv1.MatchCondition, closed bool) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, 
 		switch {
 		case errors.Is(err, celenv.ErrBudget):
 			errs = append(errs, errBudget)
-			return c.undecided(errs)
+			return c.failed(errs)
 		case err != nil:
 			if inner := errors.Unwrap(err); inner != nil {
 				err = inner
@@ -77,12 +77,12 @@ func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, 
 		}
 	}
 	if len(errs) > 0 {
-		return c.undecided(errs)
+		return c.failed(errs)
 	}
 	return true, "", nil
 }
 
-func (c *Conditions) undecided(errs []error) (bool, string, error) {
+func (c *Conditions) failed(errs []error) (bool, string, error) {
 	if !c.closed {
 		return false, "", nil
 	}

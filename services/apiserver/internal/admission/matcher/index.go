@@ -53,11 +53,11 @@ type Candidate[T any] struct {
 // match is a matching rule, and the resource and kind as which the request matches it.
 type match struct {
 	rule *rule
-	as   As
+	as   Presentation
 }
 
-// As is the resource and kind in which a request is presented to the webhook or policy.
-type As struct {
+// Presentation is the resource and kind in which a request is presented to the webhook or policy.
+type Presentation struct {
 	Resource schema.GroupVersionResource
 	Kind     schema.GroupVersionKind
 }
@@ -117,7 +117,7 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 	var out []match
 	for i := range rules {
 		if rules[i].matches(at.op, at.kind, at.sub) {
-			out = append(out, match{&rules[i], As{at.kind.GVR(), kind}})
+			out = append(out, match{&rules[i], Presentation{at.kind.GVR(), kind}})
 		}
 	}
 	if c.exact {
@@ -138,8 +138,8 @@ func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, f
 }
 
 // shownAs returns the resource and kind of a place in another version of the resource.
-func shownAs(other *apiset.Resource, at place) (As, bool) {
-	as := As{other.GVR(), other.GVK()}
+func shownAs(other *apiset.Resource, at place) (Presentation, bool) {
+	as := Presentation{other.GVR(), other.GVK()}
 	if at.sub == "" {
 		return as, true
 	}

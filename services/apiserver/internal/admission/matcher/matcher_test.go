@@ -148,7 +148,7 @@ func TestRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		show := func(as matcher.As, ok bool) string {
+		show := func(as matcher.Presentation, ok bool) string {
 			if !ok {
 				return ""
 			}
@@ -304,7 +304,7 @@ func TestConditions(t *testing.T) {
 		for i, e := range c.list {
 			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
 		}
-		conditions := matcher.CompileConditions(compiler, expressions.Sees{Authorizer: true}, list, !c.open)
+		conditions := matcher.CompileConditions(compiler, expressions.VariableSet{Authorizer: true}, list, !c.open)
 		ok, failed, err := conditions.Hold(t.Context(), in)
 		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: got %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)

@@ -11,8 +11,8 @@ import (
 	"binnacle/services/apiserver/internal/cel/expressions"
 )
 
-// asking is the evaluation of one request by all policies of one sort.
-type asking struct {
+// requestEvaluation is the evaluation of one request by all policies of one sort.
+type requestEvaluation struct {
 	config  *Config
 	ctx     context.Context
 	request *admission.Request
@@ -21,12 +21,12 @@ type asking struct {
 	looked    bool
 	namespace func() any
 	// subjects caches the subjects of a request that does not change during the evaluation.
-	subjects map[matcher.As]subject
+	subjects map[matcher.Presentation]subject
 }
 
 // selects reports whether a policy matches the request, as which resource and kind, and returns the
 // kind of its parameters.
-func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *apiset.Resource, ok bool, err error) {
+func (a *requestEvaluation) selects(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) (as matcher.Presentation, params *apiset.Resource, ok bool, err error) {
 	p := c.Value.policy
 	if as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces); err == nil && ok {
 		err = p.err
@@ -39,7 +39,7 @@ func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as ma
 
 // params returns the parameters of a binding. It returns none if the binding does not match the
 // request.
-func (a *asking) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
+func (a *requestEvaluation) params(b *binding, kind *apiset.Resource) ([]parameter, error) {
 	if b.criterion != nil {
 		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
 		if err == nil && ok {
@@ -55,8 +55,8 @@ func (a *asking) params(b *binding, kind *apiset.Resource) ([]parameter, error) 
 // subject is the request as expressions see it.
 type subject struct{ *matcher.Subject }
 
-// of returns the input with a parameter, which may be nil.
-func (s subject) of(param map[string]any) expressions.Input {
+// withParam returns the input with a parameter, which may be nil.
+func (s subject) withParam(param map[string]any) expressions.Input {
 	in := s.Input
 	in.Params = nil
 	if param != nil {
@@ -65,22 +65,22 @@ func (s subject) of(param map[string]any) expressions.Input {
 	return in
 }
 
-// shown returns the cached subject of a request that does not change.
-func (a *asking) shown(as matcher.As) (subject, error) {
+// cachedSubject returns the cached subject of a request that does not change.
+func (a *requestEvaluation) cachedSubject(as matcher.Presentation) (subject, error) {
 	if s, ok := a.subjects[as]; ok {
 		return s, nil
 	}
 	s, _, err := a.subject(as)
 	if err == nil {
 		if a.subjects == nil {
-			a.subjects = map[matcher.As]subject{}
+			a.subjects = map[matcher.Presentation]subject{}
 		}
 		a.subjects[as] = s
 	}
 	return s, err
 }
 
-func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
+func (a *requestEvaluation) subject(as matcher.Presentation) (subject, *views.View, error) {
 	view, err := a.views.In(as.Kind)
 	if err != nil {
 		return subject{}, nil, err
@@ -94,7 +94,7 @@ func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
 
 // namespaceObject returns the namespace as expressions see it. The function returns nil for
 // cluster-scoped objects.
-func (a *asking) namespaceObject() (func() any, error) {
+func (a *requestEvaluation) namespaceObject() (func() any, error) {
 	if !a.looked {
 		n, err := a.config.namespaceOf(a.ctx, a.request)
 		if err != nil {

@@ -27,7 +27,7 @@ func bigPod() *corev1.Pod {
 func others(n int) (out []string) {
 	for i := range n {
 		name := fmt.Sprintf("other-%04d", i)
-		out = append(out, strings.Replace(policy(name, fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1), bound(name, deny))
+		out = append(out, strings.Replace(policy(name, fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1), boundPolicy(name, deny))
 	}
 	return out
 }
@@ -51,7 +51,7 @@ func BenchmarkTenPolicies(b *testing.B) {
 	var objects []string
 	for i := range 10 {
 		name := fmt.Sprintf("p%d", i)
-		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), bound(name, deny))
+		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), boundPolicy(name, deny))
 	}
 	w := newFixture(b, objects...)
 	pod := bigPod()

@@ -27,7 +27,7 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 	}
 	w := newFixtureWith(t, func(s *dependencies) {
 		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
-	}, wants("b"), bound("p", deny))
+	}, wants("b"), boundPolicy("p", deny))
 	for i, step := range []struct {
 		put, gone, damaged string
 		b, c               bool // whether the value is allowed
@@ -36,11 +36,11 @@ func TestChangedPoliciesApplyToTheNextRequest(t *testing.T) {
 		{put: wants("c"), c: true},
 		{put: wants("b"), damaged: "policies", c: true},
 		{put: wants("b"), b: true},
-		{put: bound("p", `"validationActions":["Audit"]`), damaged: "bindings", b: true},
-		{put: bound("p", `"validationActions":["Audit"]`), b: true, c: true},
-		{put: bound("p", deny), b: true},
-		{gone: bound("p", deny), b: true, c: true},
-		{put: bound("p", deny), b: true},
+		{put: boundPolicy("p", `"validationActions":["Audit"]`), damaged: "bindings", b: true},
+		{put: boundPolicy("p", `"validationActions":["Audit"]`), b: true, c: true},
+		{put: boundPolicy("p", deny), b: true},
+		{gone: boundPolicy("p", deny), b: true, c: true},
+		{put: boundPolicy("p", deny), b: true},
 		{gone: wants("b"), b: true, c: true},
 		{put: wants("c"), damaged: "policies"}, // no former version is known
 		{put: wants("c"), c: true},

@@ -47,7 +47,7 @@ func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
 }
 
 // candidates returns the policies whose rules match a request.
-func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*bound[P, B]], error) {
+func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*boundPolicy[P, B]], error) {
 	if exempt(r) || request.From(ctx).Startup {
 		return nil, nil
 	}

@@ -41,16 +41,16 @@ type configured[P, B any] struct {
 	binding func(metav1.Object) (of string, b B)
 
 	mu               sync.Mutex // serializes updates; leaf lock
-	compiledPolicies lister.Compiled[made[P]]
-	compiledBindings lister.Compiled[madeBinding[B]]
+	compiledPolicies lister.Compiled[compiledPolicy[P]]
+	compiledBindings lister.Compiled[compiledBinding[B]]
 	current          atomic.Pointer[configuration[P, B]]
 }
 
 // start completes c, whose other fields are set.
 func (c *configured[P, B]) start() *configured[P, B] {
-	c.compiledPolicies = lister.Compiled[made[P]]{
+	c.compiledPolicies = lister.Compiled[compiledPolicy[P]]{
 		Store: c.policies.Store, Unreadable: c.unreadable("an admission policy"),
-		Compile: func(e *watchcache.Entry) (m made[P], err error) {
+		Compile: func(e *watchcache.Entry) (m compiledPolicy[P], err error) {
 			obj, err := c.policies.Decode(e)
 			if err == nil {
 				m.policy, m.criterion = c.policy(obj)
@@ -58,9 +58,9 @@ func (c *configured[P, B]) start() *configured[P, B] {
 			return m, named("an admission policy", e, err)
 		},
 	}
-	c.compiledBindings = lister.Compiled[madeBinding[B]]{
+	c.compiledBindings = lister.Compiled[compiledBinding[B]]{
 		Store: c.bindings.Store, Unreadable: c.unreadable("the binding of an admission policy"),
-		Compile: func(e *watchcache.Entry) (m madeBinding[B], err error) {
+		Compile: func(e *watchcache.Entry) (m compiledBinding[B], err error) {
 			obj, err := c.bindings.Decode(e)
 			if err == nil {
 				m.of, m.binding = c.binding(obj)
@@ -90,18 +90,18 @@ func (c *configured[P, B]) unreadable(what string) func(*watchcache.Entry, bool,
 	}
 }
 
-type made[P any] struct {
+type compiledPolicy[P any] struct {
 	policy    P
 	criterion *matcher.Criterion
 }
 
-type madeBinding[B any] struct {
+type compiledBinding[B any] struct {
 	of      string
 	binding B
 }
 
-// bound is a policy with its bindings, sorted by name.
-type bound[P, B any] struct {
+// boundPolicy is a policy with its bindings, sorted by name.
+type boundPolicy[P, B any] struct {
 	policy   P
 	bindings []B
 }
@@ -109,7 +109,7 @@ type bound[P, B any] struct {
 // configuration is the result of compiling all entries.
 type configuration[P, B any] struct {
 	policies, bindings watchcache.Version
-	index              *matcher.Index[*bound[P, B]]
+	index              *matcher.Index[*boundPolicy[P, B]]
 	// unread is the error of an entry whose content is unknown, or nil.
 	unread error
 }
@@ -124,7 +124,7 @@ func (c *configured[P, B]) waitForWrites(ctx context.Context) error {
 
 // get returns the current policies, sorted by name. A policy that becomes unreadable stays in
 // effect as it was. A policy that could never be read is an error.
-func (c *configured[P, B]) get() (*matcher.Index[*bound[P, B]], error) {
+func (c *configured[P, B]) get() (*matcher.Index[*boundPolicy[P, B]], error) {
 	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
 	if now := c.current.Load(); now != nil && now.policies == policies.Version() && now.bindings == bindings.Version() {
 		return now.index, now.unread
@@ -148,9 +148,9 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 	}
 	compiled, failed := c.compiledPolicies.Update(policies, func(e *watchcache.Entry) bool { return len(by[e.Name()]) > 0 })
 	next.unread = cmp.Or(failed, err)
-	entries := make([]matcher.Entry[*bound[P, B]], len(compiled))
+	entries := make([]matcher.Entry[*boundPolicy[P, B]], len(compiled))
 	for i, m := range compiled {
-		entries[i] = matcher.Entry[*bound[P, B]]{Criterion: m.Value.criterion, Value: &bound[P, B]{m.Value.policy, by[m.Entry.Name()]}}
+		entries[i] = matcher.Entry[*boundPolicy[P, B]]{Criterion: m.Value.criterion, Value: &boundPolicy[P, B]{m.Value.policy, by[m.Entry.Name()]}}
 	}
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)

@@ -79,7 +79,7 @@ func TestSameAsCEL(t *testing.T) {
 		}
 		name := fmt.Sprintf("p%03d", i)
 		others = append(others, other{name, p})
-		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`), bound(name, `"validationActions":["Audit"]`))
+		objects = append(objects, policy(name, `"validations":[{"expression":"`+text+`"}]`), boundPolicy(name, `"validationActions":["Audit"]`))
 	}
 	// Each policy has its own fixture, so that all verdicts are visible.
 	fixtures := map[string]*fixture{}

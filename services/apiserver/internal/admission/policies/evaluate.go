@@ -38,14 +38,14 @@ type decision struct {
 	took    time.Duration
 }
 
-// note is an audit annotation. Excluded annotations are omitted.
-type note struct {
+// auditAnnotation is an audit annotation. Excluded annotations are omitted.
+type auditAnnotation struct {
 	key, value string
 	err        error
 }
 
-// occasion is the evaluation of one policy for one request and one parameter.
-type occasion struct {
+// policyEvaluation is the evaluation of one policy for one request and one parameter.
+type policyEvaluation struct {
 	*rules
 	ctx   context.Context
 	input expressions.Input
@@ -53,7 +53,7 @@ type occasion struct {
 
 // values returns the values that expressions see. Variables are evaluated again for each call,
 // because their inputs may differ.
-func (o *occasion) values(authorizer bool, budget *spending) map[string]any {
+func (o *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
 	in := o.input
 	if !authorizer {
 		in.Authorizer, in.RequestResource = nil, nil
@@ -70,15 +70,15 @@ func (o *occasion) values(authorizer bool, budget *spending) map[string]any {
 	return values
 }
 
-// spending is a budget that records that it is exhausted, whichever expression exhausted it.
-type spending struct {
+// trackedBudget is a budget that records that it is exhausted, whichever expression exhausted it.
+type trackedBudget struct {
 	budget *celenv.Budget
 	over   bool
 }
 
-func newSpending() *spending { return &spending{budget: celenv.NewBudget(policyBudget)} }
+func newTrackedBudget() *trackedBudget { return &trackedBudget{budget: celenv.NewBudget(policyBudget)} }
 
-func (s *spending) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+func (s *trackedBudget) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	if p.err != nil {
 		return nil, fmt.Errorf("compilation error: %w", p.err)
 	}
@@ -94,7 +94,7 @@ func (s *spending) eval(ctx context.Context, p *program, values map[string]any) 
 }
 
 // run evaluates the expression of a rule. Errors have the wording of Kubernetes.
-func (s *spending) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+func (s *trackedBudget) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
 	v, err := s.eval(ctx, p, values)
 	if s.over {
 		return nil, errBudget
@@ -106,11 +106,11 @@ func (s *spending) run(ctx context.Context, p *program, values map[string]any) (
 }
 
 // judge runs all validations.
-func (o *occasion) judge() []decision {
+func (o *policyEvaluation) judge() []decision {
 	if len(o.validations) == 0 {
 		return nil
 	}
-	spent := newSpending()
+	spent := newTrackedBudget()
 	values := o.values(true, spent)
 	out := make([]decision, len(o.validations))
 	for i := range o.validations {
@@ -120,9 +120,9 @@ func (o *occasion) judge() []decision {
 		d.took = time.Since(begin)
 		switch {
 		case spent.over:
-			return []decision{undecided(errBudget, errorBudget)}
+			return []decision{failedDecision(errBudget, errorBudget)}
 		case err != nil:
-			*d = undecided(err, classOf(&r.program))
+			*d = failedDecision(err, classOf(&r.program))
 		case v != types.True:
 			d.denied, d.reason = true, r.reason
 		}
@@ -132,7 +132,7 @@ func (o *occasion) judge() []decision {
 }
 
 // explain sets the messages of failed validations.
-func (o *occasion) explain(out []decision, spent *spending) {
+func (o *policyEvaluation) explain(out []decision, spent *trackedBudget) {
 	var values map[string]any
 	for i := range out {
 		d, r := &out[i], &o.validations[i]
@@ -145,7 +145,7 @@ func (o *occasion) explain(out []decision, spent *spending) {
 			}
 			v, err := spent.run(o.ctx, r.expression, values)
 			if spent.over {
-				*d = undecided(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
+				*d = failedDecision(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
 				continue
 			}
 			if text, ok := value[string](v); ok && err == nil {
@@ -163,7 +163,7 @@ func (o *occasion) explain(out []decision, spent *spending) {
 	}
 }
 
-func undecided(err error, class string) decision {
+func failedDecision(err error, class string) decision {
 	return decision{denied: true, failed: true, message: err.Error(), class: class}
 }
 
@@ -184,13 +184,13 @@ func value[T any](v ref.Val) (T, bool) {
 }
 
 // notes evaluates the expressions of audit annotations.
-func (o *occasion) notes() ([]note, error) {
+func (o *policyEvaluation) notes() ([]auditAnnotation, error) {
 	if len(o.annotations) == 0 {
 		return nil, nil
 	}
-	spent := newSpending()
+	spent := newTrackedBudget()
 	values := o.values(true, spent)
-	var out []note
+	var out []auditAnnotation
 	for i := range o.annotations {
 		a := &o.annotations[i]
 		v, err := spent.run(o.ctx, &a.program, values)
@@ -198,11 +198,11 @@ func (o *occasion) notes() ([]note, error) {
 			return nil, errBudget
 		}
 		if err != nil {
-			out = append(out, note{key: a.key, err: err})
+			out = append(out, auditAnnotation{key: a.key, err: err})
 			continue
 		}
 		if text, ok := value[string](v); ok && strings.TrimSpace(text) != "" {
-			out = append(out, note{key: a.key, value: strings.TrimSpace(text)})
+			out = append(out, auditAnnotation{key: a.key, value: strings.TrimSpace(text)})
 		}
 	}
 	return out, nil

@@ -45,7 +45,7 @@ func matching(policy, more string) string {
 // TestUnknownPoliciesRejectRequests: before the policies are loaded, every request is rejected.
 func TestUnknownPoliciesRejectRequests(t *testing.T) {
 	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
-	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), bound("p", deny), changer("p", `"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", "")}
+	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), boundPolicy("p", deny), changer("p", `"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", "")}
 	behind := func(context.Context) error { return errors.New("behind") }
 	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
 	for name, c := range map[string]struct {
@@ -79,7 +79,7 @@ func TestUnknownPoliciesRejectRequests(t *testing.T) {
 // bindings, nor to reviews, which are not stored.
 func TestExemptRequests(t *testing.T) {
 	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
-	w := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
+	w := newFixture(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), boundPolicy("p", deny))
 	if err := w.validating.Validate(requesttest.WithStartup(t.Context()), w.configMap()); err != nil {
 		t.Errorf("startup: %v", err)
 	}
@@ -140,7 +140,7 @@ func TestInvalidPoliciesRejectMatchingRequests(t *testing.T) {
 				objects[0], objects[1] = matching(objects[0], c.match), matching(objects[1], c.match)
 			}
 			if !c.unbound {
-				objects = append(objects, bound("p", deny+bindMatch), changerBound("p", bindMatch))
+				objects = append(objects, boundPolicy("p", deny+bindMatch), changerBound("p", bindMatch))
 			}
 			change := c.change
 			if change == nil {
@@ -172,7 +172,7 @@ func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error
 func TestServerErrorsIgnoreFailurePolicy(t *testing.T) {
 	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
 	objects := []string{
-		policy("p", set+`"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
+		policy("p", set+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
 		changer("p", set+`"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
 	}
 	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -223,7 +223,7 @@ func TestUndecodableParametersFollowFailurePolicy(t *testing.T) {
 			}
 		}
 		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
-		w := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), bound("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
+		w := newFixtureWith(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), boundPolicy("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
 		both(t.Context(), w, func(sort string, check func(*admission.Request) error) {
 			r := w.configMap("a", "b")
 			if got := statusText(check(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
@@ -240,7 +240,7 @@ func TestNamespacesOfRequests(t *testing.T) {
 		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return nil, fmt.Errorf("looked for %q", name)
 		}
-	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), bound("p", deny))
+	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), boundPolicy("p", deny))
 	of := w.request("namespaces", &corev1.Namespace{})
 	in := w.configMap("a", "b")
 	in.Namespace = ""
@@ -249,12 +249,12 @@ func TestNamespacesOfRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	set := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
+	set := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), boundPolicy("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
 	if got := statusText(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
 		t.Error(got)
 	}
 	nodes := newFixture(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
-		bound("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
+		boundPolicy("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
 	if err := nodes.validating.Validate(t.Context(), in); err != nil {
 		t.Error(err)
 	}
@@ -263,7 +263,7 @@ func TestNamespacesOfRequests(t *testing.T) {
 // TestAuditAnnotationLimits: the cost and the length of annotations are bounded, and blank ones are
 // dropped.
 func TestAuditAnnotationLimits(t *testing.T) {
-	w := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), bound("p", deny))
+	w := newFixture(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), boundPolicy("p", deny))
 	r := w.configMap("a", strings.Repeat("x", 11<<10))
 	if err := w.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestAuditAnnotationLimits(t *testing.T) {
 	if annotations := r.Annotations(); len(annotations) != 1 || len(annotations["p/long"]) != 10<<10 {
 		t.Errorf("got %d annotations, the long one of %d bytes", len(annotations), len(annotations["p/long"]))
 	}
-	w = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), bound("p", `"validationActions":["Warn"]`))
+	w = newFixture(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), boundPolicy("p", `"validationActions":["Warn"]`))
 	ctx, warnings := requesttest.WithWarnings(t.Context())
 	if err := w.validating.Validate(ctx, w.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
 		t.Errorf("got %v, warnings %q", err, warnings.Headers())
@@ -339,7 +339,7 @@ func TestMatchPolicyConvertsVersions(t *testing.T) {
 				return configure(of, obj, configuration)
 			}
 		}, only(changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), changerBound("p", ""),
-			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), bound("p", deny))
+			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), boundPolicy("p", deny))
 		k := w.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
 		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
 		r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h", Options: &metav1.CreateOptions{}, Object: o}

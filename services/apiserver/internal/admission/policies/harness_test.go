@@ -95,8 +95,8 @@ func policy(name, more string) string {
 	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + more + `}}`
 }
 
-// bound returns a binding with the name of its policy.
-func bound(name, more string) string {
+// boundPolicy returns a binding with the name of its policy.
+func boundPolicy(name, more string) string {
 	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},"spec":{"policyName":"` + name + `",` + more + `}}`
 }
 
@@ -183,7 +183,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := func(sort policies.Sort) policies.Config {
+	config := func(sort policies.PolicyType) policies.Config {
 		return policies.Config{
 			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: denyAll{},
 			Family: func(k *registry.Kind) []*apiset.Resource { return []*apiset.Resource{set.Resource(k.GVR())} },
@@ -202,7 +202,7 @@ func newFixtureWith(t testing.TB, change func(*dependencies), objects ...string)
 		return policies.Source{Store: r.Store, WaitForWrites: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
-	changed := func(sort policies.Sort, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
+	changed := func(sort policies.PolicyType, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
 		c, of, bound := config(sort), source(version.WithResource(name+"policies")), source(version.WithResource(name+"policybindings"))
 		change(&dependencies{&c, &of, &bound})
 		return c, of, bound

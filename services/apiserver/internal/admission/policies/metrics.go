@@ -37,17 +37,17 @@ type handles struct {
 	took   prometheus.Observer
 }
 
-// Sort distinguishes validating and mutating policies.
-type Sort string
+// PolicyType distinguishes validating and mutating policies.
+type PolicyType string
 
 // Sorts of policies.
 const (
-	SortValidating Sort = "validating"
-	SortMutating   Sort = "mutating"
+	SortValidating PolicyType = "validating"
+	SortMutating   PolicyType = "mutating"
 )
 
 // NewMetrics registers the metrics of a sort.
-func NewMetrics(r prometheus.Registerer, sort Sort) *Metrics {
+func NewMetrics(r prometheus.Registerer, sort PolicyType) *Metrics {
 	labels := []string{"policy", "policy_binding", "error_type"}
 	what, by, acts := "[ALPHA] Mutation", "labeled by policy and further identified by binding.", sort == SortValidating
 	one, further := "mutation", "labeled by policy and binding."

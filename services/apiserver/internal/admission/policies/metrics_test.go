@@ -23,7 +23,7 @@ func TestErrorTypeMetric(t *testing.T) {
 	} {
 		with := `"variables":[` + strings.Join(variables, ",") + `],`
 		if c.validation != "" {
-			w := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), bound("p", deny))
+			w := newFixture(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), boundPolicy("p", deny))
 			err := w.validating.Validate(t.Context(), w.configMap("a", "b"))
 			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(statusText(err), c.says) || got != "apiserver_validating "+c.want {
 				t.Errorf("%s: got %s, %v", c.name, got, err)

@@ -51,7 +51,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
+	c := &changing{requestEvaluation: requestEvaluation{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, reinvocation: r.Reinvocation(reinvocationKey{})}
 	for i := range found {
 		if err := c.gather(&found[i]); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 
 // changing is the evaluation of one request by all mutating policies.
 type changing struct {
-	asking
+	requestEvaluation
 	reinvocation *admission.Reinvocation
 	invocations  []invocation
 	refusals     []refusal
@@ -85,7 +85,7 @@ type changing struct {
 type invocation struct {
 	policy  *policy
 	binding *binding
-	as      matcher.As
+	as      matcher.Presentation
 	param   parameter
 }
 
@@ -108,7 +108,7 @@ func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err
 
 // gather collects the invocations of a policy. It returns an error if the request has ended or is
 // throttled.
-func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) error {
+func (c *changing) gather(of *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
 	p := of.Value.policy
 	as, kind, ok, err := c.selects(of)
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) erro
 	}
 	for _, b := range of.Value.bindings {
 		params, err := c.params(b, kind)
-		if hurried(c.ctx, err) {
+		if requestEnded(c.ctx, err) {
 			return err
 		}
 		if err != nil {
@@ -141,7 +141,7 @@ func (c *changing) invoke(i *invocation) error {
 		return err
 	}
 	tree, err := i.param.tree(c.ctx)
-	if hurried(c.ctx, err) {
+	if requestEnded(c.ctx, err) {
 		return err
 	}
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *changing) invoke(i *invocation) error {
 		return nil
 	}
 	rules := i.policy.compile()
-	o := &occasion{rules: rules, ctx: c.ctx, input: subject.of(tree)}
+	o := &policyEvaluation{rules: rules, ctx: c.ctx, input: subject.withParam(tree)}
 	ok, _, err := rules.conditions.Hold(c.ctx, &o.input)
 	switch {
 	case subject.Err != nil:

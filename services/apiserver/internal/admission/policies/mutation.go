@@ -52,7 +52,7 @@ func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*exp
 }
 
 func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, closed bool) *rules {
-	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	out := &rules{conditions: matcher.CompileConditions(compiler, sees, policyform.Conditions(s.MatchConditions), closed)}
 	scope := shared.Scope()
 	out.variables = declare(scope, sees, policyform.Variables(s.Variables))
@@ -77,8 +77,8 @@ func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) (of string, o
 }
 
 // result returns the object after a mutation, or nil if the mutation does not apply.
-func (o *occasion) result(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
-	spent := newSpending()
+func (o *policyEvaluation) result(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
+	spent := newTrackedBudget()
 	v, err := spent.run(o.ctx, &m.program, o.values(true, spent))
 	switch {
 	case spent.over:

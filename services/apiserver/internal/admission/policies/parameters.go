@@ -172,9 +172,9 @@ func (p *Parameters) selected(ctx context.Context, kind *apiset.Resource, select
 	return found, nil
 }
 
-// hurried reports whether an error means that the request has ended or is throttled. Such an error
+// requestEnded reports whether an error means that the request has ended or is throttled. Such an error
 // is not a failure of the policy.
-func hurried(ctx context.Context, err error) bool {
+func requestEnded(ctx context.Context, err error) bool {
 	return err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err))
 }
 

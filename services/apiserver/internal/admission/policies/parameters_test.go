@@ -271,10 +271,10 @@ func TestCanceledRequestsDecodeNoParameters(t *testing.T) {
 		t.Fatal(found, err)
 	}
 	cancel()
-	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !hurried(ctx, err) {
+	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
-	if _, err := s.params.of(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !hurried(ctx, err) {
+	if _, err := s.params.of(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !requestEnded(ctx, err) {
 		t.Error(err)
 	}
 	if got := s.cached(); len(got) != 0 {

@@ -92,7 +92,7 @@ func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 }
 
 func compile(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
-	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	closed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
 	out := &rules{conditions: matcher.CompileConditions(compiler, sees, s.MatchConditions, closed)}
 	scope := shared.Scope()
@@ -104,7 +104,7 @@ func compile(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.P
 			r.reason = *v.Reason
 		}
 		if v.MessageExpression != "" {
-			m := ready(scope, expressions.Sees{Params: sees.Params}, v.MessageExpression, cel.StringType)
+			m := ready(scope, expressions.VariableSet{Params: sees.Params}, v.MessageExpression, cel.StringType)
 			r.expression = &m
 		}
 		out.validations = append(out.validations, r)
@@ -116,7 +116,7 @@ func compile(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.P
 	return out
 }
 
-func declare(scope *expressions.Scope, sees expressions.Sees, list []admissionv1.Variable) variables {
+func declare(scope *expressions.Scope, sees expressions.VariableSet, list []admissionv1.Variable) variables {
 	out := variables{programs: map[string]program{}}
 	for i := range list {
 		v := &list[i]
@@ -127,7 +127,7 @@ func declare(scope *expressions.Scope, sees expressions.Sees, list []admissionv1
 	return out
 }
 
-func ready(scope *expressions.Scope, sees expressions.Sees, expression string, want ...*cel.Type) program {
+func ready(scope *expressions.Scope, sees expressions.VariableSet, expression string, want ...*cel.Type) program {
 	p, err := scope.Compile(sees, expression, want...)
 	return program{expression, p, err}
 }

@@ -61,7 +61,7 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	q := &inquiry{Validating: v, asking: asking{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
+	q := &validatingEvaluation{Validating: v, requestEvaluation: requestEvaluation{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
 	for i := range found {
 		if err := q.ask(&found[i]); err != nil {
 			return err
@@ -70,15 +70,15 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	return q.conclude()
 }
 
-// inquiry is the evaluation of one request by all validating policies.
-type inquiry struct {
+// validatingEvaluation is the evaluation of one request by all validating policies.
+type validatingEvaluation struct {
 	*Validating
-	asking
+	requestEvaluation
 	refusals []refusal
 }
 
 // refuse records that a policy or binding could not be evaluated.
-func (q *inquiry) refuse(p *policy, b *binding, err error) {
+func (q *validatingEvaluation) refuse(p *policy, b *binding, err error) {
 	if p.ignore {
 		return
 	}
@@ -92,7 +92,7 @@ func (q *inquiry) refuse(p *policy, b *binding, err error) {
 }
 
 // ask evaluates one policy with all of its bindings.
-func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
+func (q *validatingEvaluation) ask(c *matcher.Candidate[*boundPolicy[*policy, *binding]]) error {
 	p := c.Value.policy
 	as, kind, ok, err := q.selects(c)
 	if err != nil {
@@ -114,9 +114,9 @@ func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 	return nil
 }
 
-func (q *inquiry) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher.As, notes annotations) error {
+func (q *validatingEvaluation) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher.Presentation, notes annotations) error {
 	params, err := q.params(b, kind)
-	if hurried(q.ctx, err) {
+	if requestEnded(q.ctx, err) {
 		return err
 	}
 	if err != nil {
@@ -126,21 +126,21 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher
 	if len(params) == 0 {
 		return nil
 	}
-	subject, err := q.shown(as)
+	subject, err := q.cachedSubject(as)
 	if err != nil {
 		return err
 	}
 	rules := p.compile()
 	for i := range params {
 		tree, err := params[i].tree(q.ctx)
-		if hurried(q.ctx, err) {
+		if requestEnded(q.ctx, err) {
 			return err
 		}
 		if err != nil {
 			q.refuse(p, b, err)
 			return nil
 		}
-		o := &occasion{rules: rules, ctx: q.ctx, input: subject.of(tree)}
+		o := &policyEvaluation{rules: rules, ctx: q.ctx, input: subject.withParam(tree)}
 		q.hear(p, b, o, notes)
 		if subject.Err != nil {
 			return apierrors.NewInternalError(subject.Err)
@@ -150,11 +150,11 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *apiset.Resource, as matcher
 }
 
 // hear records the results of a policy for one parameter.
-func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
+func (q *validatingEvaluation) hear(p *policy, b *binding, o *policyEvaluation, notes annotations) {
 	ok, _, err := o.conditions.Hold(q.ctx, &o.input)
 	switch {
 	case err != nil:
-		q.decide(p, b, 0, undecided(err, errorInvalid))
+		q.decide(p, b, 0, failedDecision(err, errorInvalid))
 		return
 	case !ok:
 		return
@@ -164,7 +164,7 @@ func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
 	}
 	found, err := o.notes()
 	if err != nil {
-		q.decide(p, b, 0, undecided(err, errorBudget))
+		q.decide(p, b, 0, failedDecision(err, errorBudget))
 		return
 	}
 	for _, n := range found {
@@ -179,7 +179,7 @@ func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
 }
 
 // decide applies the actions of a binding to a result.
-func (q *inquiry) decide(p *policy, b *binding, index int, d decision) {
+func (q *validatingEvaluation) decide(p *policy, b *binding, index int, d decision) {
 	if !d.denied || d.failed && p.ignore {
 		q.Metrics.observe(p.name, b.name, d.class, allowed, d.took)
 		return
@@ -202,7 +202,7 @@ func (q *inquiry) decide(p *policy, b *binding, index int, d decision) {
 // failureKey is the audit annotation of a failed validation.
 const failureKey = "validation.policy.admission.k8s.io/validation_failure"
 
-func (q *inquiry) annotateFailure(p *policy, b *binding, index int, message string) {
+func (q *validatingEvaluation) annotateFailure(p *policy, b *binding, index int, message string) {
 	type failure struct {
 		Message           string                         `json:"message"`
 		Policy            string                         `json:"policy"`
@@ -216,7 +216,7 @@ func (q *inquiry) annotateFailure(p *policy, b *binding, index int, message stri
 }
 
 // conclude returns one error for all rejections.
-func (q *inquiry) conclude() error {
+func (q *validatingEvaluation) conclude() error {
 	if len(q.refusals) == 0 {
 		return nil
 	}

@@ -74,7 +74,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "unknown kind of parameters", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"Nothing"},"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"c","parameterNotFoundAction":"Allow"}`, want: "422 Invalid configmaps \"x\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=Nothing'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newFixture(t, append(tt.more, policy("p", tt.policy), bound("p", tt.binding))...)
+			w := newFixture(t, append(tt.more, policy("p", tt.policy), boundPolicy("p", tt.binding))...)
 			r := w.configMap("a", "b")
 			if got := statusText(w.validating.Validate(t.Context(), r)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
@@ -87,8 +87,8 @@ func TestVerdicts(t *testing.T) {
 func TestAuditAnnotations(t *testing.T) {
 	w := newFixture(t,
 		policy("p", `"validations":[{"expression":"true"},{"expression":"object.data.a == 'c'","messageExpression":"'it is ' + object.data.a"}],"auditAnnotations":[{"key":"k","valueExpression":"'size ' + string(object.data.size())"},{"key":"none","valueExpression":"null"}]`),
-		bound("p", `"validationActions":["Audit"]`),
-		policy("q", `"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), bound("q", deny))
+		boundPolicy("p", `"validationActions":["Audit"]`),
+		policy("q", `"failurePolicy":"Ignore","auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("q", deny))
 	r := w.configMap("a", "b")
 	if err := w.validating.Validate(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAuditAnnotations(t *testing.T) {
 	if got := asJSON(r.Annotations()); got != want {
 		t.Errorf("got annotations\n%s\nwant\n%s", got, want)
 	}
-	failing := newFixture(t, policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), bound("p", deny))
+	failing := newFixture(t, policy("p", `"auditAnnotations":[{"key":"k","valueExpression":"string(object.data.nothing)"}]`), boundPolicy("p", deny))
 	if got := statusText(failing.validating.Validate(t.Context(), failing.configMap("a", "b"))); !strings.Contains(got, "no such key: nothing") {
 		t.Errorf("failing annotation: got %s", got)
 	}
@@ -105,7 +105,7 @@ func TestAuditAnnotations(t *testing.T) {
 
 // TestOperations covers deletes, connects and subresources.
 func TestOperations(t *testing.T) {
-	w := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), bound("p", deny))
+	w := newFixture(t, policy("p", `"validations":[{"expression":"request.operation != 'DELETE' || object == null && oldObject.data.a != 'b'","messageExpression":"'deleted ' + oldObject.metadata.name"},{"expression":"request.operation != 'CONNECT' || object.command[0] != 'sh'","message":"no shells"}]`), boundPolicy("p", deny))
 	r := w.configMap("a", "b")
 	r.Operation, r.OldObject, r.Object = admission.Delete, r.Object, nil
 	if got := statusText(w.validating.Validate(t.Context(), r)); got != "422 Invalid "+refused+"deleted x" {
@@ -130,7 +130,7 @@ func TestMessageExpressionCost(t *testing.T) {
 		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
 	}
 	judge := func(more, validations string) string {
-		w := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), bound("p", deny))
+		w := newFixture(t, policy("p", more+`"validations":[`+validations+`]`), boundPolicy("p", deny))
 		return statusText(w.validating.Validate(t.Context(), w.configMap("a", "b")))
 	}
 	const text = "'said ' + string(" + dear + ")"
@@ -150,7 +150,7 @@ func TestMessageExpressionCost(t *testing.T) {
 // TestMessageExpressionsCannotAuthorize: neither messages nor the variables that they read can call
 // the authorizer.
 func TestMessageExpressionsCannotAuthorize(t *testing.T) {
-	w := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), bound("p", deny))
+	w := newFixture(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), boundPolicy("p", deny))
 	if got := statusText(w.validating.Validate(t.Context(), w.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
 		t.Error(got)
 	}

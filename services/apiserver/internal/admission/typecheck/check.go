@@ -37,7 +37,7 @@ const (
 type check struct {
 	compiler *expressions.Compiler
 	schemas  Schemas
-	declared map[declaration]declared
+	declared map[declaration]declaredTypes
 }
 
 // declaration identifies the type of a kind's objects. Types of parameters have separate names.
@@ -46,24 +46,24 @@ type declaration struct {
 	param bool
 }
 
-type declared struct {
+type declaredTypes struct {
 	root  *cel.Type
 	types objectTypes
 }
 
 func newCheck(c *expressions.Compiler, s Schemas) *check {
-	return &check{compiler: c, schemas: s, declared: map[declaration]declared{}}
+	return &check{compiler: c, schemas: s, declared: map[declaration]declaredTypes{}}
 }
 
 // typeOf returns the type of a kind's objects. The root is nil if CEL does not see them. ok reports
 // whether there is a schema.
-func (c *check) typeOf(d declaration) (of declared, ok bool) {
+func (c *check) typeOf(d declaration) (of declaredTypes, ok bool) {
 	if of, ok = c.declared[d]; ok {
 		return of, true
 	}
 	s := c.schemas.Schema(d.kind)
 	if s == nil {
-		return declared{}, false
+		return declaredTypes{}, false
 	}
 	of.types = objectTypes{}
 	name := d.kind.Kind + "0"
@@ -83,7 +83,7 @@ type subject struct {
 
 // warnings returns the warnings for a policy's validations and their messages, in order.
 func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissionv1.ExpressionWarning {
-	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	subjects := c.subjects(s, sees)
 	if len(subjects) == 0 {
 		return nil
@@ -110,8 +110,8 @@ func (c *check) warnings(s *admissionv1.ValidatingAdmissionPolicySpec) []admissi
 }
 
 // subjects returns the kinds of a policy whose schemas are known.
-func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expressions.Sees) []subject {
-	var params declared
+func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expressions.VariableSet) []subject {
+	var params declaredTypes
 	if kind := paramKind(s.ParamKind); !kind.Empty() {
 		params, _ = c.typeOf(declaration{kind, true})
 	}
@@ -138,7 +138,7 @@ func (c *check) subjects(s *admissionv1.ValidatingAdmissionPolicySpec, sees expr
 }
 
 // warning returns the errors of an expression for all kinds, or "".
-func warning(subjects []subject, sees expressions.Sees, expression string) string {
+func warning(subjects []subject, sees expressions.VariableSet, expression string) string {
 	var texts []string
 	for _, s := range subjects {
 		issues, err := s.policy.Issues(sees, expression)

@@ -191,7 +191,7 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	if k.done[name] == now && p.Status.ObservedGeneration == p.Generation {
 		return nil
 	}
-	warnings, err := c.safely(&p.Spec)
+	warnings, err := c.recoverPanics(&p.Spec)
 	if err != nil {
 		k.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
 		k.done[name] = now
@@ -210,9 +210,9 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	return nil
 }
 
-// safely is warnings, but converts a panic of the compiler into an error, because the expressions
+// recoverPanics is warnings, but converts a panic of the compiler into an error, because the expressions
 // are arbitrary user input.
-func (c *check) safely(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
+func (c *check) recoverPanics(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			err = fmt.Errorf("panic: %v", problem)

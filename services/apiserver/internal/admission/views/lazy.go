@@ -71,17 +71,17 @@ func (s *structure) Find(key ref.Val) (ref.Val, bool) {
 	if f.omitted && isEmpty(v) {
 		return nil, false
 	}
-	s.found[i] = s.turn(f, v)
+	s.found[i] = s.convert(f, v)
 	return s.found[i], true
 }
 
-func (s *structure) turn(f *field, v reflect.Value) ref.Val {
+func (s *structure) convert(f *field, v reflect.Value) ref.Val {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
 			return types.NullValue
 		}
-		if f.turn != byConverter {
+		if f.conversion != byConverter {
 			v = v.Elem()
 		}
 	case reflect.Slice, reflect.Map:
@@ -89,7 +89,7 @@ func (s *structure) turn(f *field, v reflect.Value) ref.Val {
 			return types.NullValue
 		}
 	}
-	switch f.turn {
+	switch f.conversion {
 	case asString:
 		return types.String(v.String())
 	case asBool:
@@ -117,7 +117,7 @@ func (s *structure) converted() map[string]any {
 	if s.rest == nil {
 		those := reflect.New(s.of.Type())
 		for i := range s.shape.fields {
-			if f := &s.shape.fields[i]; f.turn == byConverter {
+			if f := &s.shape.fields[i]; f.conversion == byConverter {
 				those.Elem().FieldByIndex(f.index).Set(s.of.FieldByIndex(f.index))
 			}
 		}

@@ -22,16 +22,16 @@ type field struct {
 	name  string
 	index []int
 	// omitted states that an empty field is omitted.
-	omitted bool
-	turn    turning
+	omitted    bool
+	conversion conversionMode
 }
 
-// turning selects the conversion of a value.
-type turning int
+// conversionMode selects the conversion of a value.
+type conversionMode int
 
 const (
 	// byConverter leaves the field to the apimachinery converter.
-	byConverter turning = iota
+	byConverter conversionMode = iota
 	asString
 	asBool
 	asInt
@@ -83,7 +83,7 @@ func (s *shape) add(t reflect.Type, at []int) {
 	}
 }
 
-func turningOf(t reflect.Type) turning {
+func turningOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
 		if t = t.Elem(); t.Kind() == reflect.Pointer {
 			return byConverter

@@ -102,6 +102,6 @@ func compile(compiler func() (*expressions.Compiler, error), configuration metav
 		h.err = err
 		return h
 	}
-	h.conditions = matcher.CompileConditions(c, expressions.Sees{Authorizer: true}, w.MatchConditions, !h.ignore)
+	h.conditions = matcher.CompileConditions(c, expressions.VariableSet{Authorizer: true}, w.MatchConditions, !h.ignore)
 	return h
 }

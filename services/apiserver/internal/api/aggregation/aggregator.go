@@ -258,7 +258,7 @@ func (a *Aggregator) Unavailable(names []string) []string {
 // Poke schedules checks of all servers soon.
 func (a *Aggregator) Poke() {
 	for _, r := range a.directory().remotes {
-		r.stir()
+		r.scheduleCheck()
 	}
 	a.Wake()
 }
@@ -268,7 +268,7 @@ func (a *Aggregator) Poke() {
 func (a *Aggregator) Moved(namespace, name string) {
 	behind := a.directory().behind[service{namespace, name}]
 	for _, r := range behind {
-		r.stir()
+		r.scheduleCheck()
 	}
 	if len(behind) > 0 {
 		a.Wake()

@@ -56,8 +56,8 @@ func (r *remote) due(now time.Time) bool {
 	return true
 }
 
-// stir schedules a check soon.
-func (r *remote) stir() {
+// scheduleCheck schedules a check soon.
+func (r *remote) scheduleCheck() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.poked = true
@@ -68,7 +68,7 @@ func (r *remote) stir() {
 func (r *remote) setStored(stored *apiregistrationv1.APIServiceCondition) {
 	r.stored.Store(stored)
 	if found := r.found.Load(); found != nil && (stored == nil || stored.Status != found.Status) {
-		r.stir()
+		r.scheduleCheck()
 	}
 }
 
@@ -79,7 +79,7 @@ func (r *remote) look(ctx context.Context) {
 	if ctx.Err() != nil || r.life.Err() != nil {
 		return
 	}
-	changed := r.take(c)
+	changed := r.recordCheck(c)
 	otherResources, described := false, make(chan struct{})
 	go func() {
 		defer close(described)
@@ -140,8 +140,8 @@ func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
 	return true
 }
 
-// take records the result of a check and reports whether it changed.
-func (r *remote) take(c apiregistrationv1.APIServiceCondition) (changed bool) {
+// recordCheck records the result of a check and reports whether it changed.
+func (r *remote) recordCheck(c apiregistrationv1.APIServiceCondition) (changed bool) {
 	before := r.found.Swap(&c)
 	if before != nil && before.Status == c.Status && before.Reason == c.Reason {
 		return false

@@ -63,8 +63,8 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources) || !reflect.DeepEqual(next.aggregated, before.aggregated)
 }
 
-// question holds the headers and the user of a request for a document.
-type question struct {
+// documentRequest holds the headers and the user of a request for a document.
+type documentRequest struct {
 	accept, tag string
 	as          string
 	groups      []string
@@ -72,7 +72,7 @@ type question struct {
 
 // get requests a document from the server over the connections for proxied requests. The server may
 // compress the response.
-func (r *remote) get(ctx context.Context, path string, q question) (*http.Response, []byte, error) {
+func (r *remote) get(ctx context.Context, path string, q documentRequest) (*http.Response, []byte, error) {
 	at, err := r.locate(ctx, path)
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(ctx, root, question{accept: aggregatedForms, tag: before.tag, as: asker, groups: []string{api.GroupMasters}})
+	resp, body, err := r.get(ctx, root, documentRequest{accept: aggregatedForms, tag: before.tag, as: asker, groups: []string{api.GroupMasters}})
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 func (r *remote) listed(ctx context.Context) (*description, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	resp, body, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
+	resp, body, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: asker})
 	if err != nil {
 		return nil, err
 	}

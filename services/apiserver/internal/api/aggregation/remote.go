@@ -70,7 +70,7 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	r.life, r.retire = context.WithCancel(a.living)
 	r.way = &reverseproxy.Proxy{
 		Locate: r.locate, Connections: r.connections, Pages: a.pages, AcquireSlot: a.AcquireSlot, LongRunning: requestinfo.LongRunning, FollowRedirects: a.FollowRedirects, OnError: a.Metrics.certificateRejected,
-		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, MaxRequests: a.MaxRequests, OnChange: r.turned}),
+		Breaker: reverseproxy.NewBreaker(r.life, &a.probes, reverseproxy.BreakerConfig{Probe: r.live, MaxRequests: a.MaxRequests, OnChange: r.breakerChanged}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}
 	r.known.Store(&description{stale: true})
@@ -121,21 +121,21 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 func (r *remote) live(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	_, _, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
+	_, _, err := r.get(ctx, r.path(), documentRequest{accept: api.MediaJSON, as: asker})
 	if err != nil {
 		r.connections.CloseIdleConnections() // the next request uses a new connection
 	}
 	return err
 }
 
-// turned records that the breaker opened, with a reason, or closed.
-func (r *remote) turned(reason error) {
+// breakerChanged records that the breaker opened, with a reason, or closed.
+func (r *remote) breakerChanged(reason error) {
 	r.all.Metrics.setUnreachable(r.name, reason != nil)
 	if reason != nil {
 		r.all.Logger.Error("extension server unreachable; no requests until it responds", "apiservice", r.name, "error", reason)
 	} else {
 		r.all.Logger.Info("extension server reachable again", "apiservice", r.name)
 	}
-	r.stir() // updates the condition
+	r.scheduleCheck() // updates the condition
 	r.all.Wake()
 }

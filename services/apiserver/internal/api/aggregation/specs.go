@@ -63,7 +63,7 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 	if before == nil {
 		before = &index{}
 	}
-	resp, body, err := r.get(ctx, "/openapi/v3", question{tag: before.tag, as: reader})
+	resp, body, err := r.get(ctx, "/openapi/v3", documentRequest{tag: before.tag, as: reader})
 	if err != nil || resp.StatusCode == http.StatusNotModified {
 		return false
 	}
@@ -83,10 +83,10 @@ func (r *remote) findV3(ctx context.Context) (changed bool) {
 }
 
 // Others returns the group versions whose servers have v3 documents.
-func (a *Aggregator) Others() (out []openapi.Other) {
+func (a *Aggregator) Others() (out []openapi.RemoteGroupVersion) {
 	for gv, r := range a.directory().remotes {
 		if v3 := r.specs.v3.Load(); v3 != nil && v3.has && !a.Local(gv) {
-			out = append(out, openapi.Other{GroupVersion: gv, Hash: v3.hash, Document: r})
+			out = append(out, openapi.RemoteGroupVersion{GroupVersion: gv, Hash: v3.hash, Document: r})
 		}
 	}
 	return out
@@ -176,7 +176,7 @@ func (r *remote) fetchV2(before *swagger) (*swagger, error) {
 	if before != nil {
 		tag = before.tag
 	}
-	resp, body, err := r.get(ctx, "/openapi/v2", question{accept: api.MediaJSON, tag: tag, as: reader})
+	resp, body, err := r.get(ctx, "/openapi/v2", documentRequest{accept: api.MediaJSON, tag: tag, as: reader})
 	switch {
 	case err != nil:
 		return before, err

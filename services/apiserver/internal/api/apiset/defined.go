@@ -32,7 +32,7 @@ func (c *custom) with(base *Set, changed []Defined) *custom {
 	}
 	for _, d := range changed {
 		at := name{d.Resource.Group, d.Resource.Resource}
-		next.take(next.resources.get(at))
+		next.remove(next.resources.get(at))
 		versions := slices.DeleteFunc(slices.Clone(d.Versions), func(r *Resource) bool { return base.Resource(r.GVR()) != nil })
 		next.give(versions)
 		next.resources.put(at, versions, len(versions) > 0)
@@ -40,8 +40,8 @@ func (c *custom) with(base *Set, changed []Defined) *custom {
 	return next
 }
 
-// take removes resources.
-func (c *custom) take(gone []*Resource) {
+// remove removes resources.
+func (c *custom) remove(gone []*Resource) {
 	for _, r := range gone {
 		at := name{r.Group, r.Kind.Kind}
 		left := slices.DeleteFunc(slices.Clone(c.kinds.get(at)), func(o *Resource) bool { return o == r })

@@ -29,7 +29,7 @@ type Updater struct {
 	spec *openapi.Service
 	// extensions returns the group versions of extension servers.
 	extensions        func() []discovery.GroupVersion
-	extensionSwaggers func() []openapi.Other
+	extensionSwaggers func() []openapi.RemoteGroupVersion
 	// announced returns the group versions of APIServices without a server.
 	announced func() []discovery.GroupVersion
 
@@ -212,16 +212,16 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 
 // wholeOf returns a definition with its schemas. A definition with several versions is decoded once
 // for all versions that are described together.
-func wholeOf(r *openapi.Reading, d *kind.Definition) *kind.Whole {
+func wholeOf(r *openapi.Reading, d *kind.Definition) *kind.FullDefinition {
 	if len(d.Kinds) == 1 {
-		return d.Whole()
+		return d.Full()
 	}
-	return r.Once(d, func() any { return d.Whole() }).(*kind.Whole)
+	return r.Once(d, func() any { return d.Full() }).(*kind.FullDefinition)
 }
 
 // SchemaOf returns the schema of a version in the form of the OpenAPI documents. It returns
 // nil if the version has no schema, or a stored one that is not structural.
-func SchemaOf(d *kind.Whole, version string) *spec.Schema {
+func SchemaOf(d *kind.FullDefinition, version string) *spec.Schema {
 	props, err := d.Schema(version)
 	if err != nil || props == nil || !isStructural(props) {
 		return nil

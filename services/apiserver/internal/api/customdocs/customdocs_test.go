@@ -73,7 +73,7 @@ func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service 
 		t.Fatal(err)
 	}
 	d.announced = func() []discovery.GroupVersion { return nil }
-	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.Other { return nil }
+	d.extensions, d.extensionSwaggers = d.announced, func() []openapi.RemoteGroupVersion { return nil }
 	for _, def := range definitions {
 		d.Set([]kind.Change{{Now: def}})
 	}

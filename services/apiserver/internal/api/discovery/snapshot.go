@@ -47,7 +47,7 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	for _, g := range all {
 		s.byName[g.name] = g
 		if old != nil && g.same(old.byName[g.name]) {
-			s.take(g, old)
+			s.copyGroup(g, old)
 		} else {
 			s.describe(g)
 		}
@@ -74,8 +74,8 @@ func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	return s
 }
 
-// take copies the documents of a group from another snapshot.
-func (s *snapshot) take(g *group, from *snapshot) {
+// copyGroup copies the documents of a group from another snapshot.
+func (s *snapshot) copyGroup(g *group, from *snapshot) {
 	for _, v := range g.versions {
 		if v.unserved {
 			continue

@@ -236,7 +236,7 @@ func TestExtensionsDoNotChangeLocalDocument(t *testing.T) {
 	close(open)
 	g, made := slow(t, "1", open)
 	s := small(t)
-	for _, others := range [][]openapi.Other{nil, {{GroupVersion: ext, Hash: "1"}}, {{GroupVersion: ext, Hash: "2"}}} {
+	for _, others := range [][]openapi.RemoteGroupVersion{nil, {{GroupVersion: ext, Hash: "1"}}, {{GroupVersion: ext, Hash: "2"}}} {
 		s.Replace([]openapi.Group{g}, others)
 		body(t, s, "/openapi/v2")
 		if at := index(t, s)["apis/ext.test/v1"]; (at == "") != (others == nil) {

@@ -94,7 +94,7 @@ func TestInvalidExtensionDocuments(t *testing.T) {
 func TestExtensionV3Documents(t *testing.T) {
 	s := small(t)
 	theirs := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("theirs " + r.URL.RequestURI())) })
-	s.Replace(nil, []openapi.Other{
+	s.Replace(nil, []openapi.RemoteGroupVersion{
 		{GroupVersion: ext, Hash: "a b", Document: theirs},
 		{GroupVersion: schema.GroupVersion{Group: "plain.test", Version: "v1"}, Document: theirs},
 		{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}, Hash: "x", Document: theirs},

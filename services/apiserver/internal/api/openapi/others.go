@@ -17,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// Other is a group version that another server serves and documents in v3.
-type Other struct {
+// RemoteGroupVersion is a group version that another server serves and documents in v3.
+type RemoteGroupVersion struct {
 	GroupVersion schema.GroupVersion
 	// Hash is the hash of the document, if it is known.
 	Hash string

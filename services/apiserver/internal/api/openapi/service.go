@@ -83,7 +83,7 @@ type entry struct {
 type snapshot struct {
 	entries []*entry
 	byPath  map[string]*entry
-	others  map[string]Other // by path
+	others  map[string]RemoteGroupVersion // by path
 	v2      *document
 	index   shared[*index]
 }
@@ -202,11 +202,11 @@ func (s *Service) entry(at string, paths func() []path) *entry {
 }
 
 // Replace replaces the custom resources, and the group versions that other servers describe.
-func (s *Service) Replace(groups []Group, others []Other) {
+func (s *Service) Replace(groups []Group, others []RemoteGroupVersion) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	old := s.current.Load()
-	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, others: map[string]Other{}}
+	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, others: map[string]RemoteGroupVersion{}}
 	described := map[string]bool{}
 	for _, e := range s.builtIn {
 		described[e.path] = true

@@ -24,11 +24,11 @@ type shared[T any] struct {
 
 	mu     sync.Mutex // guards the fields below; leaf lock
 	made   *T
-	making *making[T]
+	making *pendingBuild[T]
 }
 
-// making is a build that callers wait for.
-type making[T any] struct {
+// pendingBuild is a build that callers wait for.
+type pendingBuild[T any] struct {
 	stop    context.CancelFunc
 	waiting int
 	// begun states that the build has started. It then continues without callers, so that a later
@@ -51,7 +51,7 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	m := s.making
 	if m == nil {
 		within, stop := context.WithCancel(request.Detach(ctx))
-		m = &making[T]{stop: stop, done: make(chan struct{})}
+		m = &pendingBuild[T]{stop: stop, done: make(chan struct{})}
 		s.making = m
 		go s.run(within, m, work)
 	}
@@ -75,7 +75,7 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 
 // leave ends the wait of one caller. A build that has not started is canceled when its last caller
 // leaves.
-func (s *shared[T]) leave(m *making[T]) {
+func (s *shared[T]) leave(m *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.waiting--; m.waiting > 0 || m.begun {
@@ -87,7 +87,7 @@ func (s *shared[T]) leave(m *making[T]) {
 	}
 }
 
-func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Context) (T, error)) {
+func (s *shared[T]) run(ctx context.Context, m *pendingBuild[T], work func(context.Context) (T, error)) {
 	defer m.stop()
 	if s.turns != nil {
 		select {
@@ -114,7 +114,7 @@ func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Con
 }
 
 // begin marks the build as started. It returns false if no caller waits any more.
-func (s *shared[T]) begin(m *making[T]) bool {
+func (s *shared[T]) begin(m *pendingBuild[T]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.begun = m.waiting > 0

@@ -101,8 +101,8 @@ func (k *CachedLister[T]) read(e *watchcache.Entry) (none T, err error) {
 	if err := e.Unreadable(); err != nil {
 		return none, err
 	}
-	l := e.Lend()
-	defer l.Back()
+	l := e.Borrow()
+	defer l.Release()
 	obj, err := k.decode(codec.Item{Stored: l.Value, Revision: e.Revision})
 	if err != nil {
 		return none, err

@@ -110,9 +110,9 @@ type Cache struct {
 	cfg      Config
 	began    time.Time // the origin of now
 	ring     *ring
-	plain    *kept        // for entries whose values are kept as stored
-	sealed   *kept        // the same for values that the store encrypts
-	history  *memory.Part // the logs of all stores
+	plain    *valueEncoding // for entries whose values are kept as stored
+	sealed   *valueEncoding // the same for values that the store encrypts
+	history  *memory.Part   // the logs of all stores
 	images   *memory.Part
 	metrics  *metrics
 	pinned   pinned
@@ -157,7 +157,7 @@ func New(cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
-	c.plain, c.sealed = &kept{ring: c.ring}, &kept{ring: c.ring, sealed: true}
+	c.plain, c.sealed = &valueEncoding{ring: c.ring}, &valueEncoding{ring: c.ring, sealed: true}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())

@@ -13,7 +13,7 @@ import (
 // watcher.
 func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	var chunk [batchSize]*record
-	n, following, err := w.take(&chunk)
+	n, following, err := w.nextRecords(&chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 		}
 		ev, ok := w.event(r)
 		// An event whose value must be read from the store is returned alone.
-		if len(buf) == cap(buf) || ok && !ev.Entry.whole() && len(buf) > 0 {
+		if len(buf) == cap(buf) || ok && !ev.Entry.hasValue() && len(buf) > 0 {
 			w.cursor.Store(w.cursor.Load() - uint64(n-i))
 			w.armed.Store(nil)
 			following = r.revision
@@ -34,12 +34,12 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 			if ev.Type == Deleted && w.continues(r.revision, chunk[i+1:n], following) {
 				ev.Entry = w.lastOf(r, r.revision-1)
 			}
-			if !ev.Entry.whole() {
+			if !ev.Entry.hasValue() {
 				if ev.Entry, err = w.complete(ctx, r, ev.Entry); err != nil {
 					return nil, err
 				}
 			}
-			if ev.Before != nil && !ev.Before.whole() {
+			if ev.Before != nil && !ev.Before.hasValue() {
 				if ev.Before, err = w.complete(ctx, r, ev.Before); err != nil {
 					return nil, err
 				}
@@ -97,9 +97,9 @@ func (w *Watcher) continues(revision int64, rest []*record, following int64) boo
 	return following == revision
 }
 
-// take copies the next records and moves the cursor past them. following is the revision before
+// nextRecords copies the next records and moves the cursor past them. following is the revision before
 // which no record is missing.
-func (w *Watcher) take(chunk *[batchSize]*record) (n int, following int64, err error) {
+func (w *Watcher) nextRecords(chunk *[batchSize]*record) (n int, following int64, err error) {
 	s := w.store
 	applied := s.cache.Revision()
 	s.mu.RLock()
@@ -172,7 +172,7 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 	switch {
 	case prev != r.prev: // other watchers received another version
 		e := prev.at(revision)
-		e.kept = e.kept.alone()
+		e.kept = e.kept.withoutEncodings()
 		return e
 	case revision == r.revision:
 		return r.last()

@@ -29,7 +29,7 @@ type Entry struct {
 	damage    *damage // nil for a readable value
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
-	kept      *kept // nil: not encoded with a dictionary, and no encodings are kept
+	kept      *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
 
 // damage describes a value that cannot be used.
@@ -59,8 +59,8 @@ func (e *Entry) ID() uint64 { return e.id &^ packed }
 // restored store assigns a revision again with another value.
 func (e *Entry) Sum(seed maphash.Seed) uint64 {
 	if e.dict() != nil { // the packed form of a value can change
-		l := e.Lend()
-		defer l.Back()
+		l := e.Borrow()
+		defer l.Release()
 		return maphash.Bytes(seed, l.Value)
 	}
 	return maphash.String(seed, e.stored)
@@ -134,7 +134,7 @@ func (r *Resource) outline(value []byte) []byte {
 
 // newEntry returns the entry of a stored value with its outline. If the outline cannot be read, the
 // attributes come from the key.
-func newEntry(r *Resource, plain *kept, kv storage.KeyValue, outline []byte) *Entry {
+func newEntry(r *Resource, plain *valueEncoding, kv storage.KeyValue, outline []byte) *Entry {
 	var attrs Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {

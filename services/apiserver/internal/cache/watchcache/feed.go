@@ -124,7 +124,7 @@ func (c *Cache) apply(b storage.Batch) error {
 	if len(b.Events) == 0 {
 		c.metrics.progress.Add(1)
 	}
-	ahead := c.ahead(len(b.Events), func(i int) (storage.KeyValue, bool) {
+	ahead := c.decodeInParallel(len(b.Events), func(i int) (storage.KeyValue, bool) {
 		ev := &b.Events[i]
 		return valueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
 	})
@@ -166,8 +166,8 @@ func valueOf(ev *storage.Event) storage.KeyValue {
 }
 
 // distribute makes an event a pending change of its store. The event is the i-th of those that
-// ahead may have decoded. The caller holds mu.
-func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []made, i int) {
+// decodeInParallel may have decoded. The caller holds mu.
+func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []decodedEntry, i int) {
 	kv := valueOf(ev)
 	deleted := ev.Type == storage.Deleted
 	if s == nil {
@@ -285,46 +285,46 @@ func (s *Store) lose(l lostEntry, loads int) {
 	s.live.replace(l.was, l.entry)
 	s.live.loads = loads
 	s.published.Store(nil)
-	s.dropImages(func(*keptImage) bool { return true })
+	s.dropImages(func(*cachedImage) bool { return true })
 	s.values.Store(s.live.stored)
 	s.cache.ring.retire(l.was)
 	s.cache.pinned.leave(l.was)
 }
 
-// crowd is how many values one worker goroutine decodes at a time.
-const crowd = 64
+// minParallelEntries is how many values one worker goroutine decodes at a time.
+const minParallelEntries = 64
 
-// made is an entry that was decoded in advance, with the store that its key belonged to at that
+// decodedEntry is an entry that was decoded in advance, with the store that its key belonged to at that
 // time.
-type made struct {
+type decodedEntry struct {
 	of    *Store
 	entry *Entry
 }
 
-// ahead decodes the entries of n values in parallel. Decoding is most of the work of applying them.
+// decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of applying them.
 // For few values it returns nil, and the caller decodes them in order. Values that value does not
 // want are left out. ahead changes nothing in the cache.
-func (c *Cache) ahead(n int, value func(int) (kv storage.KeyValue, wanted bool)) []made {
-	workers := min(runtime.GOMAXPROCS(0), n/crowd)
+func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wanted bool)) []decodedEntry {
+	workers := min(runtime.GOMAXPROCS(0), n/minParallelEntries)
 	if workers < 2 {
 		return nil
 	}
-	out := make([]made, n)
+	out := make([]decodedEntry, n)
 	r := c.routes.Load()
 	var begun atomic.Int64
 	work := func() {
 		for {
-			end := int(begun.Add(crowd))
-			if end-crowd >= n {
+			end := int(begun.Add(minParallelEntries))
+			if end-minParallelEntries >= n {
 				return
 			}
-			for i := end - crowd; i < min(end, n); i++ {
+			for i := end - minParallelEntries; i < min(end, n); i++ {
 				kv, wanted := value(i)
 				if !wanted {
 					continue
 				}
 				if s := r.find(c.cfg.Root, kv.Key); s != nil {
-					out[i] = made{s, c.unnamed(s, kv)}
+					out[i] = decodedEntry{s, c.unnamed(s, kv)}
 				}
 			}
 		}
@@ -340,7 +340,7 @@ func (c *Cache) ahead(n int, value func(int) (kv storage.KeyValue, wanted bool))
 
 // entryAhead returns the i-th entry of ahead if it was decoded for store s, and decodes kv
 // otherwise.
-func (c *Cache) entryAhead(ahead []made, i int, s *Store, kv storage.KeyValue) *Entry {
+func (c *Cache) entryAhead(ahead []decodedEntry, i int, s *Store, kv storage.KeyValue) *Entry {
 	if i < len(ahead) && ahead[i].of == s && ahead[i].entry != nil {
 		return c.named(s, ahead[i].entry)
 	}

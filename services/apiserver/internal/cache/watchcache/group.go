@@ -167,8 +167,8 @@ func (gs *groups) leave(g *group) {
 	}
 }
 
-// concern collects the wake-ups of all groups that a change concerns.
-func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) []*wake {
+// collectWakes collects the wake-ups of all groups that a change concerns.
+func (gs *groups) collectWakes(r *record, seq uint64, index []string, fired []*wake) []*wake {
 	fired = gs.all.fire(seq, fired)
 	if len(gs.scoped) == 0 {
 		return fired

@@ -14,11 +14,11 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// keptImage is an older state that was requested and may be requested again by the next page of a
+// cachedImage is an older state that was requested and may be requested again by the next page of a
 // list.
-type keptImage struct {
+type cachedImage struct {
 	image *image
-	// made and used are in nanoseconds of the cache's clock. used changes under Store.mu.
+	// cachedImageAt and used are in nanoseconds of the cache's clock. used changes under Store.mu.
 	made, used int64
 	// bytes is the memory that only the image keeps alive.
 	bytes int64
@@ -61,7 +61,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	s.mu.Unlock()
 	for end > next {
 		begin := max(next, end-min(end, lookedAtOnce))
-		if !s.undo(im, begin, end, era) {
+		if !s.revert(im, begin, end, era) {
 			return Snapshot{}, false
 		}
 		if end = begin; end == next || pause == nil {
@@ -70,7 +70,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !pause() {
 			return Snapshot{}, false
 		}
-		if same := s.made(revision, era); same != nil { // by another caller meanwhile
+		if same := s.cachedImageAt(revision, era); same != nil { // by another caller meanwhile
 			return Snapshot{store: s, image: same, revision: revision}, true
 		}
 	}
@@ -92,8 +92,8 @@ func (s *Store) exactly(revision, now int64) *image {
 	return nil
 }
 
-// made is exactly within an era, for a caller that is building the image.
-func (s *Store) made(revision int64, era uint64) *image {
+// cachedImageAt is exactly within an era, for a caller that is building the image.
+func (s *Store) cachedImageAt(revision int64, era uint64) *image {
 	now := s.cache.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +103,9 @@ func (s *Store) made(revision int64, era uint64) *image {
 	return s.exactly(revision, now)
 }
 
-// undo reverts the changes from begin up to end in an image that only the caller has. It returns
+// revert reverts the changes from begin up to end in an image that only the caller has. It returns
 // false if the log does not have them any more.
-func (s *Store) undo(im *image, begin, end uint64, era uint64) bool {
+func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
 	s.mu.RLock()
 	gone := s.era.Load() != era || s.ended != nil || begin < s.log.first
 	changes := make([]*record, 0, end-begin)
@@ -150,10 +150,10 @@ func (s *Store) keep(im *image, era uint64) *image {
 		return same
 	}
 	if len(s.kept) == keepImages {
-		oldest := slices.MinFunc(s.kept, func(a, b *keptImage) int { return cmp.Compare(a.used, b.used) })
-		s.dropImages(func(k *keptImage) bool { return k == oldest })
+		oldest := slices.MinFunc(s.kept, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
+		s.dropImages(func(k *cachedImage) bool { return k == oldest })
 	}
-	k := &keptImage{image: im, made: now, used: now, bytes: im.bytes()}
+	k := &cachedImage{image: im, made: now, used: now, bytes: im.bytes()}
 	s.kept = append(s.kept, k)
 	s.cache.images.Add(k.bytes)
 	return im
@@ -161,7 +161,7 @@ func (s *Store) keep(im *image, era uint64) *image {
 
 // stale reports whether an image has been kept long enough. Even if it is read often, it is not
 // kept longer than history, from which it could be made again until then.
-func (s *Store) stale(k *keptImage, now int64) bool {
+func (s *Store) stale(k *cachedImage, now int64) bool {
 	return now-k.used > int64(keepImageFor) || now-k.made > int64(s.cache.cfg.LogAge)
 }
 
@@ -181,8 +181,8 @@ func (s *Store) charge(r *record) {
 }
 
 // dropImages discards images and returns how many bytes they took. The caller holds mu.
-func (s *Store) dropImages(drop func(*keptImage) bool) (freed int64) {
-	s.kept = slices.DeleteFunc(s.kept, func(k *keptImage) bool {
+func (s *Store) dropImages(drop func(*cachedImage) bool) (freed int64) {
+	s.kept = slices.DeleteFunc(s.kept, func(k *cachedImage) bool {
 		if !drop(k) {
 			return false
 		}
@@ -208,7 +208,7 @@ func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 			return freed
 		}
 		in.mu.Lock()
-		freed += in.dropImages(func(k *keptImage) bool { return k.used <= oldest })
+		freed += in.dropImages(func(k *cachedImage) bool { return k.used <= oldest })
 		in.mu.Unlock()
 	}
 	return freed

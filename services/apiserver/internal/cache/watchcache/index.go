@@ -162,8 +162,8 @@ func (w *wantedLabels) leave() {
 	delete(w.vain, least)
 }
 
-// fade halves the counts, so that old ones weigh less.
-func (w *wantedLabels) fade() {
+// decay halves the counts, so that old ones weigh less.
+func (w *wantedLabels) decay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for label := range w.vain {
@@ -312,7 +312,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 
 // forgetLabels removes unused indexes. The caller holds mu.
 func (s *Store) forgetLabels(now int64) {
-	s.wanted.fade()
+	s.wanted.decay()
 	for _, l := range s.live.labels {
 		l.saved.Store(l.saved.Load() / 2)
 	}

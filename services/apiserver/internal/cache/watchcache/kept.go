@@ -12,25 +12,25 @@ import (
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
-// kept describes how entries store their data: the ring of their encodings, and the dictionary with
+// valueEncoding describes how entries store their data: the ring of their encodings, and the dictionary with
 // which their values are packed, if any. The value of an entry is stored as its difference to other
 // values of the resource (package valuedict), or compressed beside its outline (packed.go), or as is.
 // Sizes count the stored form. Entry.Lend decodes a value into pooled memory. Periodically the
 // entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
 // (settle.go). No log and no watcher reports this.
-type kept struct {
+type valueEncoding struct {
 	ring *ring // nil: encodings are not kept
 	dict *valuedict.Dictionary
 	// sealed means that the store encrypts the value, so it is not packed with others.
 	sealed bool
 }
 
-// alone returns the same without encodings.
-func (k *kept) alone() *kept {
+// withoutEncodings returns the same without encodings.
+func (k *valueEncoding) withoutEncodings() *valueEncoding {
 	if k == nil || k.dict == nil {
 		return nil
 	}
-	return &kept{dict: k.dict}
+	return &valueEncoding{dict: k.dict}
 }
 
 func (e *Entry) ring() *ring {
@@ -67,7 +67,7 @@ func (s *Store) bind(e *Entry, all int64) {
 	}
 	k := s.bound.Load()
 	if k == nil || k.dict != dict {
-		k = &kept{ring: s.cache.ring, dict: dict}
+		k = &valueEncoding{ring: s.cache.ring, dict: dict}
 		s.bound.Store(k)
 	}
 	e.stored, e.kept = asText(small), k
@@ -98,30 +98,30 @@ func (e *Entry) Size() int {
 
 // has reports whether the entry has the given value.
 func (e *Entry) has(value []byte) bool {
-	l := e.Lend()
-	defer l.Back()
+	l := e.Borrow()
+	defer l.Release()
 	return bytes.Equal(l.Value, value)
 }
 
-// Lent is a borrowed value of an entry. It is valid until Back.
-type Lent struct {
+// Borrowed is a borrowed value of an entry. It is valid until Back.
+type Borrowed struct {
 	Value  []byte
 	pooled *[]byte
 }
 
-// mostLent is the largest buffer that is returned to the pool, in bytes.
-const mostLent = 256 << 10
+// maxBorrowed is the largest buffer that is returned to the pool, in bytes.
+const maxBorrowed = 256 << 10
 
-var lending = sync.Pool{New: func() any { return new([]byte) }}
+var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Lend returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
-func (e *Entry) Lend() Lent {
+// Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
+func (e *Entry) Borrow() Borrowed {
 	dict := e.dict()
 	if dict == nil && e.id&packed == 0 {
-		return Lent{Value: e.bytes()}
+		return Borrowed{Value: e.bytes()}
 	}
-	l := Lent{}
-	l.pooled, _ = lending.Get().(*[]byte)
+	l := Borrowed{}
+	l.pooled, _ = borrowPool.Get().(*[]byte)
 	if dict != nil {
 		l.Value = dict.Append((*l.pooled)[:0], e.bytes())
 	} else {
@@ -130,8 +130,8 @@ func (e *Entry) Lend() Lent {
 	return l
 }
 
-// Back returns the memory of the value to the pool.
-func (l Lent) Back() {
+// Release returns the memory of the value to the pool.
+func (l Borrowed) Release() {
 	if l.pooled == nil {
 		return
 	}
@@ -140,10 +140,10 @@ func (l Lent) Back() {
 			l.Value[i] = 0xdb
 		}
 	}
-	if cap(l.Value) <= mostLent {
+	if cap(l.Value) <= maxBorrowed {
 		*l.pooled = l.Value[:0]
 	}
-	lending.Put(l.pooled)
+	borrowPool.Put(l.pooled)
 }
 
 const (

@@ -53,11 +53,11 @@ func TestSimilarValuesShareDictionary(t *testing.T) {
 			if e.Size() != len(value) || string(e.Stored()) != value || e.Sum(seed) != maphash.String(seed, value) {
 				t.Fatalf("%s: %s differs from the stored value", when, key)
 			}
-			l := e.Lend()
+			l := e.Borrow()
 			if string(l.Value) != value {
 				t.Fatalf("%s: lent value of %s differs from the stored one", when, key)
 			}
-			l.Back()
+			l.Release()
 		}
 	}
 	check("after the load", r.pods.Get)

@@ -36,9 +36,9 @@ func (c *Cache) load(ctx context.Context) error {
 func (l *loading) page(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
-	var ahead []made
+	var ahead []decodedEntry
 	if c.loads == 0 { // later loads find most entries in the cache
-		ahead = c.ahead(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
+		ahead = c.decodeInParallel(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
 	}
 	for i, kv := range items {
 		if kv.ModRevision > l.newest.Revision {

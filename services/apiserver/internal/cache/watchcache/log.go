@@ -248,7 +248,7 @@ func (s *Store) shed(bytes, now int64) int64 {
 }
 
 // reduced reports whether the version before the change has lost its value.
-func (r *record) reduced() bool { return r.prev != nil && !r.prev.whole() }
+func (r *record) reduced() bool { return r.prev != nil && !r.prev.hasValue() }
 
 // large returns the size of the previous value if it is large and still present, and 0 otherwise.
 func (r *record) large() int64 {
@@ -258,9 +258,9 @@ func (r *record) large() int64 {
 	return int64(len(r.prev.stored))
 }
 
-// whole reports whether the entry has its value. Only entries that exist in history alone can lose
+// hasValue reports whether the entry has its value. Only entries that exist in history alone can lose
 // their value, and only those keep no encodings.
-func (e *Entry) whole() bool { return e.stored != "" || e.ring() != nil }
+func (e *Entry) hasValue() bool { return e.stored != "" || e.ring() != nil }
 
 // withoutValue returns a copy of the entry for history, without its value.
 func (e *Entry) withoutValue() *Entry {

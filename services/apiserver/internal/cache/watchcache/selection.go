@@ -129,15 +129,15 @@ func labelTerms(s labels.Selector) (all termsOf, ask bool) {
 		values := reqs[i].ValuesUnsorted()
 		switch reqs[i].Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-			t.within(values)
+			t.requireIn(values)
 		case selection.NotEquals, selection.NotIn:
-			t.without(values)
+			t.requireNotIn(values)
 		case selection.Exists:
 			t.needed = true
 		case selection.DoesNotExist:
 			t.refused = true
 		case selection.GreaterThan:
-			t.above(values)
+			t.requireGreater(values)
 		case selection.LessThan:
 			t.below(values)
 		default:
@@ -158,9 +158,9 @@ func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
 		t := all.term(r.Field)
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals:
-			t.within([]string{r.Value})
+			t.requireIn([]string{r.Value})
 		case selection.NotEquals:
-			t.without([]string{r.Value})
+			t.requireNotIn([]string{r.Value})
 		default:
 			ask = true
 		}
@@ -260,8 +260,8 @@ func (a *termsOf) settle() {
 	}
 }
 
-// within requires one of the values. The term owns values from now on.
-func (t *term) within(values []string) {
+// requireIn requires one of the values. The term owns values from now on.
+func (t *term) requireIn(values []string) {
 	t.needed = true
 	if !t.limited {
 		t.limited, t.inside = true, values
@@ -274,11 +274,11 @@ func (t *term) within(values []string) {
 	})
 }
 
-func (t *term) without(values []string) { t.outside = append(t.outside, values...) }
+func (t *term) requireNotIn(values []string) { t.outside = append(t.outside, values...) }
 
-// above requires a number greater than the given one. As in apimachinery, no value matches if the
+// requireGreater requires a number greater than the given one. As in apimachinery, no value matches if the
 // given one is not a number.
-func (t *term) above(values []string) {
+func (t *term) requireGreater(values []string) {
 	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
 		t.least = max(t.least, n+1)
 	} else {

@@ -63,12 +63,12 @@ type Store struct {
 	// under mu.
 	abandoned    bool
 	era          atomic.Uint64
-	kept         []*keptImage
+	kept         []*cachedImage
 	dictionaries valuedict.Pool
 	// values is the size in bytes of all values of the resource, and coming the size that may be
 	// added.
 	values, coming atomic.Int64
-	bound          atomic.Pointer[kept] // with the most recently used dictionary
+	bound          atomic.Pointer[valueEncoding] // with the most recently used dictionary
 	wanted         wantedLabels
 	// forgot means that the log dropped records since the last check for lost watchers.
 	forgot atomic.Bool
@@ -188,8 +188,8 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		s.makeRoom(now)
 		s.log.append(r)
 		s.cache.history.Add(r.size())
-		s.cool()
-		fired = s.groups.concern(r, seq, s.resource.Index, fired)
+		s.dropColdEncodings()
+		fired = s.groups.collectWakes(r, seq, s.resource.Index, fired)
 	}
 	s.values.Store(s.live.stored)
 	s.coming.Store(0)
@@ -214,7 +214,7 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.values.Store(im.stored)
 	s.coming.Store(0)
 	s.published.Store(nil)
-	s.dropImages(func(*keptImage) bool { return true })
+	s.dropImages(func(*cachedImage) bool { return true })
 	s.metrics.initializations.Add(1)
 	return fired
 }
@@ -361,13 +361,13 @@ func (s *Store) tidy(now int64) {
 	defer s.mu.Unlock()
 	s.makeRoom(now)
 	s.log.shrink()
-	s.dropImages(func(k *keptImage) bool { return s.stale(k, now) })
+	s.dropImages(func(k *cachedImage) bool { return s.stale(k, now) })
 	s.forgetLabels(now)
 }
 
-// cool drops the encodings of versions that were replaced a while ago. The caller holds mu and has
+// dropColdEncodings drops the encodings of versions that were replaced a while ago. The caller holds mu and has
 // appended a record.
-func (s *Store) cool() {
+func (s *Store) dropColdEncodings() {
 	if s.log.len() <= warmEvents {
 		return
 	}
@@ -383,5 +383,5 @@ func (s *Store) discard() {
 	defer s.mu.Unlock()
 	s.forget(s.log.len())
 	s.log.shrink()
-	s.dropImages(func(*keptImage) bool { return true })
+	s.dropImages(func(*cachedImage) bool { return true })
 }

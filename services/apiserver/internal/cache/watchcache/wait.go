@@ -335,7 +335,7 @@ func (s *Store) abandon(fired []*wake) []*wake {
 	s.forget(s.log.len())
 	s.log.restart(0, s.cache.now())
 	s.lookForLost()
-	s.dropImages(func(*keptImage) bool { return true })
+	s.dropImages(func(*cachedImage) bool { return true })
 	s.live.entries.Scan(func(e *Entry) bool {
 		s.cache.ring.retire(e)
 		return true

@@ -17,12 +17,12 @@ import (
 func TestCompile(t *testing.T) {
 	c := compiler(t)
 	for expression, wrong := range map[string]string{"true": "", "1": "must evaluate to bool but got int", "1 +": "compilation failed", "params.a == 1": "undeclared reference"} {
-		p, err := c.Compile(expressions.Sees{}, expression, cel.BoolType)
+		p, err := c.Compile(expressions.VariableSet{}, expression, cel.BoolType)
 		if (err == nil) != (wrong == "") || err != nil && !strings.Contains(err.Error(), wrong) || (p == nil) != (err != nil) {
 			t.Errorf("%s: got %v, want %q", expression, err, wrong)
 		}
 	}
-	for _, sees := range []expressions.Sees{{}, {Patches: true}} {
+	for _, sees := range []expressions.VariableSet{{}, {Patches: true}} {
 		if err := c.Check(sees, "[JSONPatch{op: 'remove', path: '/a'}]", cel.ListType(celenv.JSONPatchType)); (err == nil) != sees.Patches {
 			t.Errorf("patches %t: got %v", sees.Patches, err)
 		}
@@ -47,19 +47,19 @@ func TestValues(t *testing.T) {
 // dynamic, and its error is returned.
 func TestVariablesOfScopes(t *testing.T) {
 	scope := expressions.NewPrograms(compiler(t)).Scope()
-	if _, err := scope.Declare(expressions.Sees{}, "v", "1"); err != nil {
+	if _, err := scope.Declare(expressions.VariableSet{}, "v", "1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scope.Compile(expressions.Sees{}, "variables.v == 'x'", cel.BoolType); err == nil {
+	if _, err := scope.Compile(expressions.VariableSet{}, "variables.v == 'x'", cel.BoolType); err == nil {
 		t.Error("got no error for comparing a number with a text")
 	}
-	if _, err := scope.Compile(expressions.Sees{}, "variables.w == 'x'", cel.BoolType); err == nil {
+	if _, err := scope.Compile(expressions.VariableSet{}, "variables.w == 'x'", cel.BoolType); err == nil {
 		t.Error("a variable is visible before its declaration")
 	}
-	if _, err := scope.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
+	if _, err := scope.Declare(expressions.VariableSet{}, "w", "1 +"); err == nil {
 		t.Error("invalid variable: got no error")
 	}
-	p, err := scope.Compile(expressions.Sees{}, "variables.w == 'x' || variables.v == 2", cel.BoolType)
+	p, err := scope.Compile(expressions.VariableSet{}, "variables.w == 'x' || variables.v == 2", cel.BoolType)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +75,10 @@ func TestVariablesOfScopes(t *testing.T) {
 		t.Error(err)
 	}
 	policy := compiler(t).Policy()
-	if err := policy.Declare(expressions.Sees{}, "w", "1 +"); err == nil {
+	if err := policy.Declare(expressions.VariableSet{}, "w", "1 +"); err == nil {
 		t.Error("invalid variable: got no error")
 	}
-	if err := policy.Check(expressions.Sees{}, "variables.w == 'x' || variables.w == 1", cel.BoolType); err != nil {
+	if err := policy.Check(expressions.VariableSet{}, "variables.w == 'x' || variables.w == 1", cel.BoolType); err != nil {
 		t.Error(err)
 	}
 }
@@ -97,7 +97,7 @@ func TestAgainst(t *testing.T) {
 		{expressions.Objects{}, "object.b == 'x' && params.b == 1", ""},
 		{expressions.Objects{}, "authorizer.requestResource.check('get').allowed()", "authorizer.requestResource"},
 	} {
-		issues, err := compiler(t).Against(c.of).Issues(expressions.Sees{Params: true, Authorizer: true}, c.expression)
+		issues, err := compiler(t).Against(c.of).Issues(expressions.VariableSet{Params: true, Authorizer: true}, c.expression)
 		if err != nil || (issues == "") != (c.wrong == "") || !strings.Contains(issues, c.wrong) {
 			t.Errorf("%s: got %q, %v, want %q", c.expression, issues, err, c.wrong)
 		}

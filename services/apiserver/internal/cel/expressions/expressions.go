@@ -12,8 +12,8 @@ import (
 	"binnacle/libs/celenv"
 )
 
-// Sees selects the variables of an expression, in addition to the common ones.
-type Sees struct {
+// VariableSet selects the variables of an expression, in addition to the common ones.
+type VariableSet struct {
 	// Params is the object to which a binding refers.
 	Params bool
 	// Authorizer checks what the user may do.
@@ -57,7 +57,7 @@ func (c *Compiler) Limited() *Compiler {
 func newCompiler(base *celenv.Base) *Compiler {
 	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
 	c.types, c.requestType, c.namespaceOne = known()
-	c.envs = &envs{compiler: c, types: c.types, made: map[Sees]*celenv.Env{}}
+	c.envs = &envs{compiler: c, types: c.types, made: map[VariableSet]*celenv.Env{}}
 	return c
 }
 
@@ -70,10 +70,10 @@ type envs struct {
 	without string
 
 	mu   sync.Mutex // leaf lock
-	made map[Sees]*celenv.Env
+	made map[VariableSet]*celenv.Env
 }
 
-func (e *envs) get(sees Sees) (*celenv.Env, error) {
+func (e *envs) get(sees VariableSet) (*celenv.Env, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if env := e.made[sees]; env != nil {
@@ -104,7 +104,7 @@ func (e *envs) get(sees Sees) (*celenv.Env, error) {
 }
 
 // check returns the type of an expression, or its error.
-func (e *envs) check(b *celenv.CheckBudget, sees Sees, expression string, want []*cel.Type) (*cel.Type, error) {
+func (e *envs) check(b *celenv.CheckBudget, sees VariableSet, expression string, want []*cel.Type) (*cel.Type, error) {
 	env, err := e.get(sees)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (e *envs) check(b *celenv.CheckBudget, sees Sees, expression string, want [
 
 // Check returns the error, in the words of Kubernetes, of an expression that must have one of the
 // wanted types.
-func (c *Compiler) Check(sees Sees, expression string, want ...*cel.Type) error {
+func (c *Compiler) Check(sees VariableSet, expression string, want ...*cel.Type) error {
 	_, err := c.envs.check(c.budget, sees, expression, want)
 	return err
 }
@@ -157,21 +157,21 @@ func (c *Compiler) Policy() *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}, budget: c.budget}
 	p.envs = &envs{
 		compiler: c, types: c.types.with(variablesType.TypeName(), p.fields),
-		more: map[string]*cel.Type{variables: variablesType}, made: map[Sees]*celenv.Env{},
+		more: map[string]*cel.Type{variables: variablesType}, made: map[VariableSet]*celenv.Env{},
 	}
 	return p
 }
 
 // Declare adds a variable and returns its error. Expressions that are compiled later see the
 // variable. It has a dynamic type if it does not compile.
-func (p *Policy) Declare(sees Sees, name, expression string) error {
+func (p *Policy) Declare(sees VariableSet, name, expression string) error {
 	t, err := p.envs.check(p.budget, sees, expression, nil)
 	p.fields[name] = plain(t)
 	return err
 }
 
 // Check is Compiler.Check for an expression that sees the policy's variables.
-func (p *Policy) Check(sees Sees, expression string, want ...*cel.Type) error {
+func (p *Policy) Check(sees VariableSet, expression string, want ...*cel.Type) error {
 	_, err := p.envs.check(p.budget, sees, expression, want)
 	return err
 }
@@ -210,7 +210,7 @@ func parts(t *cel.Type, limit int) int {
 
 // Compile compiles an expression that must have one of the wanted types. Input.Values returns the
 // values of its variables.
-func (c *Compiler) Compile(sees Sees, expression string, want ...*cel.Type) (*celenv.Program, error) {
+func (c *Compiler) Compile(sees VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
 	if err := c.Check(sees, expression, want...); err != nil {
 		return nil, err
 	}

@@ -21,21 +21,21 @@ func compiler(t testing.TB) *expressions.Compiler {
 
 func TestVisibleVariables(t *testing.T) {
 	c := compiler(t)
-	all := expressions.Sees{Params: true, Authorizer: true}
+	all := expressions.VariableSet{Params: true, Authorizer: true}
 	tests := []struct {
-		sees       expressions.Sees
+		sees       expressions.VariableSet
 		expression string
 		want       *cel.Type
 		wrong      string
 	}{
-		{expressions.Sees{}, "object.a == oldObject.b", cel.BoolType, ""},
-		{expressions.Sees{}, "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", cel.StringType, ""},
-		{expressions.Sees{}, "request.options.dryRun", cel.DynType, ""},
-		{expressions.Sees{}, "request.object", cel.DynType, "undefined field 'object'"},
-		{expressions.Sees{}, "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", cel.BoolType, ""},
-		{expressions.Sees{}, "namespaceObject.metadata.UID == namespaceObject.metadata.uid", cel.BoolType, "undefined field 'uid'"},
-		{expressions.Sees{}, "params.a", cel.DynType, "undeclared reference to 'params'"},
-		{expressions.Sees{}, "authorizer.path('/').check('get').allowed()", cel.BoolType, "undeclared reference to 'authorizer'"},
+		{expressions.VariableSet{}, "object.a == oldObject.b", cel.BoolType, ""},
+		{expressions.VariableSet{}, "request.kind.group + request.requestResource.resource + request.userInfo.extra['a'][0]", cel.StringType, ""},
+		{expressions.VariableSet{}, "request.options.dryRun", cel.DynType, ""},
+		{expressions.VariableSet{}, "request.object", cel.DynType, "undefined field 'object'"},
+		{expressions.VariableSet{}, "namespaceObject.status.conditions[0].lastTransitionTime < namespaceObject.metadata.creationTimestamp", cel.BoolType, ""},
+		{expressions.VariableSet{}, "namespaceObject.metadata.UID == namespaceObject.metadata.uid", cel.BoolType, "undefined field 'uid'"},
+		{expressions.VariableSet{}, "params.a", cel.DynType, "undeclared reference to 'params'"},
+		{expressions.VariableSet{}, "authorizer.path('/').check('get').allowed()", cel.BoolType, "undeclared reference to 'authorizer'"},
 		{all, "params.a", cel.DynType, ""},
 		{all, "authorizer.requestResource.check('get').allowed()", cel.BoolType, ""},
 		{all, "authorizer.requestResource.allowed()", cel.BoolType, "found no matching overload for 'allowed'"},
@@ -62,7 +62,7 @@ func TestVariablesOfPolicies(t *testing.T) {
 	c := compiler(t)
 	policy := c.Policy()
 	other := c.Policy()
-	sees := expressions.Sees{Authorizer: true}
+	sees := expressions.VariableSet{Authorizer: true}
 	if err := policy.Check(sees, "variables.list == 1", cel.BoolType); err == nil {
 		t.Error("a variable is visible before its declaration")
 	}
@@ -103,7 +103,7 @@ func FuzzCheck(f *testing.F) {
 	c := compiler(f)
 	f.Fuzz(func(t *testing.T, expression string) {
 		policy := c.Policy()
-		sees := expressions.Sees{Params: true, Authorizer: true}
+		sees := expressions.VariableSet{Params: true, Authorizer: true}
 		declared := policy.Declare(sees, "v", expression)
 		checked := policy.Check(sees, expression, cel.BoolType)
 		if declared != nil && checked == nil {
@@ -123,18 +123,18 @@ func TestVariablesDoNotGrowTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := c.Policy()
-	if err := p.Declare(expressions.Sees{}, "v0", "[1]"); err != nil {
+	if err := p.Declare(expressions.VariableSet{}, "v0", "[1]"); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 60 {
-		if err := p.Declare(expressions.Sees{}, fmt.Sprintf("v%d", i+1), fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)); err != nil {
+		if err := p.Declare(expressions.VariableSet{}, fmt.Sprintf("v%d", i+1), fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Check(expressions.Sees{}, "variables.v1 == 1"); err == nil {
+	if err := p.Check(expressions.VariableSet{}, "variables.v1 == 1"); err == nil {
 		t.Error("the types of the first variables are dynamic")
 	}
-	if err := p.Check(expressions.Sees{}, "variables.v60 == {1: 1}"); err != nil {
+	if err := p.Check(expressions.VariableSet{}, "variables.v60 == {1: 1}"); err != nil {
 		t.Error(err)
 	}
 }

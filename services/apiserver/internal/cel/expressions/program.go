@@ -23,7 +23,7 @@ type Programs struct {
 
 // programKey holds everything that a program depends on.
 type programKey struct {
-	sees Sees
+	sees VariableSet
 	// variables lists the variables of the policy, with their types.
 	variables  string
 	expression string
@@ -53,7 +53,7 @@ type Scope struct {
 }
 
 type declaration struct {
-	sees             Sees
+	sees             VariableSet
 	name, expression string
 }
 
@@ -62,7 +62,7 @@ func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
 
 // Declare adds a variable. Expressions that are compiled later see it. A variable that does not
 // compile fails when it is read.
-func (s *Scope) Declare(sees Sees, name, expression string) (*celenv.Program, error) {
+func (s *Scope) Declare(sees VariableSet, name, expression string) (*celenv.Program, error) {
 	program, err := s.compile(sees, expression, nil, "")
 	t := cel.DynType
 	if err == nil {
@@ -77,7 +77,7 @@ func (s *Scope) Declare(sees Sees, name, expression string) (*celenv.Program, er
 }
 
 // Compile compiles an expression that must have one of the wanted types.
-func (s *Scope) Compile(sees Sees, expression string, want ...*cel.Type) (*celenv.Program, error) {
+func (s *Scope) Compile(sees VariableSet, expression string, want ...*cel.Type) (*celenv.Program, error) {
 	names := make([]string, len(want))
 	for i, t := range want {
 		names[i] = t.String()
@@ -85,7 +85,7 @@ func (s *Scope) Compile(sees Sees, expression string, want ...*cel.Type) (*celen
 	return s.compile(sees, expression, want, strings.Join(names, " "))
 }
 
-func (s *Scope) compile(sees Sees, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
+func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
 	key := programKey{sees, strings.Join(s.declared, "\n"), expression, wanted}
 	if made, ok := s.programs.shared.Get(key); ok {
 		return made.program, made.err
@@ -102,7 +102,7 @@ func (s *Scope) compile(sees Sees, expression string, want []*cel.Type, wanted s
 }
 
 // env returns the environment with the declared variables.
-func (s *Scope) env(sees Sees) (*celenv.Env, error) {
+func (s *Scope) env(sees VariableSet) (*celenv.Env, error) {
 	if len(s.list) == 0 {
 		return s.programs.compiler.envs.get(sees)
 	}

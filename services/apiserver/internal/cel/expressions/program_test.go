@@ -17,11 +17,11 @@ func TestProgramsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	programs := expressions.NewPrograms(c)
-	compiled := func(sees expressions.Sees, variable, expression string, want *cel.Type) *celenv.Program {
+	compiled := func(sees expressions.VariableSet, variable, expression string, want *cel.Type) *celenv.Program {
 		t.Helper()
 		s := programs.Scope()
 		if variable != "" {
-			if _, err := s.Declare(expressions.Sees{}, "v", variable); err != nil {
+			if _, err := s.Declare(expressions.VariableSet{}, "v", variable); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -32,18 +32,18 @@ func TestProgramsAreShared(t *testing.T) {
 		return p
 	}
 	const text = "has(object.a)"
-	first := compiled(expressions.Sees{}, "", text, cel.BoolType)
-	if compiled(expressions.Sees{}, "", text, cel.BoolType) != first {
+	first := compiled(expressions.VariableSet{}, "", text, cel.BoolType)
+	if compiled(expressions.VariableSet{}, "", text, cel.BoolType) != first {
 		t.Error("equal expressions do not share a program")
 	}
-	if compiled(expressions.Sees{Params: true}, "", text, cel.BoolType) == first {
+	if compiled(expressions.VariableSet{Params: true}, "", text, cel.BoolType) == first {
 		t.Error("expressions with other visible variables share a program")
 	}
-	number := compiled(expressions.Sees{}, "1", "dyn(variables.v) == 'x'", cel.BoolType)
-	if compiled(expressions.Sees{}, "2", "dyn(variables.v) == 'x'", cel.BoolType) != number {
+	number := compiled(expressions.VariableSet{}, "1", "dyn(variables.v) == 'x'", cel.BoolType)
+	if compiled(expressions.VariableSet{}, "2", "dyn(variables.v) == 'x'", cel.BoolType) != number {
 		t.Error("variables of one type do not share a program")
 	}
-	if compiled(expressions.Sees{}, "'x'", "dyn(variables.v) == 'x'", cel.BoolType) == number {
+	if compiled(expressions.VariableSet{}, "'x'", "dyn(variables.v) == 'x'", cel.BoolType) == number {
 		t.Error("variables of other types share a program")
 	}
 }

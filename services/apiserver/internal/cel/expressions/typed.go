@@ -32,12 +32,12 @@ func (c *Compiler) Against(o Objects) *Policy {
 			more[v.name] = v.of
 		}
 	}
-	p.envs = &envs{compiler: c, types: types, more: more, without: requestResource, made: map[Sees]*celenv.Env{}}
+	p.envs = &envs{compiler: c, types: types, more: more, without: requestResource, made: map[VariableSet]*celenv.Env{}}
 	return p
 }
 
 // Issues returns the compiler's errors for an expression, or "".
-func (p *Policy) Issues(sees Sees, expression string) (string, error) {
+func (p *Policy) Issues(sees VariableSet, expression string) (string, error) {
 	env, err := p.envs.get(sees)
 	if err != nil {
 		return "", err

@@ -125,7 +125,7 @@ func (d *Dangling) Run(ctx context.Context) error {
 		case <-d.changed:
 		case <-retry.C:
 		}
-		limited, err := d.tell(ctx)
+		limited, err := d.writePending(ctx)
 		if limited {
 			retry.Reset(danglingPause + rand.N(danglingSpread))
 		}
@@ -140,15 +140,15 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
-// tell writes the pending conditions one at a time. A failed one stays pending and does not prevent
+// writePending writes the pending conditions one at a time. A failed one stays pending and does not prevent
 // the other writes. limited reports whether a schema stays pending because it was written too
 // often.
-func (d *Dangling) tell(ctx context.Context) (limited bool, first error) {
+func (d *Dangling) writePending(ctx context.Context) (limited bool, first error) {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
 	for _, name := range names {
-		s, found, there := d.take(name)
+		s, found, there := d.takePending(name)
 		if !there {
 			continue
 		}
@@ -183,8 +183,8 @@ func (d *Dangling) mayWrite(name string) bool {
 	return ok
 }
 
-// take removes a schema from the pending ones and returns it, and whether its level exists.
-func (d *Dangling) take(name string) (s referring, found, there bool) {
+// takePending removes a schema from the pending ones and returns it, and whether its level exists.
+func (d *Dangling) takePending(name string) (s referring, found, there bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.pending, name)

@@ -133,8 +133,8 @@ func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
 	return changed
 }
 
-// kept holds the objects of a resource that the server maintains.
-type kept[T registry.Object] struct {
+// managedObjects holds the objects of a resource that the server maintains.
+type managedObjects[T registry.Object] struct {
 	api        *internalclient.Client
 	collection internalclient.Ref
 	want       []T
@@ -143,8 +143,8 @@ type kept[T registry.Object] struct {
 	revise func(live, want T) bool
 }
 
-func keptOf[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *kept[T] {
-	k := &kept[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
+func keptOf[T registry.Object](api *internalclient.Client, resource string, want, live []T, revise func(live, want T) bool) *managedObjects[T] {
+	k := &managedObjects[T]{api: api, collection: flowPath(resource), want: want, live: map[string]T{}, revise: revise}
 	for _, o := range live {
 		k.live[o.GetName()] = o
 	}
@@ -153,7 +153,7 @@ func keptOf[T registry.Object](api *internalclient.Client, resource string, want
 
 // keep creates missing objects, corrects changed ones and deletes unwanted ones. The next run
 // handles concurrent changes.
-func (k *kept[T]) keep(ctx context.Context) error {
+func (k *managedObjects[T]) keep(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(flowAtOnce)
 	wanted := map[string]bool{}
@@ -166,12 +166,12 @@ func (k *kept[T]) keep(ctx context.Context) error {
 		}
 	}
 	for _, want := range k.want {
-		group.Go(func() error { return k.mend(ctx, want) })
+		group.Go(func() error { return k.reconcile(ctx, want) })
 	}
 	return group.Wait()
 }
 
-func (k *kept[T]) mend(ctx context.Context, want T) error {
+func (k *managedObjects[T]) reconcile(ctx context.Context, want T) error {
 	live, ok := k.live[want.GetName()]
 	if !ok {
 		err := k.api.Create(ctx, k.collection, want)
@@ -205,7 +205,7 @@ func (k *kept[T]) mend(ctx context.Context, want T) error {
 
 // keeps reports whether the server maintains the spec of an object, and whether the object has the
 // annotation. An object without it is maintained as long as its spec is unchanged.
-func (k *kept[T]) keeps(live T) (keeps, said bool) {
+func (k *managedObjects[T]) keeps(live T) (keeps, said bool) {
 	keeps, err := strconv.ParseBool(live.GetAnnotations()[autoUpdateSpec])
 	said = err == nil
 	switch {
@@ -217,7 +217,7 @@ func (k *kept[T]) keeps(live T) (keeps, said bool) {
 	return live.GetGeneration() == 1, false
 }
 
-func (k *kept[T]) remove(ctx context.Context, live T) error {
+func (k *managedObjects[T]) remove(ctx context.Context, live T) error {
 	version := live.GetResourceVersion()
 	o := &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{ResourceVersion: &version},

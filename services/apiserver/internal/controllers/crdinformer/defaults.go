@@ -32,7 +32,7 @@ type version struct {
 // version. Objects are shown and selected with the defaults of their stored version. Versions
 // without such defaults are omitted. There may be many versions with many fields each. The search
 // visits only fields that occur in both a schema and the paths.
-func defaults(paths []string, versions []byte) (codec.Absences, error) {
+func defaults(paths []string, versions []byte) (codec.MissingValues, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
 	}
@@ -41,9 +41,9 @@ func defaults(paths []string, versions []byte) (codec.Absences, error) {
 		return nil, err
 	}
 	top := placesOf(paths)
-	out := codec.Absences{}
+	out := codec.MissingValues{}
 	for _, v := range all {
-		f := filler{parts: map[int][]codec.Absent{}}
+		f := filler{parts: map[int][]codec.MissingValue{}}
 		f.schema(v.Schema.OpenAPIV3Schema, top, 0)
 		if len(f.parts) > 0 {
 			out[v.Name] = f.parts
@@ -81,7 +81,7 @@ func placesOf(paths []string) *place {
 
 // filler finds the values of fields for each missing part of their paths.
 type filler struct {
-	parts    map[int][]codec.Absent
+	parts    map[int][]codec.MissingValue
 	depth    int // depth of the missing part
 	nullable bool
 }
@@ -111,7 +111,7 @@ func (f *filler) value(s *schema, at *place, v any) {
 		v = s.filled()
 	}
 	if at.path >= 0 {
-		f.tell(at, text(v))
+		f.addMissing(at, text(v))
 	}
 	members, ok := v.(map[string]any)
 	if !ok {
@@ -133,13 +133,13 @@ func (f *filler) value(s *schema, at *place, v any) {
 	})
 }
 
-func (f *filler) tell(at *place, text string) {
+func (f *filler) addMissing(at *place, text string) {
 	if text == "" {
 		return
 	}
 	parts := f.parts[at.path]
 	if parts == nil {
-		parts = make([]codec.Absent, at.length)
+		parts = make([]codec.MissingValue, at.length)
 		f.parts[at.path] = parts
 	}
 	parts[f.depth].Missing = text

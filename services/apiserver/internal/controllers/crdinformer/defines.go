@@ -54,7 +54,7 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 	}
 }
 
-func resource(c *codec.Codec, root, group, plural string, paths []string, absent codec.Absences) watchcache.Resource {
+func resource(c *codec.Codec, root, group, plural string, paths []string, absent codec.MissingValues) watchcache.Resource {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
@@ -76,7 +76,7 @@ func resource(c *codec.Codec, root, group, plural string, paths []string, absent
 }
 
 // variant identifies the attributes that selectors find in the same objects.
-func variant(paths []string, absent codec.Absences) string {
+func variant(paths []string, absent codec.MissingValues) string {
 	v := strings.Join(paths, " ")
 	if len(absent) > 0 {
 		text, _ := json.Marshal(absent) // strings, with sorted keys

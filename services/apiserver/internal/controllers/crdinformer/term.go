@@ -20,7 +20,7 @@ type term struct {
 // term returns the term of the definition before if the entry e says the same, and otherwise a
 // new one with a slot for each version.
 func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
-	if was := f.defined[key]; was != nil && says(was.term.entry, e) {
+	if was := f.defined[key]; was != nil && describesSame(was.term.entry, e) {
 		return was.term
 	}
 	t := &term{entry: e, slot: f.nextSlot}
@@ -35,9 +35,9 @@ func (f *Server) term(key string, e *watchcache.Entry, versions int) *term {
 // meaning selects the parts of a definition that affect how its objects are served.
 var meaning = jsontext.Compile(jsontext.Fields("spec"), jsontext.Fields("status", "acceptedNames"))
 
-// says reports whether two entries are the same definition and describe its resource in the same
+// describesSame reports whether two entries are the same definition and describe its resource in the same
 // way.
-func says(a, b *watchcache.Entry) bool {
+func describesSame(a, b *watchcache.Entry) bool {
 	if a.CreateRevision != b.CreateRevision {
 		return false
 	}

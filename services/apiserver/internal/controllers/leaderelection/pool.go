@@ -15,23 +15,23 @@ import (
 type candidate struct {
 	*coordinationv1beta1.LeaseCandidate
 	emulation, binary *version.Version // nil if invalid
-	// heard is when the candidate last reported that it is alive, asked when it was last pinged;
+	// lastSeen is when the candidate last reported that it is alive, asked when it was last pinged;
 	// zero for never. A clock ahead of this server's is not trusted: then the time is when this
 	// server saw the write.
-	heard, asked time.Time
+	lastSeen, asked time.Time
 }
 
 // observed returns the current state of a candidate. was is its previous state, or nil.
 func observed(c *coordinationv1beta1.LeaseCandidate, was *candidate, now time.Time) *candidate {
 	seen := &candidate{
 		LeaseCandidate: c, emulation: parse(c.Spec.EmulationVersion), binary: parse(c.Spec.BinaryVersion),
-		heard: upTo(c.Spec.RenewTime, now), asked: upTo(c.Spec.PingTime, now),
+		lastSeen: upTo(c.Spec.RenewTime, now), asked: upTo(c.Spec.PingTime, now),
 	}
 	if was == nil || was.UID != c.UID {
 		return seen
 	}
 	if was.Spec.RenewTime.Equal(c.Spec.RenewTime) {
-		seen.heard = was.heard
+		seen.lastSeen = was.lastSeen
 	}
 	if was.Spec.PingTime.Equal(c.Spec.PingTime) {
 		seen.asked = was.asked
@@ -66,10 +66,10 @@ const (
 // other leases.
 const limit = 100
 
-// forgotten reports whether a candidate is to be deleted: it has not reported within validity that
+// expired reports whether a candidate is to be deleted: it has not reported within validity that
 // it is alive, or, if it never reported, since its creation.
-func (c *candidate) forgotten(now time.Time) bool {
-	since := c.heard
+func (c *candidate) expired(now time.Time) bool {
+	since := c.lastSeen
 	if since.IsZero() {
 		since = c.CreationTimestamp.Time
 	}
@@ -77,7 +77,7 @@ func (c *candidate) forgotten(now time.Time) bool {
 }
 
 // unanswered reports whether a candidate has not reported since its last ping.
-func (c *candidate) unanswered() bool { return c.heard.Before(c.asked) }
+func (c *candidate) unanswered() bool { return c.lastSeen.Before(c.asked) }
 
 // silent reports whether a candidate did not answer a ping in time. It is not pinged again, and
 // counts as soon as it reports.
@@ -87,7 +87,7 @@ func (c *candidate) silent(now time.Time) bool {
 
 // present reports whether a candidate has reported within patience.
 func (c *candidate) present(now time.Time) bool {
-	return !c.heard.IsZero() && c.heard.Add(patience).After(now)
+	return !c.lastSeen.IsZero() && c.lastSeen.Add(patience).After(now)
 }
 
 // question returns the time of a ping. A candidate answers a ping whose time is after its last
@@ -99,9 +99,9 @@ func (c *candidate) question(now time.Time) time.Time {
 	return now
 }
 
-// misled reports whether a candidate was pinged by a server whose clock is ahead. The candidate
+// outOfDate reports whether a candidate was pinged by a server whose clock is ahead. The candidate
 // would continue to answer until that time.
-func (c *candidate) misled(now time.Time) bool {
+func (c *candidate) outOfDate(now time.Time) bool {
 	return c.Spec.PingTime != nil && c.Spec.PingTime.After(c.question(now).Add(patience))
 }
 

@@ -27,7 +27,7 @@ func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, e
 	if all, err = c.tidy(ctx, all, now); err != nil {
 		return now.Add(patience), err
 	}
-	all = slices.DeleteFunc(all, func(c *candidate) bool { return c.heard.IsZero() })
+	all = slices.DeleteFunc(all, func(c *candidate) bool { return c.lastSeen.IsZero() })
 	if len(all) == 0 || at == controllerLease() || len(validation.IsDNS1123Subdomain(at.name)) > 0 {
 		return next, nil
 	}
@@ -60,13 +60,13 @@ func (c *worker) step(ctx context.Context, at namespacedName) (next time.Time, e
 func (c *worker) tidy(ctx context.Context, all []*candidate, now time.Time) (kept []*candidate, err error) {
 	done := 0
 	for _, one := range all {
-		old := one.forgotten(now)
+		old := one.expired(now)
 		if !old {
 			kept = append(kept, one)
 		}
 		// A live candidate reports before it would be deleted.
-		stale := one.heard.Add(validity/2).Before(now) && !one.unanswered() && !one.heard.IsZero()
-		if done == limit || !old && !stale && !one.misled(now) {
+		stale := one.lastSeen.Add(validity/2).Before(now) && !one.unanswered() && !one.lastSeen.IsZero()
+		if done == limit || !old && !stale && !one.outOfDate(now) {
 			continue
 		}
 		if old {
@@ -113,8 +113,8 @@ func (c *worker) read(ctx context.Context, at namespacedName) (*coordinationv1.L
 	return &l, err
 }
 
-// vacant reports whether a lease has no holder or has expired.
-func vacant(l *coordinationv1.Lease, now time.Time) bool {
+// unheld reports whether a lease has no holder or has expired.
+func unheld(l *coordinationv1.Lease, now time.Time) bool {
 	return l == nil || text(l.Spec.HolderIdentity) == "" || !expiry(l).After(now)
 }
 
@@ -139,7 +139,7 @@ func electionDue(l *coordinationv1.Lease, heard []*candidate, now time.Time) (du
 		// The owner of the strategy chooses; the lease only records the strategy.
 		return l == nil || text(l.Spec.Strategy) != string(strategy), next, nil
 	}
-	if vacant(l, now) {
+	if unheld(l, now) {
 		return true, next, nil
 	}
 	if at := expiry(l); at.Before(next) {
@@ -208,7 +208,7 @@ func outcome(l *coordinationv1.Lease, there []*candidate, now time.Time) (*coord
 	case chosen == nil && strategy == coordinationv1.OldestEmulationVersion:
 		return nil, nil // no candidate has valid versions
 	case chosen == nil:
-	case vacant(l, now):
+	case unheld(l, now):
 		if l != nil && text(l.Spec.HolderIdentity) != chosen.Name {
 			transitions := int32(1)
 			if was := l.Spec.LeaseTransitions; was != nil {

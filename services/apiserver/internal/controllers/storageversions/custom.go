@@ -153,7 +153,7 @@ func (m *Manager) sayCustom(ctx context.Context) error {
 		if gone {
 			continue
 		}
-		err := m.say(ctx, &c.place)
+		err := m.publish(ctx, &c.place)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", c.place.resources[0], err))
 		}

@@ -115,7 +115,7 @@ func (m *Manager) Update(ctx context.Context) error {
 	var errs []error
 	for i := range m.places {
 		p := &m.places[i]
-		err := m.say(ctx, p)
+		err := m.publish(ctx, p)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", p.resources[0], err))
 		}
@@ -159,7 +159,7 @@ func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom boo
 // maxAttempts is how many write conflicts on one object are retried. All replicas write it.
 const maxAttempts = 20
 
-func (m *Manager) say(ctx context.Context, p *place) error {
+func (m *Manager) publish(ctx context.Context, p *place) error {
 	name, at := nameOf(p.resources[0]), objects()
 	var err error
 	for range maxAttempts {

@@ -27,14 +27,14 @@ func objects() internalclient.Ref {
 func (m *Manager) withdraw(ctx context.Context) error {
 	var errs []error
 	for _, r := range m.gone {
-		if err := m.unsay(ctx, nameOf(r)); err != nil {
+		if err := m.remove(ctx, nameOf(r)); err != nil {
 			errs = append(errs, fmt.Errorf("failed to withdraw the storage version of %v: %w", r, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Manager) unsay(ctx context.Context, name string) (err error) {
+func (m *Manager) remove(ctx context.Context, name string) (err error) {
 	at := objects().Named(name)
 	if err := m.api.GetCached(ctx, at, nil); apierrors.IsNotFound(err) {
 		return nil

@@ -130,7 +130,7 @@ func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision
 	case !j.established && !IsTrue(d, v1.Established):
 		return w.release(ctx, "NeverEstablished", "resource was never established")
 	case t == nil || t.Reason == "InstanceDeletionPending":
-		won, err := w.tell(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		won, err := w.recordProgress(ctx, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 		if err != nil || !won {
 			return err
 		}
@@ -177,7 +177,7 @@ func (j *job) remove(ctx context.Context, w *statusWrite) error {
 		}
 	}
 	if t := find(&w.d.Status, v1.Terminating); j.left > 0 && t.Reason == "InstanceDeletionInProgress" && w.now.Sub(t.LastTransitionTime.Time) > confirmWithin {
-		_, err = w.tell(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
+		_, err = w.recordProgress(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err
 }

@@ -45,7 +45,7 @@ type Outliner struct {
 
 // Unowned is the function Unowned with the Outliner's memory.
 func (l *Outliner) Unowned(stored []byte) []byte {
-	c := cutter{doc: stored, stored: true, unowned: true, lately: l}
+	c := outlineBuilder{doc: stored, stored: true, unowned: true, lately: l}
 	if !c.cut() {
 		return stored
 	}
@@ -71,13 +71,13 @@ func (l *Outliner) skip(doc []byte, at int) (end int, err error) {
 }
 
 func outlineOf(text []byte, stored, unowned bool) (Outline, bool) {
-	c := cutter{doc: text, stored: stored, unowned: unowned}
+	c := outlineBuilder{doc: text, stored: stored, unowned: unowned}
 	ok := c.cut()
 	return c.Outline, ok
 }
 
-// cutter removes schemas from a definition.
-type cutter struct {
+// outlineBuilder removes schemas from a definition.
+type outlineBuilder struct {
 	Outline
 	doc             []byte
 	lately          *Outliner // nil: no schema is remembered
@@ -91,7 +91,7 @@ type cutter struct {
 var errUnusual = errors.New("unusual definition")
 
 // cut scans the definition once.
-func (c *cutter) cut() bool {
+func (c *outlineBuilder) cut() bool {
 	if len(c.doc) == 0 || c.doc[0] != '{' {
 		return false
 	}
@@ -101,11 +101,11 @@ func (c *cutter) cut() bool {
 
 // A taker appends the value at a position, or reports that it is left out. It returns the position
 // after the value.
-type taker func(name []byte, at int) (end int, keep bool, err error)
+type memberFunc func(name []byte, at int) (end int, keep bool, err error)
 
 // members copies an object, member by member. It does not call each for names with escapes, because
 // such a definition has an unusual layout.
-func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
+func (c *outlineBuilder) members(at int, each memberFunc) (end int, keep bool, err error) {
 	if at == len(c.doc) || c.doc[at] != '{' {
 		return c.copied(nil, at)
 	}
@@ -132,14 +132,14 @@ func (c *cutter) members(at int, each taker) (end int, keep bool, err error) {
 }
 
 // copied appends a value unchanged.
-func (c *cutter) copied(_ []byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) copied(_ []byte, at int) (end int, keep bool, err error) {
 	if end, err = jsontext.Skip(c.doc, at); err == nil {
 		c.Text = append(c.Text, c.doc[at:end]...)
 	}
 	return end, true, err
 }
 
-func (c *cutter) root(name []byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) root(name []byte, at int) (end int, keep bool, err error) {
 	switch string(name) {
 	case "metadata":
 		if c.unowned {
@@ -154,7 +154,7 @@ func (c *cutter) root(name []byte, at int) (end int, keep bool, err error) {
 	return c.copied(name, at)
 }
 
-func (c *cutter) metadata(name []byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) metadata(name []byte, at int) (end int, keep bool, err error) {
 	if string(name) == "managedFields" {
 		end, err = jsontext.Skip(c.doc, at)
 		return end, false, err
@@ -162,7 +162,7 @@ func (c *cutter) metadata(name []byte, at int) (end int, keep bool, err error) {
 	return c.copied(name, at)
 }
 
-func (c *cutter) spec(name []byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) spec(name []byte, at int) (end int, keep bool, err error) {
 	switch {
 	case string(name) == "validation" && c.stored:
 		return c.schema(&c.common, at)
@@ -177,7 +177,7 @@ func (c *cutter) spec(name []byte, at int) (end int, keep bool, err error) {
 	return c.copied(name, at)
 }
 
-func (c *cutter) list(at int) (end int, err error) {
+func (c *outlineBuilder) list(at int) (end int, err error) {
 	c.Text = append(c.Text, '[')
 	end, err = jsontext.ElementsAt(c.doc, at, func(i, at int) (int, bool, error) {
 		if i > 0 {
@@ -193,7 +193,7 @@ func (c *cutter) list(at int) (end int, err error) {
 	return end, err
 }
 
-func (c *cutter) version(name []byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) version(name []byte, at int) (end int, keep bool, err error) {
 	if string(name) != "schema" {
 		return c.copied(name, at)
 	}
@@ -201,7 +201,7 @@ func (c *cutter) version(name []byte, at int) (end int, keep bool, err error) {
 }
 
 // schema records a schema. It returns an error if there is already one in its place.
-func (c *cutter) schema(into *[]byte, at int) (end int, keep bool, err error) {
+func (c *outlineBuilder) schema(into *[]byte, at int) (end int, keep bool, err error) {
 	if *into != nil || at == len(c.doc) || c.doc[at] != '{' {
 		return 0, false, errUnusual
 	}
@@ -213,7 +213,7 @@ func (c *cutter) schema(into *[]byte, at int) (end int, keep bool, err error) {
 }
 
 // mark appends the mark of a schema. It returns false if marking is off and the schema is left out.
-func (c *cutter) mark(schema []byte) (keep bool) {
+func (c *outlineBuilder) mark(schema []byte) (keep bool) {
 	if !c.marking {
 		return false
 	}
@@ -234,7 +234,7 @@ func markOf(i int) string { return fmt.Sprintf(`{"openAPIV3Schema":{"title":"#%d
 // JSON by the schemas. It returns false if a mark is lost. ok is false if the definition has an
 // unusual layout.
 func WithMarks(stored []byte) (text []byte, restore func([]byte) ([]byte, bool), ok bool) {
-	c := cutter{doc: stored, stored: true, marking: true}
+	c := outlineBuilder{doc: stored, stored: true, marking: true}
 	if !c.cut() {
 		return nil, nil, false
 	}

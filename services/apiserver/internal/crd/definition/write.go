@@ -39,8 +39,8 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while .
 	return err == nil, err
 }
 
-// tell records the progress of the deletion.
-func (w *statusWrite) tell(ctx context.Context, reason, message string) (bool, error) {
+// recordProgress records the progress of the deletion.
+func (w *statusWrite) recordProgress(ctx context.Context, reason, message string) (bool, error) {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, true, reason, message), w.now)
 	return w.send(ctx, nil)
 }

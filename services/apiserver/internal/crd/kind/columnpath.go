@@ -56,15 +56,15 @@ func (g *growth) list(l *jsonpath.ListNode) {
 		case *jsonpath.IdentifierNode:
 			g.ranges = g.ranges || n.Name == "range"
 		case *jsonpath.FilterNode:
-			g.within(n.Left, n.Right)
+			g.addBrackets(n.Left, n.Right)
 		case *jsonpath.UnionNode:
 			g.times = min(g.times*again(n), maxTimes+1)
-			g.within(n.Nodes...)
+			g.addBrackets(n.Nodes...)
 		}
 	}
 }
 
-func (g *growth) within(brackets ...*jsonpath.ListNode) {
+func (g *growth) addBrackets(brackets ...*jsonpath.ListNode) {
 	before := g.steps
 	for _, l := range brackets {
 		g.list(l)

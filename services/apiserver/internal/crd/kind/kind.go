@@ -95,21 +95,21 @@ func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, erro
 
 // Schema reads the schema of a version. It returns nil if the version has none.
 func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	return d.Whole().Schema(version)
+	return d.Full().Schema(version)
 }
 
-// Whole is a definition with its schemas, read once for all callers. Callers must not change the
+// Full is a definition with its schemas, read once for all callers. Callers must not change the
 // result.
-type Whole struct {
+type FullDefinition struct {
 	read func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Whole returns the definition with its schemas. It is large and is read when a schema is first
+// Full returns the definition with its schemas. It is large and is read when a schema is first
 // requested.
-func (d *Definition) Whole() *Whole { return &Whole{sync.OnceValues(d.whole)} }
+func (d *Definition) Full() *FullDefinition { return &FullDefinition{sync.OnceValues(d.whole)} }
 
 // Schema returns the schema of a version, or nil if it has none.
-func (w *Whole) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
+func (w *FullDefinition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	all, err := w.read()
 	if err != nil {
 		return nil, err

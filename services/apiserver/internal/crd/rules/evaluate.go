@@ -60,7 +60,7 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 		return nil, budget
 	}
 	self := declare(s, root)
-	top := c.session().compile(s, shapeOf(s, root), self, nil, schema.Nowhere)
+	top := c.session().compile(s, shapeOf(s, root), self, nil, schema.NoNode)
 	if top == nil {
 		return nil, budget
 	}
@@ -94,7 +94,7 @@ type evaluation struct {
 
 // relation is a pair of a value and its old value in the sense of ratcheting.
 type relation struct {
-	place      schema.Place
+	place      schema.NodeIndex
 	value, old tape.Ref
 }
 
@@ -102,7 +102,7 @@ type relation struct {
 type related struct{ now, around *relation }
 
 // key returns the relation of a member.
-func (e *evaluation) key(r related, key tape.Ref, place schema.Place) related {
+func (e *evaluation) key(r related, key tape.Ref, place schema.NodeIndex) related {
 	if r.now == nil {
 		return r
 	}
@@ -110,7 +110,7 @@ func (e *evaluation) key(r related, key tape.Ref, place schema.Place) related {
 		return related{} // both versions of the resource have been given the same type
 	}
 	sub := related{around: r.now}
-	if place != schema.Nowhere && e.old.Kind(r.now.old) == tape.Object {
+	if place != schema.NoNode && e.old.Kind(r.now.old) == tape.Object {
 		if old := e.old.Find(r.now.old, e.doc.String(key)); old != tape.None {
 			sub.now = &relation{place: place, value: key + 1, old: old}
 		}
@@ -160,7 +160,7 @@ func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r relat
 		if r.now != nil {
 			sub.now, sub.around = nil, r.now
 		}
-		if r.now != nil && l.items.place != schema.Nowhere {
+		if r.now != nil && l.items.place != schema.NoNode {
 			if o := e.comparer.Keyed(l.place, r.now.old, i); o != tape.None {
 				sub.now = &relation{place: l.items.place, value: i, old: o}
 			}

@@ -22,7 +22,7 @@ type Rules struct {
 type level struct {
 	rules []rule
 	shape *shape
-	place schema.Place
+	place schema.NodeIndex
 	// untyped reports that a schema without a CEL type has rules.
 	untyped bool
 	// usesOld reports whether a rule of the schema refers to the old value.
@@ -52,7 +52,7 @@ type rule struct {
 func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	at := schema.Root
 	if p == nil {
-		at = schema.Nowhere
+		at = schema.NoNode
 	}
 	top := c.session().compile(s, shapeOf(s, true), declare(s, true), p, at)
 	if top == nil {
@@ -64,19 +64,19 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 // compile returns the rules of a schema and below, or nil. h is the shape of the schema's values.
 // self is their type, nil if they have no type in CEL. Rules for such values cannot be compiled, so
 // every value is rejected. Properties without a type are ignored.
-func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
+func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.NodeIndex) *level {
 	if !hasRules(s) {
 		return nil
 	}
 	l := &level{shape: h, place: at, props: map[string]*level{}}
-	place := func(next func(schema.Place) schema.Place) schema.Place {
-		if at == schema.Nowhere {
+	place := func(next func(schema.NodeIndex) schema.NodeIndex) schema.NodeIndex {
+		if at == schema.NoNode {
 			return at
 		}
 		return next(at)
 	}
 	for name, sub := range s.Properties {
-		below := place(func(at schema.Place) schema.Place { return p.Property(at, name) })
+		below := place(func(at schema.NodeIndex) schema.NodeIndex { return p.Property(at, name) })
 		t := c.ofProperty(self, name, &sub)
 		if t == nil {
 			continue

@@ -53,7 +53,7 @@ func (p *Program) Check(d, old *tape.Doc, ratchets bool, costly func()) Report {
 func (p *Program) CheckStatus(d, old *tape.Doc, ratchets bool, costly func()) Report {
 	var r Report
 	status := d.Find(tape.Root, "status")
-	if at := p.Property(root, "status"); status != tape.None && at != nowhere {
+	if at := p.Property(root, "status"); status != tape.None && at != noNode {
 		before := tape.None
 		if old != nil && ratchets {
 			before = old.Find(tape.Root, "status")
@@ -112,13 +112,13 @@ type checker struct {
 
 // keywords checks the value v against the schema at a place. base is the path of v. It also returns
 // the time spent on comparing v with the old value.
-func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
+func (p *Program) keywords(at NodeIndex, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	return c.all(at, v, before), c.compared
 }
 
 // all returns all errors of a value.
-func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
+func (c *checker) all(at NodeIndex, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
 	if c.spent > c.program.most {
 		e := field.TooLong(c.base, "", c.program.most) // reported in place of the unchecked values
@@ -129,7 +129,7 @@ func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
 }
 
 // value checks a value. old is the old value, or tape.None. It returns the number of passed checks.
-func (c *checker) value(at Place, v, old tape.Ref) int {
+func (c *checker) value(at NodeIndex, v, old tape.Ref) int {
 	n := &c.program.nodes[at]
 	fails, errs := c.fails, len(c.errs)
 	matches := c.plain(n, v, old)
@@ -194,7 +194,7 @@ func (c *checker) plain(n *node, v, old tape.Ref) int {
 
 func (c *checker) array(n *node, v, old tape.Ref) int {
 	matches := 0
-	if n.items != nowhere {
+	if n.items != noNode {
 		i := int32(0)
 		for item, end := c.doc.First(v), c.doc.Next(v); item < end; item = c.doc.Next(item) {
 			c.steps = append(c.steps, step{kind: stepIndex, index: i})
@@ -258,7 +258,7 @@ func (c *checker) others(n *node, v, old tape.Ref) int {
 	return matches
 }
 
-func (c *checker) memberOf(at Place, kind stepKind, key, old tape.Ref) int {
+func (c *checker) memberOf(at NodeIndex, kind stepKind, key, old tape.Ref) int {
 	before := tape.None
 	if old != tape.None && c.old.Kind(old) == tape.Object {
 		// The type of the resource may differ from the one that the client sent. So it is unknown
@@ -288,7 +288,7 @@ func (c *checker) combined(n *node, v tape.Ref) int {
 	if len(n.combo.allOf) > 0 {
 		matches += c.allOf(n.combo.allOf, v)
 	}
-	if n.combo.not != nowhere {
+	if n.combo.not != noNode {
 		if ok, _ := c.try(n.combo.not, v); ok {
 			c.composite("must not validate the schema (not)")
 		}
@@ -297,7 +297,7 @@ func (c *checker) combined(n *node, v tape.Ref) int {
 }
 
 // try checks a branch without reporting errors.
-func (c *checker) try(at Place, v tape.Ref) (ok bool, matches int) {
+func (c *checker) try(at NodeIndex, v tape.Ref) (ok bool, matches int) {
 	fails := c.fails
 	c.quiet++
 	matches = c.plain(&c.program.nodes[at], v, tape.None)
@@ -308,18 +308,18 @@ func (c *checker) try(at Place, v tape.Ref) (ok bool, matches int) {
 }
 
 // report checks a branch again to report its errors.
-func (c *checker) report(at Place, v tape.Ref) int {
+func (c *checker) report(at NodeIndex, v tape.Ref) int {
 	return c.plain(&c.program.nodes[at], v, tape.None)
 }
 
-func (c *checker) anyOf(branches []Place, v tape.Ref) int {
-	best, most := nowhere, 0
+func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
+	best, most := noNode, 0
 	for _, at := range branches {
 		ok, matches := c.try(at, v)
 		if ok {
 			return matches
 		}
-		if best == nowhere || matches > most {
+		if best == noNode || matches > most {
 			best, most = at, matches
 		}
 	}
@@ -330,8 +330,8 @@ func (c *checker) anyOf(branches []Place, v tape.Ref) int {
 	return c.report(best, v)
 }
 
-func (c *checker) oneOf(branches []Place, v tape.Ref) int {
-	best, most, valid, first := nowhere, 0, 0, 0
+func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
+	best, most, valid, first := noNode, 0, 0, 0
 	for _, at := range branches {
 		ok, matches := c.try(at, v)
 		switch {
@@ -339,7 +339,7 @@ func (c *checker) oneOf(branches []Place, v tape.Ref) int {
 			if valid++; valid == 1 {
 				first = matches
 			}
-		case best == nowhere || matches > most:
+		case best == noNode || matches > most:
 			best, most = at, matches
 		}
 	}
@@ -357,7 +357,7 @@ func (c *checker) oneOf(branches []Place, v tape.Ref) int {
 	return 0
 }
 
-func (c *checker) allOf(branches []Place, v tape.Ref) int {
+func (c *checker) allOf(branches []NodeIndex, v tape.Ref) int {
 	matches, valid := 0, 0
 	for _, at := range branches {
 		fails := c.fails

@@ -22,7 +22,7 @@ type Comparer struct {
 // it, and each invalid item compares its list. Results are cached so that each pair is compared
 // once.
 type comparison struct {
-	at     Place
+	at     NodeIndex
 	v, old tape.Ref
 }
 
@@ -33,7 +33,7 @@ func (p *Program) NewComparer(d, old *tape.Doc) *Comparer {
 
 // Equal reports whether a value is unchanged. An object with members that the schema does not
 // describe is never equal.
-func (c *Comparer) Equal(at Place, v, old tape.Ref) bool {
+func (c *Comparer) Equal(at NodeIndex, v, old tape.Ref) bool {
 	if kind := c.doc.Kind(v); kind != tape.Object && kind != tape.Array {
 		return c.equal(at, v, old)
 	}
@@ -51,7 +51,7 @@ func (c *Comparer) Equal(at Place, v, old tape.Ref) bool {
 
 // Keyed returns the item of an old list of type map with the same keys as item, or tape.None. Items
 // of other lists have no old item.
-func (c *Comparer) Keyed(at Place, old, item tape.Ref) tape.Ref {
+func (c *Comparer) Keyed(at NodeIndex, old, item tape.Ref) tape.Ref {
 	return c.keyedItem(&c.program.nodes[at], old, item)
 }
 
@@ -125,7 +125,7 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 }
 
 // equal is Equal without caching its result, for values within a value. There may be many.
-func (c *Comparer) equal(at Place, v, old tape.Ref) bool {
+func (c *Comparer) equal(at NodeIndex, v, old tape.Ref) bool {
 	kind, was := c.doc.Kind(v), c.old.Kind(old)
 	if kind == tape.Object || kind == tape.Array {
 		if same, known := c.asked[comparison{at, v, old}]; known {
@@ -150,7 +150,7 @@ func (c *Comparer) equalLists(n *node, v, old tape.Ref) bool {
 	}
 	for i, end := c.doc.First(v), c.doc.Next(v); i < end; i = c.doc.Next(i) {
 		before := c.byKeys(n, old, i)
-		if before == tape.None || n.items == nowhere || !c.equal(n.items, i, before) {
+		if before == tape.None || n.items == noNode || !c.equal(n.items, i, before) {
 			return false
 		}
 	}
@@ -163,7 +163,7 @@ func (c *Comparer) equalObjects(n *node, v, old tape.Ref) bool {
 	}
 	for k, end := c.doc.First(v), c.doc.Next(v); k < end; k = c.doc.Next(k + 1) {
 		at := n.child(c.doc, k)
-		if at == nowhere {
+		if at == noNode {
 			return false
 		}
 		before := c.old.Find(old, c.doc.String(k))
@@ -193,11 +193,11 @@ func (w *walker) put(e *field.Error) {
 }
 
 // down visits the members or items of a value for whose nodes want returns true.
-func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at Place, v tape.Ref)) {
+func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at NodeIndex, v tape.Ref)) {
 	d := w.doc
 	switch d.Kind(v) {
 	case tape.Array:
-		if n.items == nowhere || !want(&w.program.nodes[n.items]) {
+		if n.items == noNode || !want(&w.program.nodes[n.items]) {
 			return
 		}
 		index := int32(0)
@@ -212,14 +212,14 @@ func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at 
 			if i := n.find(d, k, next); i >= 0 {
 				next, at, kind = i+1, n.props[i].at, stepProp
 			}
-			if at != nowhere && want(&w.program.nodes[at]) {
+			if at != noNode && want(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)
 			}
 		}
 	}
 }
 
-func (w *walker) visit(s step, at Place, v tape.Ref, visit func(at Place, v tape.Ref)) {
+func (w *walker) visit(s step, at NodeIndex, v tape.Ref, visit func(at NodeIndex, v tape.Ref)) {
 	w.steps = append(w.steps, s)
 	visit(at, v)
 	w.steps = w.steps[:len(w.steps)-1]
@@ -239,7 +239,7 @@ func (p *Program) lists(d *tape.Doc, base *field.Path) field.ErrorList {
 	return w.errs
 }
 
-func (w *walker) list(at Place, v tape.Ref) {
+func (w *walker) list(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if w.doc.Kind(v) == tape.Array {
 		switch n.list {

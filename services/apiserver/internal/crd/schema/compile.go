@@ -57,11 +57,11 @@ type compiler struct {
 
 // add appends the node of a schema and the nodes below it. spine states that the schema is not
 // within allOf, anyOf, oneOf or not.
-func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
-	at := Place(len(c.program.nodes))
-	c.program.nodes = append(c.program.nodes, node{items: nowhere, values: nowhere})
+func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (NodeIndex, error) {
+	at := NodeIndex(len(c.program.nodes))
+	c.program.nodes = append(c.program.nodes, node{items: noNode, values: noNode})
 	n := node{
-		items: nowhere, values: nowhere,
+		items: noNode, values: noNode,
 		nullable: s.Nullable, embedded: s.XEmbeddedResource, keys: s.XListMapKeys,
 		preserve: s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields,
 	}
@@ -73,14 +73,14 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
 	n.text = c.textOf(s)
 	var err error
 	if n.enum, err = enumOf(s); err != nil {
-		return nowhere, err
+		return noNode, err
 	}
 	n.listed = indexOf(n.enum)
 	if err := c.below(&n, s, spine); err != nil {
-		return nowhere, err
+		return noNode, err
 	}
 	if n.combo, err = c.combination(s); err != nil {
-		return nowhere, err
+		return noNode, err
 	}
 	for _, name := range s.Required {
 		n.required = append(n.required, requirement{name: name, prop: n.named(name)})
@@ -227,7 +227,7 @@ func (c *compiler) below(n *node, s *v1.JSONSchemaProps, spine bool) error {
 	return nil
 }
 
-func (c *compiler) inherit(n *node, from Place) {
+func (c *compiler) inherit(n *node, from NodeIndex) {
 	sub := &c.program.nodes[from]
 	n.anyLists = n.anyLists || sub.anyLists
 	n.anyEmbedded = n.anyEmbedded || sub.anyEmbedded
@@ -241,7 +241,7 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
 		return nil, nil
 	}
-	m := &combination{not: nowhere}
+	m := &combination{not: noNode}
 	var err error
 	if m.allOf, err = c.list(s.AllOf); err != nil {
 		return nil, fmt.Errorf("allOf: %w", err)
@@ -260,8 +260,8 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	return m, nil
 }
 
-func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
-	var places []Place
+func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
+	var places []NodeIndex
 	for i := range schemas {
 		at, err := c.add(&schemas[i], false)
 		if err != nil {
@@ -274,7 +274,7 @@ func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
 
 // fallbacks sets the default values, innermost first. Each default is shaped by its own schema, so
 // that it can be inserted unchanged.
-func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error {
+func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at NodeIndex, m metaPlace) error {
 	n := &c.program.nodes[at]
 	for i, p := range n.props {
 		sub := s.Properties[p.name]
@@ -285,12 +285,12 @@ func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place, m metaPlace) error
 			n.filled = append(n.filled, int32(i))
 		}
 	}
-	if n.values != nowhere {
+	if n.values != noNode {
 		if err := c.fallbacks(s.AdditionalProperties.Schema, n.values, m.below(s, "")); err != nil {
 			return fmt.Errorf("additionalProperties: %w", err)
 		}
 	}
-	if n.items != nowhere {
+	if n.items != noNode {
 		if err := c.fallbacks(s.Items.Schema, n.items, m.below(s, "")); err != nil {
 			return fmt.Errorf("items: %w", err)
 		}

@@ -65,7 +65,7 @@ type defaultsCheck struct {
 
 // surrounding is the resource that contains a schema.
 type surrounding struct {
-	root Place
+	root NodeIndex
 	// meta states that the schema describes the type or metadata of the resource, or a part of it.
 	// steps is the path to it.
 	meta  bool
@@ -105,7 +105,7 @@ func typed1(name string, value []byte) []byte {
 
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
-func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node Place, around *surrounding) {
+func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	n := &c.program.nodes[node]
 	if n.embedded {
 		around = &surrounding{root: node}
@@ -113,7 +113,7 @@ func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node Place, 
 	if hasDefault(s) {
 		c.value(at.Child("default"), s, node, around)
 	}
-	if n.items != nowhere && c.budget >= 0 {
+	if n.items != noNode && c.budget >= 0 {
 		c.node(at.Child("items"), s.Items.Schema, n.items, around.below("", false))
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -127,7 +127,7 @@ func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node Place, 
 }
 
 // value checks one default. It stops after the first group of checks that reports errors.
-func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place, around *surrounding) {
+func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	d, err := tape.Parse(s.Default.Raw)
 	if err == nil && !d.Clean() {
 		d, err = d.Cleaned()
@@ -180,7 +180,7 @@ func asFieldError(at *field.Path, err error) *field.Error {
 	return field.Invalid(at, "", err.Error())
 }
 
-func (c *defaultsCheck) wouldPrune(d *tape.Doc, node Place) bool {
+func (c *defaultsCheck) wouldPrune(d *tape.Doc, node NodeIndex) bool {
 	s := shaper{program: c.program, doc: d, raw: d.Raw(), parts: prunes}
 	s.value(node, tape.Root, prune)
 	return s.out != nil
@@ -188,7 +188,7 @@ func (c *defaultsCheck) wouldPrune(d *tape.Doc, node Place) bool {
 
 // cleaned returns a document with the metadata of embedded resources cleaned. It returns a
 // *field.Error if the metadata is malformed.
-func (p *Program) cleaned(d *tape.Doc, at Place, base *field.Path) (*tape.Doc, error) {
+func (p *Program) cleaned(d *tape.Doc, at NodeIndex, base *field.Path) (*tape.Doc, error) {
 	s := shaper{program: p, doc: d, raw: d.Raw(), parts: cleans, base: base}
 	s.value(at, tape.Root, keep)
 	if s.err != nil || s.out == nil {

@@ -28,7 +28,7 @@ func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
 	return w.errs
 }
 
-func (w *walker) embedded(at Place, v tape.Ref) {
+func (w *walker) embedded(at NodeIndex, v tape.Ref) {
 	n := &w.program.nodes[at]
 	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.putBelow(checkEmbedded(w.doc, v, nil))
@@ -136,13 +136,13 @@ func (s *shaper) fail(err error) {
 
 // embeddedMeta cleans the metadata of an embedded resource. at is the place of the resource's
 // schema for it, or nowhere. The last step is that of the member.
-func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
+func (s *shaper) embeddedMeta(at NodeIndex, key tape.Ref) {
 	if !s.doc.IsText(key, "metadata") {
 		return
 	}
 	d, v := s.doc, key+1
 	text := d.Text(v)
-	if at != nowhere {
+	if at != noNode {
 		if text = s.filledMeta(at, text); s.err != nil {
 			return
 		}
@@ -182,7 +182,7 @@ func (s *shaper) reportMeta(unknown []string) {
 }
 
 // filledMeta adds a schema's defaults to metadata and removes unwanted nulls.
-func (s *shaper) filledMeta(at Place, text []byte) []byte {
+func (s *shaper) filledMeta(at NodeIndex, text []byte) []byte {
 	d, err := tape.Parse(text)
 	if err != nil {
 		s.fail(err)

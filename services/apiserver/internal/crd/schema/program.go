@@ -48,34 +48,34 @@ func (p *Program) Weight(doc []byte, cbor bool) int {
 // "Specification of the CBOR Encoding").
 const cborMap, cborNull = 5, 0xf6
 
-// Place is the index of a schema's node in a program.
-type Place int32
+// NodeIndex is the index of a schema's node in a program.
+type NodeIndex int32
 
 const (
-	nowhere Place = -1
-	root    Place = 0
+	noNode NodeIndex = -1
+	root   NodeIndex = 0
 )
 
-// Nowhere is the place of no schema. Root is the place of the resource's schema.
+// NoNode is the place of no schema. Root is the place of the resource's schema.
 const (
-	Nowhere = nowhere
-	Root    = root
+	NoNode = noNode
+	Root   = root
 )
 
 // Property returns the place of a property's schema, or Nowhere.
-func (p *Program) Property(at Place, name string) Place {
+func (p *Program) Property(at NodeIndex, name string) NodeIndex {
 	n := &p.nodes[at]
 	if i := n.named(name); i >= 0 {
 		return n.props[i].at
 	}
-	return nowhere
+	return noNode
 }
 
 // Items returns the place of the items' schema, or Nowhere.
-func (p *Program) Items(at Place) Place { return p.nodes[at].items }
+func (p *Program) Items(at NodeIndex) NodeIndex { return p.nodes[at].items }
 
 // Values returns the place of the schema of unnamed properties, or Nowhere.
-func (p *Program) Values(at Place) Place { return p.nodes[at].values }
+func (p *Program) Values(at NodeIndex) NodeIndex { return p.nodes[at].values }
 
 // additional is the rule of a schema for properties that it does not name.
 type additional uint8
@@ -112,8 +112,8 @@ const (
 type node struct {
 	props    []prop // sorted by name
 	required []requirement
-	items    Place
-	values   Place // schema of unnamed properties
+	items    NodeIndex
+	values   NodeIndex // schema of unnamed properties
 
 	additional additional
 	list       listType
@@ -144,7 +144,7 @@ type node struct {
 
 type prop struct {
 	name string
-	at   Place
+	at   NodeIndex
 }
 
 type requirement struct {
@@ -170,8 +170,8 @@ type textRules struct {
 
 // combination holds the schemas that a schema combines.
 type combination struct {
-	allOf, anyOf, oneOf []Place
-	not                 Place
+	allOf, anyOf, oneOf []NodeIndex
+	not                 NodeIndex
 }
 
 type enumValue struct {
@@ -211,7 +211,7 @@ func (n *node) named(name string) int {
 
 // child returns the place of a member's schema: of the property, else of unnamed values, else
 // nowhere.
-func (n *node) child(d *tape.Doc, key tape.Ref) Place {
+func (n *node) child(d *tape.Doc, key tape.Ref) NodeIndex {
 	if i := n.find(d, key, 0); i >= 0 {
 		return n.props[i].at
 	}

@@ -156,7 +156,7 @@ func (s *shaper) resource() {
 }
 
 // value shapes a value by the schema at a place.
-func (s *shaper) value(at Place, v tape.Ref, m mode) {
+func (s *shaper) value(at NodeIndex, v tape.Ref, m mode) {
 	if s.err != nil {
 		return
 	}
@@ -164,7 +164,7 @@ func (s *shaper) value(at Place, v tape.Ref, m mode) {
 	if kind != tape.Object && kind != tape.Array {
 		return
 	}
-	if at == nowhere {
+	if at == noNode {
 		if m == prune {
 			s.empty(v)
 		}
@@ -217,9 +217,9 @@ func (s *shaper) report(key tape.Ref, kind stepKind) {
 	}
 }
 
-func (s *shaper) array(at Place, v tape.Ref, m mode) {
+func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
-	if n.items == nowhere {
+	if n.items == noNode {
 		if m == prune {
 			s.empty(v)
 		}
@@ -261,7 +261,7 @@ func (m metaPlace) below(s *v1.JSONSchemaProps, name string) metaPlace {
 }
 
 // shapeDefault fills in, prunes and cleans a default value by its own schema.
-func (p *Program) shapeDefault(at Place, raw []byte, m metaPlace) ([]byte, error) {
+func (p *Program) shapeDefault(at NodeIndex, raw []byte, m metaPlace) ([]byte, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ const (
 	isFilled // the default replaces a null
 )
 
-func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
+func (s *shaper) object(at NodeIndex, v tape.Ref, m mode, resource bool) {
 	n := &s.program.nodes[at]
 	d := s.doc
 	if m == prune && n.preserve {
@@ -54,7 +54,7 @@ func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
 			last = valueEnd
 			continue
 		}
-		switch s.fate(n, sub, i >= 0, meta, k, m) {
+		switch s.decide(n, sub, i >= 0, meta, k, m) {
 		case goes:
 			s.drop(k, last, kept, end)
 		case isFilled:
@@ -71,14 +71,14 @@ func (s *shaper) object(at Place, v tape.Ref, m mode, resource bool) {
 	}
 }
 
-// fate decides on a member. sub is the place of its schema. named states whether the schema names
+// decide decides on a member. sub is the place of its schema. named states whether the schema names
 // the property.
-func (s *shaper) fate(n *node, sub Place, named, meta bool, key tape.Ref, m mode) member {
+func (s *shaper) decide(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) member {
 	if m == prune && !named && !meta && n.additional == unsaid {
 		s.report(key, stepValue)
 		return goes
 	}
-	if sub != nowhere && s.doc.Kind(key+1) == tape.Null {
+	if sub != noNode && s.doc.Kind(key+1) == tape.Null {
 		child := &s.program.nodes[sub]
 		switch {
 		case child.nullable:
@@ -114,7 +114,7 @@ func (s *shaper) drop(key tape.Ref, last, kept, end int) {
 }
 
 // member shapes the value of a member that stays.
-func (s *shaper) member(n *node, sub Place, named, meta bool, key tape.Ref, m mode) {
+func (s *shaper) member(n *node, sub NodeIndex, named, meta bool, key tape.Ref, m mode) {
 	kind := stepValue
 	if named {
 		kind = stepProp

@@ -15,17 +15,17 @@ func Reduced(s *v1.JSONSchemaProps) *v1.JSONSchemaProps {
 		return nil
 	}
 	r := reducer{patterns: map[string]bool{}}
-	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.quiet(s) {
+	if s.Type != "object" || s.AdditionalProperties != nil || s.Nullable || !r.isQuiet(s) {
 		return s
 	}
-	return r.without(s, true)
+	return r.reduce(s, true)
 }
 
 // reducer caches which patterns are valid regular expressions.
 type reducer struct{ patterns map[string]bool }
 
-// without returns a quiet schema without its plain properties.
-func (r *reducer) without(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
+// reduce returns a quiet schema without its plain properties.
+func (r *reducer) reduce(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps {
 	out := *s
 	out.Properties = nil
 	var p v1.JSONSchemaProps // reused, because schemas are large
@@ -38,8 +38,8 @@ func (r *reducer) without(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps 
 		if out.Properties == nil {
 			out.Properties = map[string]v1.JSONSchemaProps{}
 		}
-		if !head && p.Items == nil && p.AdditionalProperties == nil && r.quiet(&p) {
-			p = *r.without(&p, false)
+		if !head && p.Items == nil && p.AdditionalProperties == nil && r.isQuiet(&p) {
+			p = *r.reduce(&p, false)
 		}
 		out.Properties[name] = p
 	}
@@ -49,7 +49,7 @@ func (r *reducer) without(s *v1.JSONSchemaProps, root bool) *v1.JSONSchemaProps 
 // plain reports whether a schema and everything within it is valid wherever it is used below the
 // root.
 func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
-	if !r.quiet(s) {
+	if !r.isQuiet(s) {
 		return false
 	}
 	if s.Items != nil && !r.plain(s.Items.Schema) {
@@ -71,9 +71,9 @@ func (r *reducer) plain(s *v1.JSONSchemaProps) bool {
 	return true
 }
 
-// quiet reports whether a schema is valid apart from the schemas within it, and does not refer to
+// isQuiet reports whether a schema is valid apart from the schemas within it, and does not refer to
 // them.
-func (r *reducer) quiet(s *v1.JSONSchemaProps) bool {
+func (r *reducer) isQuiet(s *v1.JSONSchemaProps) bool {
 	switch s.Type {
 	case "object", "string", "integer", "number", "boolean":
 	case "array":

@@ -127,7 +127,7 @@ func (t *tree) apply(i int, op Operation) error {
 	case "copy":
 		return t.copy(op)
 	case "test":
-		return t.test(i, op)
+		return t.testValue(i, op)
 	default:
 		return fmt.Errorf("Unexpected kind: %s", kind) //nolint:staticcheck // the words that clients know
 	}
@@ -157,7 +157,7 @@ func (t *tree) remove(op Operation) error {
 	if !ok {
 		return fmt.Errorf("remove operation does not apply: doc is missing path: \"%s\": %w", path, errMissing)
 	}
-	if err := t.take(at); err != nil {
+	if err := t.detach(at); err != nil {
 		return fmt.Errorf("error in remove for path: '%s': %w", path, err)
 	}
 	return nil
@@ -201,7 +201,7 @@ func (t *tree) move(op Operation) error {
 	}
 	n, err := at.get()
 	if err == nil {
-		err = t.take(at)
+		err = t.detach(at)
 	}
 	if err != nil {
 		return fmt.Errorf("error in move for path: '%s': %w", at.key, err)
@@ -249,7 +249,7 @@ func (t *tree) copy(op Operation) error {
 	return nil
 }
 
-func (t *tree) test(i int, op Operation) error {
+func (t *tree) testValue(i int, op Operation) error {
 	path, err := op.path()
 	if err != nil {
 		return fmt.Errorf("test operation failed to decode path: %w", err)

@@ -172,7 +172,7 @@ func (p place) get() (*node, error) {
 
 // set replaces the value at the place, or adds a member.
 func (p place) set(n *node) error {
-	if err := p.deepen(n); err != nil {
+	if err := p.updateDepths(n); err != nil {
 		return err
 	}
 	if !p.in.list {
@@ -203,15 +203,15 @@ func (t *tree) put(p place, n *node) error {
 	if err := t.shift(len(p.in.items) - i); err != nil {
 		return err
 	}
-	if err := p.deepen(n); err != nil {
+	if err := p.updateDepths(n); err != nil {
 		return err
 	}
 	p.in.items = slices.Insert(p.in.items, i, n)
 	return nil
 }
 
-// take removes the value at the place.
-func (t *tree) take(p place) error {
+// detach removes the value at the place.
+func (t *tree) detach(p place) error {
 	if !p.in.list {
 		if _, ok := p.in.members[p.key]; !ok {
 			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the words that clients know
@@ -251,8 +251,8 @@ func (n *node) depth() int {
 	return n.text.depth
 }
 
-// deepen updates the depths on the path for a node that is added at the place.
-func (p place) deepen(n *node) error {
+// updateDepths updates the depths on the path for a node that is added at the place.
+func (p place) updateDepths(n *node) error {
 	depth := n.depth()
 	if depth+len(p.above) > maxDepth {
 		return errDepth

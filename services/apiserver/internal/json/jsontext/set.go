@@ -135,7 +135,7 @@ func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	if s.root.leaf() {
 		return into, nil
 	}
-	_, err := s.root.within(doc, 0, into)
+	_, err := s.root.findIn(doc, 0, into)
 	return into, err
 }
 
@@ -156,7 +156,7 @@ func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
 		end, err = Skip(doc, at)
 	} else {
 		n.forget(found) // the last of repeated fields counts
-		end, err = n.within(doc, at, found)
+		end, err = n.findIn(doc, at, found)
 	}
 	if err == nil {
 		for _, i := range n.ends {
@@ -166,8 +166,8 @@ func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
 	return end, err
 }
 
-// within finds the wanted values within a value.
-func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
+// findIn finds the wanted values within a value.
+func (n *node) findIn(doc []byte, at int, found [][]byte) (end int, err error) {
 	switch {
 	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
 		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {

@@ -92,8 +92,8 @@ func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 // holds reports whether the slot contains the given piece.
 func (s *memoSlot) holds(f *field, raw []byte) bool { return s.of == f && bytes.Equal(s.raw, raw) }
 
-// saw records the JSON of a piece.
-func (s *memoSlot) saw(f *field, raw, json []byte) {
+// store records the JSON of a piece.
+func (s *memoSlot) store(f *field, raw, json []byte) {
 	switch {
 	case s.holds(f, raw):
 		s.json, s.ready = append(s.json[:0], json...), true

@@ -174,7 +174,7 @@ func (c *compiler) message(t reflect.Type) (*message, error) {
 	if m.empty, err = json.Marshal(reflect.Zero(t).Interface()); err != nil {
 		return nil, err
 	}
-	return m, c.heed(m, t, names)
+	return m, c.applyRules(m, t, names)
 }
 
 // nameOf returns the JSON name of a field, or the type name of an inline field.

@@ -109,8 +109,8 @@ type check struct {
 	ok     func([4][]byte) bool
 }
 
-// heed compiles the rules for a type. names maps field names to indexes.
-func (c *compiler) heed(m *message, t reflect.Type, names map[string]int) error {
+// applyRules compiles the rules for a type. names maps field names to indexes.
+func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) error {
 	for _, r := range c.rules {
 		if r.Of != t {
 			continue

@@ -265,7 +265,7 @@ func (r *runner) piece(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok
 		dst, ok = appendSpecial(dst, k, v)
 	}
 	if slot != nil && ok {
-		slot.saw(f, v, dst[at:])
+		slot.store(f, v, dst[at:])
 	}
 	return dst, ok
 }

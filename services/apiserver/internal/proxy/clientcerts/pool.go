@@ -14,13 +14,13 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Show is the type of GetClientCertificate of a tls.Config.
-type Show = func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+// CertificateFunc is the type of GetClientCertificate of a tls.Config.
+type CertificateFunc = func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 
 // Pool holds the connections to one or several servers. It is safe for concurrent use.
 type Pool struct {
 	certificate func() *tls.Certificate
-	open        func(Show) *http.Transport
+	open        func(CertificateFunc) *http.Transport
 
 	mu      sync.Mutex // serializes renewals; a leaf lock
 	current atomic.Pointer[certConnections]
@@ -35,7 +35,7 @@ type certConnections struct {
 // NewPool returns a pool. certificate is called with each request and returns the same pointer
 // until the certificate changes; nil means none. open creates a transport that presents a
 // certificate.
-func NewPool(certificate func() *tls.Certificate, open func(Show) *http.Transport) *Pool {
+func NewPool(certificate func() *tls.Certificate, open func(CertificateFunc) *http.Transport) *Pool {
 	p := &Pool{certificate: certificate, open: open}
 	p.renew()
 	return p

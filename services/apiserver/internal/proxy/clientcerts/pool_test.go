@@ -64,7 +64,7 @@ func TestRenewalUsesNewConnections(t *testing.T) {
 			trusted := x509.NewCertPool()
 			trusted.AddCert(s.Certificate())
 			var now atomic.Pointer[tls.Certificate]
-			pool := clientcerts.NewPool(now.Load, func(show clientcerts.Show) *http.Transport {
+			pool := clientcerts.NewPool(now.Load, func(show clientcerts.CertificateFunc) *http.Transport {
 				return &http.Transport{ForceAttemptHTTP2: modern, TLSClientConfig: &tls.Config{RootCAs: trusted, GetClientCertificate: show}}
 			})
 			defer pool.CloseIdleConnections()
@@ -136,7 +136,7 @@ func TestConcurrentRenewalHappensOnce(t *testing.T) {
 		meanwhile = func() {}
 		do()
 		return seen
-	}, func(clientcerts.Show) *http.Transport { opened++; return &http.Transport{} })
+	}, func(clientcerts.CertificateFunc) *http.Transport { opened++; return &http.Transport{} })
 	defer pool.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: pool}).Get(s.URL)
 	if err != nil {

@@ -246,7 +246,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := func(to kubeletproxy.To) string {
+	known := func(to kubeletproxy.TargetKind) string {
 		t.Helper()
 		log, err := up.Log(t.Context(), to, at, "p")
 		if err != nil {
@@ -259,7 +259,7 @@ func TestClientCertificateIsRenewed(t *testing.T) {
 		}
 		return string(text)
 	}
-	both := []kubeletproxy.To{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet}
+	both := []kubeletproxy.TargetKind{kubeletproxy.Kubelet, kubeletproxy.UnverifiedKubelet}
 	expect := func(name string) {
 		t.Helper()
 		for _, to := range both {

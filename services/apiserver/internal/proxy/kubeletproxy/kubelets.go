@@ -114,7 +114,7 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		certificate = clientcerts.Followed(pair)
 	}
 	known := func(security *tls.Config, dial Dial) *clientcerts.Pool {
-		return clientcerts.NewPool(certificate, func(show clientcerts.Show) *http.Transport {
+		return clientcerts.NewPool(certificate, func(show clientcerts.CertificateFunc) *http.Transport {
 			security := security.Clone()
 			security.GetClientCertificate = show
 			return o.transport(security, dial, o.Timeout)

@@ -21,7 +21,7 @@ var (
 
 // Log requests a log from a kubelet. An error response of the kubelet becomes an API error with the
 // kubelet's message. The caller closes the log.
-func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
+func (u *Upstream) Log(ctx context.Context, to TargetKind, at *url.URL, pod string) (io.ReadCloser, error) {
 	request.Started(ctx) // the rest is the kubelet's time
 	if err := checkLocation(at); err != nil {
 		return nil, err

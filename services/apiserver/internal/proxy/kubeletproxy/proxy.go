@@ -21,12 +21,12 @@ import (
 // Responder responds to a client with an API error.
 type Responder = proxy.ErrorResponder
 
-// To is the kind of a request's target.
-type To int
+// TargetKind is the kind of a request's target.
+type TargetKind int
 
 const (
 	// Kubelet is a node's kubelet.
-	Kubelet To = iota
+	Kubelet TargetKind = iota
 	// UnverifiedKubelet is a kubelet whose certificate is not verified.
 	UnverifiedKubelet
 	// Target is a pod, a service's endpoint, or another port of a node.
@@ -42,7 +42,7 @@ func checkLocation(at *url.URL) error {
 	return nil
 }
 
-func (u *Upstream) transport(to To) *clientcerts.Pool {
+func (u *Upstream) transport(to TargetKind) *clientcerts.Pool {
 	switch to {
 	case Kubelet:
 		return u.kubelet
@@ -55,7 +55,7 @@ func (u *Upstream) transport(to To) *clientcerts.Pool {
 
 // Proxy proxies a request of any method, including upgrades. It rewrites links to other paths in
 // the response.
-func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
+func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to TargetKind, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
 	request.Started(r.Context()) // the rest is the target's time
 	if err := checkLocation(at); err != nil {
@@ -74,7 +74,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 }
 
 // proxyUpgrade proxies a request that upgrades its connection.
-func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
+func (u *Upstream) proxyUpgrade(w http.ResponseWriter, r *http.Request, to TargetKind, at *url.URL, errs Responder) {
 	p := upgrade.Proxy{URL: at, Transport: u.transport(to).Transport(), Timeout: u.options.UpgradeTimeout, Errors: errs}
 	p.Serve(u.closeWithRequest(w, r), r)
 }

@@ -47,9 +47,9 @@ func (c *Conn) Close() error {
 // Upgraded reports whether the other side switches to another protocol.
 func (c *Conn) Upgraded() bool { return c.Response.StatusCode == http.StatusSwitchingProtocols }
 
-// outlast replaces the request's context as the lifetime of the connection. It returns false if the
+// keepAfter replaces the request's context as the lifetime of the connection. It returns false if the
 // connection has ended.
-func (c *Conn) outlast(life context.Context) bool {
+func (c *Conn) keepAfter(life context.Context) bool {
 	if !c.stop() {
 		return false
 	}

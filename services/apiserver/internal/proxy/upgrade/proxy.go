@@ -75,7 +75,7 @@ func (p *Proxy) splice(w http.ResponseWriter, r *http.Request, backend *Conn) {
 	if life == nil {
 		life = r.Context()
 	}
-	if !backend.outlast(life) {
+	if !backend.keepAfter(life) {
 		return
 	}
 	defer context.AfterFunc(life, func() { _ = conn.Close() })()

@@ -158,7 +158,7 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 		c.leaf(s, a, b, hasA, hasB)
 		return
 	case a.IsValid() && b.IsValid():
-	case s.hollow(a) && s.hollow(b):
+	case s.isEmpty(a) && s.isEmpty(b):
 		c.leaf(s, a, b, hasA, hasB)
 		return
 	}
@@ -168,12 +168,12 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 			c.field(&s.fields[i], a, b)
 		}
 	case mapShape:
-		if s.hollow(a) && s.hollow(b) {
+		if s.isEmpty(a) && s.isEmpty(b) {
 			return
 		}
 		c.maps(s, a, b)
 	case listShape:
-		if s.hollow(a) && s.hollow(b) {
+		if s.isEmpty(a) && s.isEmpty(b) {
 			return
 		}
 		c.lists(s, a, b)
@@ -196,8 +196,8 @@ func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	}
 }
 
-// hollow reports whether a value is null or empty.
-func (s *shape) hollow(v reflect.Value) bool {
+// isEmpty reports whether a value is null or empty.
+func (s *shape) isEmpty(v reflect.Value) bool {
 	if !v.IsValid() {
 		return true
 	}
@@ -218,8 +218,8 @@ func (c *comparer) maps(s *shape, a, b reflect.Value) {
 		if b.IsValid() {
 			other = b.MapIndex(key)
 		}
-		x := through(a.MapIndex(key))
-		if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other), exactly) {
+		x := indirect(a.MapIndex(key))
+		if other.IsValid() && s.elem.whole && equal(s.elem, x, indirect(other), exactly) {
 			continue
 		}
 		c.item(s, key.String(), x, other, true)
@@ -246,7 +246,7 @@ func keysOf(m reflect.Value) []reflect.Value {
 func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
 	hasB := b.IsValid()
 	if hasB {
-		b = through(b)
+		b = indirect(b)
 	}
 	c.push(fieldpath.PathElement{FieldName: &key})
 	c.value(s.elem, a, b, hasA, hasB)
@@ -308,7 +308,7 @@ func each(list reflect.Value, f func(reflect.Value)) {
 		return
 	}
 	for i := range list.Len() {
-		f(through(list.Index(i)))
+		f(indirect(list.Index(i)))
 	}
 }
 

@@ -78,14 +78,14 @@ func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 	return ok
 }
 
-// only adds a value that only one document has to side.
-func (d *documentDiff) only(side *pathSet, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+// addOneSided adds a value that only one document has to side.
+func (d *documentDiff) addOneSided(side *pathSet, e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
 	d.side = side
-	return d.within(e, ref, v)
+	return d.addChild(e, ref, v)
 }
 
-// both compares two unequal values at the path.
-func (d *documentDiff) both(ref smd.TypeRef, a, b any) bool {
+// compare compares two unequal values at the path.
+func (d *documentDiff) compare(ref smd.TypeRef, a, b any) bool {
 	atom, ok := d.schema.Resolve(ref)
 	if !ok {
 		return false
@@ -159,11 +159,11 @@ func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 		e := fieldpath.PathElement{FieldName: &name}
 		switch {
 		case !inA:
-			ok = d.only(&d.set, e, ref, w)
+			ok = d.addOneSided(&d.set, e, ref, w)
 		case !inB:
-			ok = d.only(&d.removed, e, ref, v)
+			ok = d.addOneSided(&d.removed, e, ref, v)
 		default:
-			ok = d.below(e, func() bool { return d.both(ref, v, w) })
+			ok = d.below(e, func() bool { return d.compare(ref, v, w) })
 		}
 		if !ok {
 			return false
@@ -215,9 +215,9 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 		v, there := before.Get(e)
 		switch {
 		case !there:
-			ok = d.only(&d.set, e, rules.ElementType, w)
+			ok = d.addOneSided(&d.set, e, rules.ElementType, w)
 		case !tape.EqualValues(v, w):
-			ok = d.below(e, func() bool { return d.both(rules.ElementType, v, w) })
+			ok = d.below(e, func() bool { return d.compare(rules.ElementType, v, w) })
 		default: // equal elements are still checked, because the lists differ
 			ok = d.fine(rules.ElementType, w)
 		}
@@ -227,7 +227,7 @@ func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 	}
 	for _, v := range a {
 		e, _ := elementOf(rules, v)
-		if _, there := now.Get(e); !there && !d.only(&d.removed, e, rules.ElementType, v) {
+		if _, there := now.Get(e); !there && !d.addOneSided(&d.removed, e, rules.ElementType, v) {
 			return false
 		}
 	}
@@ -269,8 +269,8 @@ func fits(want smd.Scalar, v any) bool {
 	return false
 }
 
-// within is add with e appended to the path.
-func (d *documentDiff) within(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
+// addChild is add with e appended to the path.
+func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any) bool {
 	if d.whole { // no field is recorded
 		return d.add(ref, v)
 	}
@@ -296,7 +296,7 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 		if !ok {
 			return false
 		}
-		if !d.within(fieldpath.PathElement{FieldName: &name}, ref, m[name]) {
+		if !d.addChild(fieldpath.PathElement{FieldName: &name}, ref, m[name]) {
 			return false
 		}
 	}
@@ -322,7 +322,7 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 			}
 			seen.Insert(e)
 		}
-		if !d.within(e, rules.ElementType, v) {
+		if !d.addChild(e, rules.ElementType, v) {
 			return false
 		}
 	}

@@ -232,9 +232,9 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[
 	return m, true
 }
 
-// apart returns the parts of two trees that differ. It omits members that are equal in both, at any
+// firstDifference returns the parts of two trees that differ. It omits members that are equal in both, at any
 // depth. differ is false if no part is left.
-func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
+func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
 	x, y = map[string]any{}, map[string]any{}
 	for name, v := range a {
 		w, ok := b[name]
@@ -245,7 +245,7 @@ func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
 		vm, isMap := v.(map[string]any)
 		wm, areMaps := w.(map[string]any)
 		if isMap && areMaps {
-			if p, q, differ := apart(vm, wm); differ {
+			if p, q, differ := firstDifference(vm, wm); differ {
 				x[name], y[name] = p, q
 			}
 		} else if !tape.EqualValues(v, w) {
@@ -268,7 +268,7 @@ func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
 	if !ok || !both || len(x.Object) == 0 {
 		return a, b
 	}
-	p, q, _ := apart(withoutRecorded(x.Object), withoutRecorded(y.Object))
+	p, q, _ := firstDifference(withoutRecorded(x.Object), withoutRecorded(y.Object))
 	return &unstructured.Unstructured{Object: p}, &unstructured.Unstructured{Object: q}
 }
 
@@ -294,7 +294,7 @@ func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
 		}
 		switch v := v.(type) {
 		case map[string]any:
-			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, everywhere) {
+			if wm, is := w.(map[string]any); is && clearlyDiffer(v, wm, anyPath) {
 				return true
 			}
 		case string:
@@ -314,7 +314,7 @@ func clearlyDiffer(a, b map[string]any, at func(name string) bool) bool {
 	return false
 }
 
-func everywhere(string) bool { return true }
+func anyPath(string) bool { return true }
 
 // documentsClearlyDiffer is clearlyDiffer for whole objects.
 func documentsClearlyDiffer(a, b registry.Object) bool {

@@ -70,7 +70,7 @@ const (
 // equal reports whether two values have equal JSON.
 func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	if !a.IsValid() || !b.IsValid() {
-		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
+		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
 	}
 	switch s.kind {
 	case scalarShape:
@@ -92,7 +92,7 @@ func equal(s *shape, a, b reflect.Value, how strictness) bool {
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other), how) {
+			if !other.IsValid() || !equal(s.elem, indirect(it.Value()), indirect(other), how) {
 				return false
 			}
 		}
@@ -101,7 +101,7 @@ func equal(s *shape, a, b reflect.Value, how strictness) bool {
 			return false
 		}
 		for i := range a.Len() {
-			if !equal(s.elem, through(a.Index(i)), through(b.Index(i)), how) {
+			if !equal(s.elem, indirect(a.Index(i)), indirect(b.Index(i)), how) {
 				return false
 			}
 		}

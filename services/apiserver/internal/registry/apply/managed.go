@@ -269,18 +269,18 @@ func errCrowded() error {
 
 // crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
 func crowded(t *typed.TypedValue) bool {
-	w := crowd{schema: t.Schema()}
+	w := pathCounter{schema: t.Schema()}
 	return w.visit(t.TypeRef(), t.AsValue(), 0)
 }
 
-// crowd walks a value.
-type crowd struct {
+// pathCounter walks a value.
+type pathCounter struct {
 	schema *smd.Schema
 	paths  int // bytes so far
 }
 
 // visit reports whether the limits are exceeded by a value whose path has the given size in bytes.
-func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
+func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
 	if w.paths += path; w.paths > MaxPaths {
 		return true
 	}

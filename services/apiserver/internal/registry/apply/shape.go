@@ -207,11 +207,11 @@ func (f *fieldShape) get(structure reflect.Value) (reflect.Value, bool) {
 	if f.omitEmpty && empty(v) {
 		return reflect.Value{}, false
 	}
-	return through(v), true
+	return indirect(v), true
 }
 
-// through dereferences pointers. The result for null is invalid.
-func through(v reflect.Value) reflect.Value {
+// indirect dereferences pointers. The result for null is invalid.
+func indirect(v reflect.Value) reflect.Value {
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
 			return reflect.Value{}

@@ -98,20 +98,20 @@ func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
 type claim struct {
 	a           *Allocator
 	service     *corev1.Service
-	taken, left holdings
+	taken, left allocations
 }
 
-// holdings holds addresses and ports.
-type holdings struct {
+// allocations holds addresses and ports.
+type allocations struct {
 	addresses []netip.Addr
 	ports     []int
 }
 
 // Keep is called after the object was written. It frees the values that the object no longer needs.
-func (c *claim) Keep(ctx context.Context) { c.a.giveBack(ctx, c.service, c.left) }
+func (c *claim) Keep(ctx context.Context) { c.a.release(ctx, c.service, c.left) }
 
 // Drop is called if the object was not written. It frees the acquired values.
-func (c *claim) Drop(ctx context.Context) { c.a.giveBack(ctx, c.service, c.taken) }
+func (c *claim) Drop(ctx context.Context) { c.a.release(ctx, c.service, c.taken) }
 
 // Allocate allocates the addresses and ports that a service lacks and sets them. old is nil at
 // creation. A dry run allocates nothing.
@@ -127,7 +127,7 @@ func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryR
 		err = a.claimPorts(ctx, c, was, dryRun)
 	}
 	if dryRun {
-		c.taken, c.left = holdings{}, holdings{}
+		c.taken, c.left = allocations{}, allocations{}
 	}
 	if err != nil {
 		c.Drop(ctx)
@@ -140,9 +140,9 @@ func (a *Allocator) Allocate(ctx context.Context, obj, old registry.Object, dryR
 // disconnects.
 const releaseTimeout = 10 * time.Second
 
-// giveBack frees values that a service no longer holds. The next repair finds values that could not
+// release frees values that a service no longer holds. The next repair finds values that could not
 // be freed.
-func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings) {
+func (a *Allocator) release(ctx context.Context, s *corev1.Service, h allocations) {
 	if len(h.addresses) == 0 && len(h.ports) == 0 {
 		return
 	}
@@ -161,7 +161,7 @@ func (a *Allocator) giveBack(ctx context.Context, s *corev1.Service, h holdings)
 // Release frees the values of a service that has been removed, and deletes its endpoints.
 func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	s := obj.(*corev1.Service)
-	a.giveBack(ctx, s, holdings{addresses: addressesOf(s), ports: portsOf(s)})
+	a.release(ctx, s, allocations{addresses: addressesOf(s), ports: portsOf(s)})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	path := internalclient.Collection("", "v1", "endpoints", s.Namespace).Named(s.Name)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// portWish is a port that a service needs, and the field that receives it.
-type portWish struct {
+// wantedPort is a port that a service needs, and the field that receives it.
+type wantedPort struct {
 	port int // 0 for any
 	path *field.Path
 	what string // name in the error of an exhausted range
@@ -27,13 +27,13 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Servic
 	if was != nil {
 		had = portsOf(was)
 	}
-	var wishes []portWish
+	var wishes []wantedPort
 	share := func() {}
 	if hasNodePorts(s) {
 		wishes, share = wishesOf(s, had, was == nil)
 	}
 	if hasHealthCheck(s) && !slices.Contains(had, int(s.Spec.HealthCheckNodePort)) {
-		wishes = append(wishes, portWish{
+		wishes = append(wishes, wantedPort{
 			port: int(s.Spec.HealthCheckNodePort), path: field.NewPath("spec", "healthCheckNodePort"),
 			what: "HealthCheck NodePort", set: func(n int32) { s.Spec.HealthCheckNodePort = n },
 		})
@@ -42,9 +42,9 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Servic
 	for i, w := range wishes {
 		wanted[i] = w.port
 	}
-	take := a.ports.take
+	take := a.ports.allocate
 	if dryRun {
-		take = a.ports.pretend
+		take = a.ports.allocateDryRun
 	}
 	got, err := take(ctx, wanted)
 	if err != nil {
@@ -66,7 +66,7 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Servic
 }
 
 // portFault converts an allocation error to the error of the field that requested the port.
-func portFault(s *corev1.Service, wishes []portWish, err error) error {
+func portFault(s *corev1.Service, wishes []wantedPort, err error) error {
 	var p *portError
 	if !errors.As(err, &p) {
 		return err
@@ -81,7 +81,7 @@ func portFault(s *corev1.Service, wishes []portWish, err error) error {
 // wishesOf returns the ports to allocate for a service's ports, in addition to those it had. A new
 // service gets one node port for all its ports with the same number, independent of the protocol,
 // unless the client requests otherwise. share copies the port to them after the allocation.
-func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []portWish, share func()) {
+func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []wantedPort, share func()) {
 	type follower struct{ port, leader *corev1.ServicePort }
 	var followers []follower
 	leaders := map[int32]*corev1.ServicePort{} // by port
@@ -105,10 +105,10 @@ func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []portWish, shar
 			continue
 		case slices.Contains(had, int(p.NodePort)):
 			continue
-		case !fresh && p.NodePort != 0 && slices.ContainsFunc(wishes, func(w portWish) bool { return w.port == int(p.NodePort) }):
+		case !fresh && p.NodePort != 0 && slices.ContainsFunc(wishes, func(w wantedPort) bool { return w.port == int(p.NodePort) }):
 			continue
 		}
-		wishes = append(wishes, portWish{
+		wishes = append(wishes, wantedPort{
 			port: int(p.NodePort), path: field.NewPath("spec", "ports").Index(i).Child("nodePort"),
 			what: "nodePort", set: func(n int32) { p.NodePort = n },
 		})
@@ -130,9 +130,9 @@ func requested(s *corev1.Service, port int32) int32 {
 	return 0
 }
 
-// pretend is take for a dry run. It allocates nothing and does not check whether a port is free,
+// allocateDryRun is take for a dry run. It allocates nothing and does not check whether a port is free,
 // because that may change before the real write.
-func (p *ports) pretend(_ context.Context, wanted []int) ([]int, error) {
+func (p *ports) allocateDryRun(_ context.Context, wanted []int) ([]int, error) {
 	got, err := p.pick(&bitSet{taken: newBits()}, slices.Clone(wanted))
 	return got, err
 }
@@ -176,8 +176,8 @@ func newPorts(b *bits, span utilnet.PortRange, inUse func(context.Context) ([]in
 // offset returns the position of a port, or false if it is out of the range.
 func (p *ports) offset(port int) (int, bool) { return port - p.span.Base, p.span.Contains(port) }
 
-// take allocates all wanted ports or none; 0 means any port. It returns them in the same order.
-func (p *ports) take(ctx context.Context, wanted []int) ([]int, error) {
+// allocate allocates all wanted ports or none; 0 means any port. It returns them in the same order.
+func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}

@@ -60,7 +60,7 @@ func (a *API) delete(c *Call) error {
 		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
 		return nil
 	}
-	return f.WriteObject(c.W, c.R, code, responsewriters.Of(res.Item))
+	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
 }
 
 // warnOfOrphans warns clients that set no propagation policy that dependents are kept.

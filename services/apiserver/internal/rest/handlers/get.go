@@ -60,7 +60,7 @@ func (a *API) get(c *Call) error {
 	if e, err = a.readable(c, e, revision); err != nil {
 		return err
 	}
-	return a.objectError(e, f.WriteObject(c.W, c.R, 200, responsewriters.Entry(e)))
+	return a.objectError(e, f.WriteObject(c.W, c.R, 200, responsewriters.FromEntry(e)))
 }
 
 // read returns an object from the cache once the cache has reached a version.
@@ -103,11 +103,11 @@ func (c *Call) reach(ctx context.Context, revision int64) error {
 	if err := c.await(ctx, revision); err != nil {
 		return err
 	}
-	return there(c.Store)
+	return checkNotGone(c.Store)
 }
 
-// there returns apiset.ErrGone if the cache no longer has the resource.
-func there(s *watchcache.Store) error {
+// checkNotGone returns apiset.ErrGone if the cache no longer has the resource.
+func checkNotGone(s *watchcache.Store) error {
 	if s.Gone() {
 		return apiset.ErrGone
 	}
@@ -150,7 +150,7 @@ func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	if back(); err != nil {
 		return errBehind(ctx, err)
 	}
-	return there(s)
+	return checkNotGone(s)
 }
 
 // errBehind replaces the deadline error of a consistent read by the API's timeout error.
@@ -344,7 +344,7 @@ func (a *API) getComponent(c *Call) error {
 		if err != nil {
 			return err
 		}
-		return f.WriteObject(c.W, c.R, http.StatusOK, responsewriters.Entry(e))
+		return f.WriteObject(c.W, c.R, http.StatusOK, responsewriters.FromEntry(e))
 	}
 	return apierrors.NewNotFound(componentResource, c.Op.Name)
 }

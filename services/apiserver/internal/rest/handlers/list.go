@@ -228,7 +228,7 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		return nil, err
 	}
 	if ok {
-		if err := a.kept(c, revision); err != nil {
+		if err := a.checkRetained(c, revision); err != nil {
 			return nil, err
 		}
 		p, err := a.readablePage(c, o, snap, from, scan)
@@ -242,10 +242,10 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	return a.storedPage(c, o, revision, from)
 }
 
-// kept returns an error unless the store still has the history of a revision. The watch cache may
+// checkRetained returns an error unless the store still has the history of a revision. The watch cache may
 // have a state that the store has compacted, but how long a client can continue a list must not
 // depend on how often its resource changes. The prefix itself is not a key, so the read is small.
-func (a *API) kept(c *Call, revision int64) error {
+func (a *API) checkRetained(c *Call, revision int64) error {
 	back := request.Suspend(c.Context())
 	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
 	back()

@@ -40,7 +40,7 @@ func (a *API) watch(c *Call) error {
 	defer exchange.AtEnd(c.W, func(any) { release() })
 	opts, err := a.watchOptions(c, o)
 	if err == nil {
-		err = there(c.Store)
+		err = checkNotGone(c.Store)
 	}
 	var expired *watchcache.ExpiredError
 	if err != nil && !errors.As(err, &expired) {

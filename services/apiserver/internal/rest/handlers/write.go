@@ -103,7 +103,7 @@ func (c *Call) answerWrite(f *responsewriters.Form, res writes.Result) error {
 	if res.Created {
 		code = http.StatusCreated
 	}
-	return f.WriteObject(c.W, c.R, code, responsewriters.Of(res.Item))
+	return f.WriteObject(c.W, c.R, code, responsewriters.FromStored(res.Item))
 }
 
 // readObject decodes an object of the kind from the body.

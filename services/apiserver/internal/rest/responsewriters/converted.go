@@ -23,9 +23,9 @@ func (f *Form) Converts() bool {
 	return d != nil && d.Remote && !f.partial()
 }
 
-// Entry returns an entry to encode, with its converted document if Prepare has converted it.
+// FromEntry returns an entry to encode, with its converted document if Prepare has converted it.
 func (f *Form) Entry(e *watchcache.Entry) Encodable {
-	s := Entry(e)
+	s := FromEntry(e)
 	if doc, ok := f.docs[e]; ok {
 		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
 	}
@@ -101,7 +101,7 @@ func (f *Form) orderRows(ctx context.Context, l *List) error {
 	for _, e := range l.Items {
 		it, lent := f.Entry(e).open()
 		obj, err := f.res.Coder.DecodeItem(ctx, it)
-		lent.Back()
+		lent.Release()
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	for i, e := range entries {
 		stored[i] = e.Stored()
 	}
-	out, err := safely(ctx, serve, stored)
+	out, err := recoverPanics(ctx, serve, stored)
 	if err == nil && len(out) != len(entries) {
 		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
 	}
@@ -208,8 +208,8 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	}
 }
 
-// safely calls serve and returns a panic as an error. No request handler is there to recover it.
-func safely(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
+// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover it.
+func recoverPanics(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)

@@ -34,7 +34,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 	switch {
 	case f.proto():
 		it, lent := s.open()
-		defer lent.Back()
+		defer lent.Release()
 		if f.partial() {
 			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
 		}

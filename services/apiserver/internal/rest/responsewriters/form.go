@@ -26,20 +26,20 @@ type Encodable struct {
 	Entry *watchcache.Entry
 }
 
-// Of returns a stored value to encode.
-func Of(i codec.Item) Encodable { return Encodable{Item: i} }
+// FromStored returns a stored value to encode.
+func FromStored(i codec.Item) Encodable { return Encodable{Item: i} }
 
-// Entry returns an entry of the cache to encode.
-func Entry(e *watchcache.Entry) Encodable {
+// FromEntry returns an entry of the cache to encode.
+func FromEntry(e *watchcache.Entry) Encodable {
 	return Encodable{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
 }
 
 // open returns the object with its value. The value is valid until the Lent is given back.
-func (s Encodable) open() (codec.Item, watchcache.Lent) {
+func (s Encodable) open() (codec.Item, watchcache.Borrowed) {
 	if s.Stored != nil || s.Entry == nil {
-		return s.Item, watchcache.Lent{}
+		return s.Item, watchcache.Borrowed{}
 	}
-	l := s.Entry.Lend()
+	l := s.Entry.Borrow()
 	s.Stored = l.Value
 	return s.Item, l
 }
@@ -224,7 +224,7 @@ func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.Eve
 	}
 	make := func() ([]byte, error) {
 		it, lent := s.open()
-		defer lent.Back()
+		defer lent.Release()
 		if partial {
 			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
 		}
@@ -250,8 +250,8 @@ func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
 	return f.keep(what)
 }
 
-// kept returns the kept frame of an object, or of its metadata, if there is one.
-func (f *Form) kept(s Encodable, partial bool) (codec.Frame, bool) {
+// cachedFrame returns the kept frame of an object, or of its metadata, if there is one.
+func (f *Form) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		return nil, false
 	}
@@ -262,7 +262,7 @@ func (f *Form) kept(s Encodable, partial bool) (codec.Frame, bool) {
 func (f *Form) cells(s Encodable) (codec.Row, error) {
 	make := func(*watchcache.Entry) ([]byte, error) {
 		it, lent := s.open()
-		defer lent.Back()
+		defer lent.Release()
 		return f.res.Coder.TableCells(it)
 	}
 	if s.Entry == nil {
@@ -299,7 +299,7 @@ func spare(s Encodable) bool { return s.Entry != nil && s.Entry.Spare() }
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
 func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
-	if frame, ok := f.kept(s, partial); ok {
+	if frame, ok := f.cachedFrame(s, partial); ok {
 		return append(dst, frame.Object(natural(s))...), nil
 	}
 	if !keep || !spare(s) {
@@ -310,7 +310,7 @@ func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte
 		} else {
 			dst, ok = f.res.Coder.AppendStored(dst, it, f.memo)
 		}
-		lent.Back()
+		lent.Release()
 		if ok {
 			return dst, nil
 		}
@@ -344,8 +344,8 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 }
 
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
-// kept and not copied. Otherwise each response that waits for its client would hold a copy.
-func (f *Form) addItem(p *pieces, s Encodable) (err error) {
+// cachedFrame and not copied. Otherwise each response that waits for its client would hold a copy.
+func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
 	if f.As == negotiation.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.sent(err)
@@ -376,14 +376,14 @@ func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 	case f.partial():
 		return f.appendObject(dst, s, true, f.keeps)
 	}
-	if frame, ok := f.kept(s, false); ok {
+	if frame, ok := f.cachedFrame(s, false); ok {
 		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
 	}
 	if !f.keeps || !spare(s) {
 		it, lent := s.open()
 		var ok bool
 		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
-		lent.Back()
+		lent.Release()
 		if ok {
 			return dst, nil
 		}

@@ -58,7 +58,7 @@ func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, 
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
-	z := &zipper{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
+	z := &segmentCollector{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
 	err := p.each(l, func(e *watchcache.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
@@ -86,10 +86,10 @@ func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, 
 	return p.end()
 }
 
-// zipper collects the items of segments.
-type zipper struct {
+// segmentCollector collects the items of segments.
+type segmentCollector struct {
 	form   *Form
-	pieces *pieces
+	pieces *chunkWriter
 	stream *compress.Stream
 	item   func([]byte, *watchcache.Entry) ([]byte, error)
 	comma  bool
@@ -98,7 +98,7 @@ type zipper struct {
 }
 
 // add adds an item, and writes the segment if it ends there.
-func (z *zipper) add(e *watchcache.Entry) error {
+func (z *segmentCollector) add(e *watchcache.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
 	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key(), segmentItems) {
@@ -108,7 +108,7 @@ func (z *zipper) add(e *watchcache.Entry) error {
 }
 
 // segment writes the collected items.
-func (z *zipper) segment() error {
+func (z *segmentCollector) segment() error {
 	key, shared := z.form.segmentKey(z.part)
 	var err error
 	if z.form.As == negotiation.Table || !shared {
@@ -126,7 +126,7 @@ func (z *zipper) segment() error {
 	return err
 }
 
-func (z *zipper) fill(b []byte) (_ []byte, err error) {
+func (z *segmentCollector) fill(b []byte) (_ []byte, err error) {
 	for _, e := range z.part {
 		if z.comma {
 			b = append(b, ',')

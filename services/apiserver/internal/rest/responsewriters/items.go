@@ -60,7 +60,7 @@ func (f *Form) elements() string {
 
 // each visits the objects of a list. The limiter is not held while an object is read from the
 // store, because that may take long.
-func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
+func (p *chunkWriter) each(l *List, visit func(*watchcache.Entry) error) error {
 	if l.Walk == nil {
 		if p.slow {
 			p.acquireLimiter()

@@ -58,7 +58,7 @@ func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.A
 // while it waits for its client, and when it ends or panics.
 func TestLongResponsesAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
-	answer := func(w http.ResponseWriter, n int, end func(p *pieces)) {
+	answer := func(w http.ResponseWriter, n int, end func(p *chunkWriter)) {
 		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		defer p.releaseLimiter()
 		for range n {
@@ -68,7 +68,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 		}
 		end(p)
 	}
-	whole := func(p *pieces) {
+	whole := func(p *chunkWriter) {
 		if err := p.end(); err != nil {
 			t.Error(err)
 		}
@@ -87,7 +87,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		answer(httptest.NewRecorder(), 2, func(*pieces) {
+		answer(httptest.NewRecorder(), 2, func(*chunkWriter) {
 			if len(limiter) != 1 {
 				t.Error("piece is encoded without the limiter")
 			}

@@ -140,8 +140,8 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
 			return n, nil
 		}
-		it, lent := Entry(e).open()
-		defer lent.Back()
+		it, lent := FromEntry(e).open()
+		defer lent.Release()
 		return items.Size(it)
 	}
 	m, err := f.message(e)
@@ -151,8 +151,8 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 // appendProto appends an item of a protobuf list.
 func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		it, lent := Entry(e).open()
-		defer lent.Back()
+		it, lent := FromEntry(e).open()
+		defer lent.Release()
 		return items.Append(dst, it)
 	}
 	m, err := f.message(e)
@@ -170,8 +170,8 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
 	}
 	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
-		it, lent := Entry(e).open()
-		defer lent.Back()
+		it, lent := FromEntry(e).open()
+		defer lent.Release()
 		return encode(it)
 	})
 }
@@ -214,7 +214,7 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 }
 
 // endList writes the end of a JSON list. As in Kubernetes, an empty list of metadata has null items.
-func (f *Form) endList(p *pieces, empty bool) error {
+func (f *Form) endList(p *chunkWriter, empty bool) error {
 	if empty && f.partial() {
 		p.buf = append(p.buf[:len(p.buf)-1], "null}\n"...)
 		return p.end()

@@ -38,7 +38,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 		} else {
 			b, err = f.res.Coder.AppendProto(nil, it)
 		}
-		lent.Back()
+		lent.Release()
 	case f.As == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
 		return f.writeJSON(w, r, code, s)
 	default:
@@ -57,7 +57,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 // writeJSON writes the JSON of an object: the kept encoding without a copy, or else an encoding in
 // a pooled buffer.
 func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
-	if frame, ok := f.kept(s, false); ok {
+	if frame, ok := f.cachedFrame(s, false); ok {
 		f.send(w, r, code, frame.Object(natural(s)))
 		return nil
 	}
@@ -66,7 +66,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Enc
 		defer pieceBuffers.Put(pooled)
 		it, lent := s.open()
 		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
-		lent.Back()
+		lent.Release()
 		if ok {
 			f.send(w, r, code, b)
 			if cap(b) <= mostPooled {

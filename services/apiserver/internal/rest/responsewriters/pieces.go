@@ -10,8 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// pieces writes a long response through a pooled buffer.
-type pieces struct {
+// chunkWriter writes a long response through a pooled buffer.
+type chunkWriter struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	media    string
@@ -31,9 +31,9 @@ type pieces struct {
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
 
 // newPieces returns a writer. The caller calls releaseLimiter at the end in every case.
-func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *pieces {
+func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *chunkWriter {
 	b := pieceBuffers.Get().(*[]byte)
-	p := &pieces{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
+	p := &chunkWriter{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
 	if s, ok := limiter.(*slowLimit); ok {
 		s.begun = &p.started
 	}
@@ -42,7 +42,7 @@ func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Lim
 
 // flush sends the buffer if it is large enough or all is set. It returns false if the client has
 // disconnected.
-func (p *pieces) flush(all bool) bool {
+func (p *chunkWriter) flush(all bool) bool {
 	if len(p.buf) < pieceSize && !all {
 		return true
 	}
@@ -65,7 +65,7 @@ func (p *pieces) flush(all bool) bool {
 
 // context returns the context of the request. The time that the response has waited for its client
 // is added to the deadline: a client may read slowly.
-func (p *pieces) context() context.Context {
+func (p *chunkWriter) context() context.Context {
 	ctx := p.r.Context()
 	deadline, _ := ctx.Deadline()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && time.Since(deadline) < p.waited {
@@ -76,7 +76,7 @@ func (p *pieces) context() context.Context {
 
 // acquireLimiter waits for the limiter to encode the next piece. The first piece needs it only if
 // slow is set.
-func (p *pieces) acquireLimiter() {
+func (p *chunkWriter) acquireLimiter() {
 	if p.limiter == nil || p.acquired || p.gone {
 		return
 	}
@@ -88,13 +88,13 @@ func (p *pieces) acquireLimiter() {
 }
 
 // leave abandons the response.
-func (p *pieces) leave() {
+func (p *chunkWriter) leave() {
 	p.gone = true
 	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
 // releaseLimiter releases the limiter.
-func (p *pieces) releaseLimiter() {
+func (p *chunkWriter) releaseLimiter() {
 	if p.acquired {
 		p.acquired = false
 		p.limiter.Release()
@@ -103,14 +103,14 @@ func (p *pieces) releaseLimiter() {
 
 // pause releases the limiter and acquires it again. Callers use it after reading many objects, even
 // if none of them is written. It returns false if the rest of the response is not needed.
-func (p *pieces) pause() bool {
+func (p *chunkWriter) pause() bool {
 	p.releaseLimiter()
 	p.acquireLimiter()
 	return !p.gone
 }
 
 // share sends the buffer and then shared bytes. It copies the bytes only if they are few.
-func (p *pieces) share(b []byte) error {
+func (p *chunkWriter) share(b []byte) error {
 	if len(b) < largeItem {
 		p.buf = append(p.buf, b...)
 		return p.sent(nil)
@@ -131,13 +131,13 @@ func (p *pieces) share(b []byte) error {
 }
 
 // Write implements io.Writer for the compressor.
-func (p *pieces) Write(b []byte) (int, error) {
+func (p *chunkWriter) Write(b []byte) (int, error) {
 	p.buf = append(p.buf, b...)
 	p.flush(false)
 	return len(b), nil
 }
 
-func (p *pieces) start() {
+func (p *chunkWriter) start() {
 	if p.started {
 		return
 	}
@@ -150,7 +150,7 @@ func (p *pieces) start() {
 }
 
 // end sends the rest of the response.
-func (p *pieces) end() error {
+func (p *chunkWriter) end() error {
 	if p.gone {
 		return p.abort(errGone)
 	}
@@ -165,7 +165,7 @@ var errGone = errors.New("the client is gone")
 
 // sent flushes the buffer after an item was appended with err. It returns errGone if the client has
 // disconnected.
-func (p *pieces) sent(err error) error {
+func (p *chunkWriter) sent(err error) error {
 	if err == nil && !p.flush(false) {
 		return errGone
 	}
@@ -175,7 +175,7 @@ func (p *pieces) sent(err error) error {
 // abort ends the response with an error: a Status if nothing has been sent, otherwise by closing
 // the connection. A disconnected client gets no error. A client that is still connected must not
 // take a partial response for a complete one.
-func (p *pieces) abort(err error) error {
+func (p *chunkWriter) abort(err error) error {
 	p.release()
 	switch {
 	case !errors.Is(err, errGone):
@@ -193,7 +193,7 @@ func (p *pieces) abort(err error) error {
 	return err
 }
 
-func (p *pieces) release() {
+func (p *chunkWriter) release() {
 	p.audited.Drop()
 	if cap(p.buf) <= mostPooled {
 		*p.pooled = p.buf[:0]

@@ -33,9 +33,9 @@ type live struct {
 // leastCounted is the size in bytes of a stored value from which its values are counted.
 const leastCounted = 8 << 10
 
-// weigh waits until work on the object may start. Even a small change of a large object is large
+// admit waits until work on the object may start. Even a small change of a large object is large
 // work.
-func (l *live) weigh(ctx context.Context, r *Request) error {
+func (l *live) admit(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
 	if size >= leastCounted && size < request.LargeBody {
 		if values, ok := r.Kind.Coder.Values(l.kv.Value); ok {
@@ -80,7 +80,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Unreadable(); err != nil {
 		return err
 	}
-	if err := l.weigh(ctx, r); err != nil {
+	if err := l.admit(ctx, r); err != nil {
 		return err
 	}
 	defer audit.From(ctx).Track(audit.Decoding).Done()

@@ -66,7 +66,7 @@ func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	pool, leaf, now := p.cas(), presented[0], time.Now()
 	id := sha256.Sum256(leaf.Raw)
 	v, ok := p.verified.Get(id)
-	if !ok || !v.good(pool, leaf, now) {
+	if !ok || !v.validFor(pool, leaf, now) {
 		v = verified{pool: pool}
 		if v.until, v.err = verifyClient(pool, presented, now); v.err != nil {
 			v.until = now.Add(refusedFor)

@@ -69,7 +69,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if c.remaining != nil {
 		c.remaining.Observe(leaf.NotAfter.Sub(now).Seconds())
 	}
-	if v, ok := c.verified.Get(leaf); ok && v.good(pool, leaf, now) {
+	if v, ok := c.verified.Get(leaf); ok && v.validFor(pool, leaf, now) {
 		return v.user, nil
 	}
 	until, err := verifyClient(pool, r.TLS.PeerCertificates, now)
@@ -116,8 +116,8 @@ func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
 	return uid, nil
 }
 
-// good reports whether a cached certificate is still valid.
-func (v *verified) good(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
+// validFor reports whether a cached certificate is still valid.
+func (v *verified) validFor(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
 	return v.pool == pool && now.Before(v.until) && !now.Before(leaf.NotBefore)
 }
 

@@ -21,7 +21,7 @@ type (
 	Chain       = authorizer.Chain
 	AlwaysAllow = authorizer.AlwaysAllow
 	AlwaysDeny  = authorizer.AlwaysDeny
-	Masters     = authorizer.Masters
+	Masters     = authorizer.SystemMasters
 )
 
 // Decisions.

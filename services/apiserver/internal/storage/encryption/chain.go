@@ -90,7 +90,7 @@ func (c *chain) Open(ctx context.Context, sealed []byte, of Of) ([]byte, bool, e
 		failed = append(failed, err)
 	}
 	if len(failed) > 0 {
-		return nil, false, several(failed)
+		return nil, false, joinErrors(failed)
 	}
 	c.metrics.record(of.Resource, kms.FromStorage, prefixUnknown, start, c.none)
 	return nil, false, c.none
@@ -100,8 +100,8 @@ func hasPrefix(b []byte, prefix string) bool {
 	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
-// several joins the errors of keys with the same name. It omits duplicate texts.
-func several(errs []error) error {
+// joinErrors joins the errors of keys with the same name. It omits duplicate texts.
+func joinErrors(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}

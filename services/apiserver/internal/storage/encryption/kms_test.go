@@ -202,7 +202,7 @@ func TestPluginGone(t *testing.T) {
 					t.Errorf("%s: got %.9q, %v", key, got, err)
 				}
 			}
-			for _, ctx := range []context.Context{t.Context(), kms.Impatient(t.Context())} {
+			for _, ctx := range []context.Context{t.Context(), kms.FailFast(t.Context())} {
 				_, _, err := store.Get(ctx, "/registry/secrets/default/unseen", 0)
 				var why *storage.UnreadableError
 				if !errors.As(err, &why) || !why.Passing {

@@ -82,13 +82,13 @@ func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) 
 	if err != nil {
 		err = unread(l.file, err)
 	} else {
-		err = l.take(ctx, data)
+		err = l.replace(ctx, data)
 	}
 	if ctx.Err() != nil {
 		return true
 	}
 	l.awaited = nil
-	if errors.As(err, new(*notWellError)) {
+	if errors.As(err, new(*unhealthyError)) {
 		l.awaited = data
 		if again {
 			return false
@@ -103,8 +103,8 @@ func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) 
 	return true
 }
 
-// take replaces the current configuration.
-func (l *Live) take(ctx context.Context, data []byte) error {
+// replace replaces the current configuration.
+func (l *Live) replace(ctx context.Context, data []byte) error {
 	c, err := Parse(l.file, data, true)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func (l *Live) take(ctx context.Context, data []byte) error {
 	}
 	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.WellWithin, wellWithin))
 	defer cancel()
-	if err := next.well(within); err != nil {
+	if err := next.waitHealthy(within); err != nil {
 		next.Close()
 		return err
 	}

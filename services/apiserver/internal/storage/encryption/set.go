@@ -223,13 +223,13 @@ func (s *Set) checkAll(r *http.Request) error {
 		}
 	}
 	if len(errs) > 0 {
-		return several(errs)
+		return joinErrors(errs)
 	}
 	return nil
 }
 
-// well waits until all plugins are healthy, or ctx ends.
-func (s *Set) well(ctx context.Context) error {
+// waitHealthy waits until all plugins are healthy, or ctx ends.
+func (s *Set) waitHealthy(ctx context.Context) error {
 	for _, p := range s.plugins {
 		for {
 			err := p.Check(ctx)
@@ -238,7 +238,7 @@ func (s *Set) well(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return &notWellError{err}
+				return &unhealthyError{err}
 			case <-time.After(wellAgain):
 			}
 		}
@@ -246,13 +246,13 @@ func (s *Set) well(ctx context.Context) error {
 	return nil
 }
 
-// notWellError means that a plugin of a new configuration is not healthy, possibly temporarily.
-type notWellError struct{ err error }
+// unhealthyError means that a plugin of a new configuration is not healthy, possibly temporarily.
+type unhealthyError struct{ err error }
 
-func (e *notWellError) Error() string {
+func (e *unhealthyError) Error() string {
 	return "the new configuration is not applied: " + e.err.Error()
 }
-func (e *notWellError) Unwrap() error { return e.err }
+func (e *unhealthyError) Unwrap() error { return e.err }
 
 // wellAgain is the interval of checks of an unhealthy plugin.
 const wellAgain = 250 * time.Millisecond

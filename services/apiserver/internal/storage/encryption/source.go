@@ -54,7 +54,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
 	shown := s.values.live.Current()
-	ctx = kms.Impatient(ctx)
+	ctx = kms.FailFast(ctx)
 	position, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
 			s.values.openKey(ctx, &items[i])
@@ -79,7 +79,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 	defer cancel(nil)
 	done := make(chan struct{})
 	defer func() { cancel(nil); <-done }()
-	opening := kms.Impatient(inner)
+	opening := kms.FailFast(inner)
 	go func() {
 		defer close(done)
 		again := time.NewTicker(tryEvery)

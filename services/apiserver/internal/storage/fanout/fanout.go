@@ -165,7 +165,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if f.deliveries != nil {
-		if err := t.subscribeWith(f.traces, f.noted); err != nil {
+		if err := t.subscribeWith(f.traces, f.handleNote); err != nil {
 			return fmt.Errorf("subscribe: %w", err)
 		}
 	}
@@ -262,8 +262,8 @@ func (f *Fanout) askPublisher() {
 	}
 }
 
-// askForLook requests that the publisher checks the store again and answers.
-func (f *Fanout) askForLook(request uint64) {
+// requestCheck requests that the publisher checks the store again and answers.
+func (f *Fanout) requestCheck(request uint64) {
 	if p := f.publisher.Load(); p != nil {
 		p.requestCheck(request)
 		return

@@ -24,9 +24,9 @@ const (
 // errFollowing means that a Follow is already running.
 var errFollowing = errors.New("the stream is being followed already")
 
-// calm is how many heartbeats a replica must stay on the stream for its earlier falls to be
+// stableHeartbeats is how many heartbeats a replica must stay on the stream for its earlier falls to be
 // forgotten.
-const calm = 60
+const stableHeartbeats = 60
 
 // follower moves one replica along history; see the states in the package comment. One goroutine
 // owns it. position holds what other goroutines may read.
@@ -175,9 +175,9 @@ func (fo *follower) seek() {
 	if now.Before(fo.rejoin) {
 		return
 	}
-	if still, isNew := fo.f.inbox.sought(fo.f.silence()); still && (isNew || now.Sub(fo.requested) > fo.f.beat/2) {
+	if still, isNew := fo.f.inbox.sentRequest(fo.f.silence()); still && (isNew || now.Sub(fo.requested) > fo.f.beat/2) {
 		fo.requested = now
-		fo.f.askForLook(fo.request)
+		fo.f.requestCheck(fo.request)
 	}
 }
 
@@ -237,7 +237,7 @@ func (fo *follower) tick(ctx context.Context) error {
 	if fo.feed == nil {
 		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.beat/2); r != noReason {
 			fo.toStore(ctx, r)
-		} else if fo.outruns() {
+		} else if fo.aheadOfStream() {
 			fo.toStore(ctx, reasonHistory)
 		}
 		return nil
@@ -248,9 +248,9 @@ func (fo *follower) tick(ctx context.Context) error {
 	return fo.stream(ctx)
 }
 
-// outruns reports whether the stream has been behind the replica for longer than heartbeats take.
+// aheadOfStream reports whether the stream has been behind the replica for longer than heartbeats take.
 // The store of its publisher may have been restored from a backup.
-func (fo *follower) outruns() bool {
+func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
 	if published, _ := fo.f.inbox.state(); published >= fo.position.Revision {
 		fo.ahead = time.Time{}
@@ -293,7 +293,7 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 // delayRejoin allows an immediate rejoin after the first fall in a calm period, and delays it more
 // after each further fall.
 func (fo *follower) delayRejoin(now time.Time) {
-	if fo.fell.IsZero() || now.Sub(fo.fell) > calm*fo.f.beat {
+	if fo.fell.IsZero() || now.Sub(fo.fell) > stableHeartbeats*fo.f.beat {
 		fo.falls.reset()
 		fo.rejoin = now
 	} else {

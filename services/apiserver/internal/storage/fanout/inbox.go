@@ -209,9 +209,9 @@ func (in *inbox) seek(request uint64) {
 	in.alarm = noReason
 }
 
-// sought reports whether no live chain has answered yet, and whether a chain was received that may
+// sentRequest reports whether no live chain has answered yet, and whether a chain was received that may
 // not have received the request.
-func (in *inbox) sought(silence time.Duration) (still, isNew bool) {
+func (in *inbox) sentRequest(silence time.Duration) (still, isNew bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {

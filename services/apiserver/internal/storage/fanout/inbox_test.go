@@ -40,7 +40,7 @@ func TestInboxJoin(t *testing.T) {
 					f.chain, f.answers = 1+f.epoch, []uint64{request}
 				}
 				in.push(f)
-				in.sought(silence)
+				in.sentRequest(silence)
 			}
 			at := storage.Position{Revision: c.applied}
 			if got := in.join(at, c.wanted, silence); got != c.want {

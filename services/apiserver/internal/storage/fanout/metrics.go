@@ -235,8 +235,8 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 	}
 }
 
-// noted handles a note sent by Wrote on another replica.
-func (f *Fanout) noted(header nats.Header, body []byte) {
+// handleNote handles a note sent by Wrote on another replica.
+func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	if len(body) != noteBytes {
 		return
 	}

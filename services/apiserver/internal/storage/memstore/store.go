@@ -158,7 +158,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 func (s *Store) Confirm(ctx context.Context, at storage.Position) (int64, error) {
 	newest, err := s.Revision(ctx)
 	if err == nil && newest < at.Revision {
-		return 0, beyond(at, newest)
+		return 0, replacedError(at, newest)
 	}
 	return newest, err
 }

@@ -45,7 +45,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 // history is not compared.
 func (s *Store) recheck(prefix string, p storage.Position) error {
 	if newest := s.newest().revision; p.Revision > newest {
-		return beyond(p, newest)
+		return replacedError(p, newest)
 	}
 	from := max(p.Last.Revision, s.oldest())
 	if p.Last.Revision == 0 || from > p.Revision {
@@ -61,7 +61,7 @@ func (s *Store) recheck(prefix string, p storage.Position) error {
 	return err
 }
 
-func beyond(p storage.Position, newest int64) error {
+func replacedError(p storage.Position, newest int64) error {
 	return p.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }
 

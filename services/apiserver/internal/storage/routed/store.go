@@ -36,9 +36,9 @@ func (s *Store) of(key string) storage.Interface {
 	}
 }
 
-// beside returns the preconditions that the store of a key can check: no transaction spans several
+// checkable returns the preconditions that the store of a key can check: no transaction spans several
 // stores.
-func (s *Store) beside(key string, while []storage.Precondition) []storage.Precondition {
+func (s *Store) checkable(key string, while []storage.Precondition) []storage.Precondition {
 	at := s.of(key)
 	for i := range while {
 		if s.of(while[i].Key) != at {
@@ -60,19 +60,19 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
-	opts.While = s.beside(key, opts.While)
+	opts.While = s.checkable(key, opts.While)
 	return s.of(key).Create(ctx, key, value, opts)
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
-	opts.While = s.beside(key, opts.While)
+	opts.While = s.checkable(key, opts.While)
 	return s.of(key).Update(ctx, key, value, expected, opts)
 }
 
 // Delete implements storage.Interface.
 func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (int64, error) {
-	return s.of(key).Delete(ctx, key, expected, s.beside(key, while)...)
+	return s.of(key).Delete(ctx, key, expected, s.checkable(key, while)...)
 }
 
 // Watch implements storage.Interface.

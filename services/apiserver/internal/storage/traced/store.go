@@ -62,7 +62,7 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 // answer.
 func (o operation) wrote(revision int64, err error, answered ...string) {
 	switch {
-	case err != nil && !outrun(err):
+	case err != nil && !overtaken(err):
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
 	default:
 		for _, event := range answered {
@@ -80,14 +80,14 @@ func (o operation) wrote(revision int64, err error, answered ...string) {
 
 // end ends the span. An error that reports another write is an answer, not a failure.
 func (o operation) end(err error) {
-	if !outrun(err) {
+	if !overtaken(err) {
 		o.span.Fail(err)
 	}
 	o.span.End()
 }
 
-// outrun reports whether an error means that the store has another state than expected.
-func outrun(err error) bool {
+// overtaken reports whether an error means that the store has another state than expected.
+func overtaken(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	var precondition *storage.PreconditionError

@@ -65,7 +65,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	}
 	var errs []error
 	for _, l := range p.limits {
-		if key := l.key(r); !l.take(key, p.now()) {
+		if key := l.key(r); !l.allow(key, p.now()) {
 			errs = append(errs, fmt.Errorf("limit reached on type %v for key %v", l.Type, key))
 		}
 	}
@@ -75,7 +75,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	return apierrors.NewTooManyRequestsError(status.Aggregated(errs).Error())
 }
 
-func (l *limit) take(key string, now time.Time) bool {
+func (l *limit) allow(key string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, ok := l.buckets.Get(key)

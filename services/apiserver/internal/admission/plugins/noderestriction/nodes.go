@@ -104,11 +104,11 @@ func isKubelets(label string) bool {
 		return true
 	}
 	switch {
-	case within(domain, corev1.LabelNamespaceNodeRestriction):
+	case inDomain(domain, corev1.LabelNamespaceNodeRestriction):
 		return false
-	case !within(domain, "kubernetes.io") && !within(domain, "k8s.io"):
+	case !inDomain(domain, "kubernetes.io") && !inDomain(domain, "k8s.io"):
 		return true
-	case within(domain, corev1.LabelNamespaceSuffixKubelet), within(domain, corev1.LabelNamespaceSuffixNode):
+	case inDomain(domain, corev1.LabelNamespaceSuffixKubelet), inDomain(domain, corev1.LabelNamespaceSuffixNode):
 		return true
 	}
 	return slices.Contains([]string{
@@ -118,8 +118,8 @@ func isKubelets(label string) bool {
 	}, label)
 }
 
-// within reports whether a domain equals another one or is below it.
-func within(domain, other string) bool {
+// inDomain reports whether a domain equals another one or is below it.
+func inDomain(domain, other string) bool {
 	return domain == other || strings.HasSuffix(domain, "."+other)
 }
 

@@ -64,8 +64,8 @@ func (p *storedPod) read(reader podReader) (*corev1.Pod, error) {
 	if err := p.entry.Unreadable(); err != nil {
 		return nil, err
 	}
-	l := p.entry.Lend()
-	defer l.Back()
+	l := p.entry.Borrow()
+	defer l.Release()
 	obj, err := reader(codec.Item{Stored: l.Value, Revision: p.entry.Revision})
 	if err != nil {
 		return nil, err

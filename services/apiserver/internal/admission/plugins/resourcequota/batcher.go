@@ -86,13 +86,13 @@ func (p *Plugin) work(namespace string, l *batcher) {
 			return
 		}
 		p.mu.Unlock()
-		p.together(namespace, jobs)
+		p.runBatch(namespace, jobs)
 	}
 }
 
-// together runs jobs with one write for each quota. It skips abandoned jobs, except for charges to
+// runBatch runs jobs with one write for each quota. It skips abandoned jobs, except for charges to
 // undo.
-func (p *Plugin) together(namespace string, jobs []*job) {
+func (p *Plugin) runBatch(namespace string, jobs []*job) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	byQuota := map[string][]*job{}
@@ -172,7 +172,7 @@ func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
 		return nil, err
 	}
 	before := q.Status.Used
-	if err := take(j.request, q, delta); err != nil {
+	if err := charged(j.request, q, delta); err != nil {
 		return nil, err
 	}
 	if j.request.DryRun {

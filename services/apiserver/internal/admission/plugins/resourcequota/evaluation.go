@@ -183,9 +183,9 @@ func (p *Plugin) uncovered(j *evaluation) error {
 	return nil
 }
 
-// take adds delta to the usage of a quota, or returns an error if a limit would be exceeded. Status
+// charged adds delta to the usage of a quota, or returns an error if a limit would be exceeded. Status
 // updates report facts, so they are counted beyond the limit.
-func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
+func charged(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
 	sum := quota.Plus(q.Status.Used, delta)
 	exceeded := amounts{}
 	for name := range delta {

@@ -87,17 +87,17 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	case pod == nil:
 		return nil
 	case r.Operation == admission.Update && r.Subresource == "ephemeralcontainers":
-		return p.within(ctx, r, pod, limitEphemeral)
+		return p.checkAccount(ctx, r, pod, limitEphemeral)
 	case r.Operation != admission.Create:
 		return nil
 	case mirror(pod):
 		return refused(r, checkMirror(pod))
 	}
-	return p.within(ctx, r, pod, limit)
+	return p.checkAccount(ctx, r, pod, limit)
 }
 
-// within rejects a pod without an account, and a pod beyond the limits of its account.
-func (p *Plugin) within(ctx context.Context, r *admission.Request, pod *corev1.Pod, limit func(*corev1.ServiceAccount, *corev1.Pod) error) error {
+// checkAccount rejects a pod without an account, and a pod beyond the limits of its account.
+func (p *Plugin) checkAccount(ctx context.Context, r *admission.Request, pod *corev1.Pod, limit func(*corev1.ServiceAccount, *corev1.Pod) error) error {
 	if pod.Spec.ServiceAccountName == "" {
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
 	}

@@ -17,7 +17,7 @@ import (
 func mutatingPolicyRules(at validate.At, p, old *alphav1.MutatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
 	compile = compile.forObject()
-	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.Present("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, (*admissionv1.FailurePolicyType)(s.FailurePolicy), nil)
 	validate.Optional(spec, "paramKind", (*admissionv1.ParamKind)(s.ParamKind), paramKindRules)
@@ -52,7 +52,7 @@ func mutatedRules(at validate.At, m *admissionv1.MatchResources) {
 	}
 }
 
-func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.Sees, policy *expressions.Policy) {
+func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.VariableSet, policy *expressions.Policy) {
 	configuration, patch := "", ""
 	if m.ApplyConfiguration != nil {
 		configuration = m.ApplyConfiguration.Expression
@@ -67,7 +67,7 @@ func mutationRules(at validate.At, m *alphav1.Mutation, sees expressions.Sees, p
 		} else if within := at.Child(name); strings.TrimSpace(expression) == "" {
 			within.Required("expression", "")
 		} else {
-			wrong(within, "expression", expression, policy.Check(sees, expression, want))
+			invalidExpression(within, "expression", expression, policy.Check(sees, expression, want))
 		}
 		if otherGiven {
 			at.Invalid(other, "{"+other+"}", mustNot+string(m.PatchType))

@@ -20,7 +20,7 @@ import (
 func policyRules(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy, compile compiler) {
 	spec, s := at.Child("spec"), &p.Spec
 	compile = compile.forObject()
-	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	sees := expressions.VariableSet{Params: s.ParamKind != nil, Authorizer: true}
 	spec.Present("failurePolicy", s.FailurePolicy != nil)
 	policyAndMatch(spec, s.FailurePolicy, nil)
 	validate.Optional(spec, "paramKind", s.ParamKind, paramKindRules)
@@ -112,7 +112,7 @@ func reserved() []string {
 		"let", "loop", "package", "namespace", "return", "var", "void", "while"}
 }
 
-func variableRules(at validate.At, v *admissionv1.Variable, sees expressions.Sees, policy *expressions.Policy) {
+func variableRules(at validate.At, v *admissionv1.Variable, sees expressions.VariableSet, policy *expressions.Policy) {
 	switch {
 	case strings.TrimSpace(v.Name) == "":
 		at.Required("name", "name is not specified")
@@ -122,22 +122,22 @@ func variableRules(at validate.At, v *admissionv1.Variable, sees expressions.See
 	if strings.TrimSpace(v.Expression) == "" {
 		at.Required("expression", "expression is not specified")
 	} else {
-		wrong(at, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
+		invalidExpression(at, "expression", v.Expression, policy.Declare(sees, v.Name, v.Expression))
 	}
 }
 
-func validationRules(at validate.At, v *admissionv1.Validation, sees expressions.Sees, policy *expressions.Policy) {
+func validationRules(at validate.At, v *admissionv1.Validation, sees expressions.VariableSet, policy *expressions.Policy) {
 	if strings.TrimSpace(v.Expression) == "" {
 		at.Required("expression", "expression is not specified")
 	} else {
-		wrong(at, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
+		invalidExpression(at, "expression", v.Expression, policy.Check(sees, v.Expression, cel.BoolType))
 	}
 	if v.MessageExpression != "" {
 		if strings.TrimSpace(v.MessageExpression) == "" {
 			at.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
 		} else {
 			sees.Authorizer = false
-			wrong(at, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
+			invalidExpression(at, "messageExpression", v.MessageExpression, policy.Check(sees, v.MessageExpression, cel.StringType))
 		}
 	}
 	switch text := strings.TrimSpace(v.Message); {
@@ -158,7 +158,7 @@ const (
 	maxFieldRef = 16 << 10
 )
 
-func annotationRules(spec validate.At, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.Sees, policy *expressions.Policy) {
+func annotationRules(spec validate.At, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.VariableSet, policy *expressions.Policy) {
 	annotations := p.Spec.AuditAnnotations
 	if len(annotations) > maxAnnotations {
 		spec.Invalid("auditAnnotations", annotations,
@@ -177,7 +177,7 @@ func annotationRules(spec validate.At, p *admissionv1.ValidatingAdmissionPolicy,
 		case len(expression) > maxAnnotationExpression:
 			at.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
 		default:
-			wrong(at, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
+			invalidExpression(at, "valueExpression", a.ValueExpression, policy.Check(sees, expression, cel.StringType, cel.NullType))
 		}
 		validate.Unique(at, "key", a.Key, keys)
 	})

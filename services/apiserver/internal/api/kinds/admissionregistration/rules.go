@@ -95,14 +95,14 @@ func resourceRules(at validate.At, resources []string) {
 // maxConditions is the maximum number of match conditions of a webhook or policy.
 const maxConditions = 64
 
-func conditionRules(at validate.At, conditions []admissionv1.MatchCondition, sees expressions.Sees, compile compiler) {
+func conditionRules(at validate.At, conditions []admissionv1.MatchCondition, sees expressions.VariableSet, compile compiler) {
 	validate.MaxItems(at, "matchConditions", conditions, maxConditions)
 	names := validate.Set[string]{}
 	validate.Each(at, "matchConditions", conditions, func(at validate.At, c *admissionv1.MatchCondition) {
 		if expression := strings.TrimSpace(c.Expression); expression == "" {
 			at.Required("expression", "")
 		} else if engine := ready(at, "expression", compile); engine != nil {
-			wrong(at, "expression", expression, engine.Check(sees, expression, cel.BoolType))
+			invalidExpression(at, "expression", expression, engine.Check(sees, expression, cel.BoolType))
 		}
 		at.RequiredText("name", c.Name, validate.QualifiedName)
 		if c.Name != "" {
@@ -120,7 +120,7 @@ func ready(at validate.At, name string, compile compiler) *expressions.Compiler 
 	return engine
 }
 
-func wrong(at validate.At, name, expression string, err error) {
+func invalidExpression(at validate.At, name, expression string, err error) {
 	if err != nil {
 		at.Invalid(name, expression, err.Error())
 	}

@@ -52,8 +52,8 @@ func tolerates(hooks, old []hook) tolerated {
 	for i := range old {
 		h := &old[i]
 		t.conditions = t.conditions && validate.Same(h.MatchConditions, hooks[i].MatchConditions)
-		t.sideEffects = t.sideEffects || h.SideEffects == nil || !harmless(*h.SideEffects)
-		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !spoken(h.AdmissionReviewVersions)
+		t.sideEffects = t.sideEffects || h.SideEffects == nil || !noSideEffects(*h.SideEffects)
+		t.unknownVersions = t.unknownVersions || len(h.AdmissionReviewVersions) > 0 && !supportedVersion(h.AdmissionReviewVersions)
 		t.sameNames = !names.Add(h.Name) || t.sameNames
 		t.labelValues = t.labelValues || validate.HasInvalidValue(h.NamespaceSelector) || validate.HasInvalidValue(h.ObjectSelector)
 	}
@@ -86,7 +86,7 @@ func webhookRules(at validate.At, h *hook, may tolerated, compile compiler) {
 	validate.OptionalOneOf(at, "reinvocationPolicy", h.reinvocation, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
 	clientRules(at, &h.ClientConfig)
 	if !may.conditions {
-		conditionRules(at, h.MatchConditions, expressions.Sees{Authorizer: true}, compile)
+		conditionRules(at, h.MatchConditions, expressions.VariableSet{Authorizer: true}, compile)
 	}
 }
 
@@ -103,7 +103,7 @@ func clientRules(at validate.At, c *admissionv1.WebhookClientConfig) {
 	}
 }
 
-func harmless(s admissionv1.SideEffectClass) bool {
+func noSideEffects(s admissionv1.SideEffectClass) bool {
 	return s == admissionv1.SideEffectClassNone || s == admissionv1.SideEffectClassNoneOnDryRun
 }
 
@@ -125,7 +125,7 @@ func sideEffectRules(at validate.At, s *admissionv1.SideEffectClass, any bool) {
 // reviewVersions are the review versions that the server supports for webhooks.
 const reviewVersions = "v1, v1beta1"
 
-func spoken(versions []string) bool {
+func supportedVersion(versions []string) bool {
 	for _, v := range versions {
 		if v == "v1" || v == "v1beta1" {
 			return true
@@ -148,7 +148,7 @@ func versionRules(at validate.At, versions []string, any bool) {
 		}
 		entry.Text("", v, validate.DNS1035Label)
 	}
-	if !any && !spoken(versions) {
+	if !any && !supportedVersion(versions) {
 		at.Invalid("admissionReviewVersions", versions, "must include at least one of "+reviewVersions)
 	}
 }

@@ -39,15 +39,15 @@ func certificateSigningRequests() *registry.Kind {
 			Order:    registry.Order{registry.Meta, registry.Rules, registry.MetaChange},
 			Resets:   []string{"spec", "status"},
 			Prepare:  declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
-			Validate: declare.Changes(way{}.changes),
+			Validate: declare.Changes(allowedChanges{}.changes),
 		},
 		Presentation: registry.Presentation{
 			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
 			Columns:    requestColumns(),
 		},
 		Subresources: []registry.Subresource{
-			declare.WithoutTable(declare.Resetting(declare.InOrder(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, way{approves: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.certificate")),
-			declare.Resetting(declare.InOrder(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, way{issues: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.conditions"),
+			declare.WithoutTable(declare.Resetting(declare.InOrder(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, allowedChanges{approves: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.certificate")),
+			declare.Resetting(declare.InOrder(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, allowedChanges{issues: true}.changes), registry.Meta, registry.Rules, registry.MetaChange), "spec", "status.conditions"),
 		},
 	}
 }

@@ -134,11 +134,11 @@ func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningReq
 	})
 }
 
-// way is the path by which a request is changed.
-type way struct{ approves, issues bool }
+// allowedChanges is the path by which a request is changed.
+type allowedChanges struct{ approves, issues bool }
 
 // changes rejects changes of decisions and of issued certificates.
-func (w way) changes(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
+func (w allowedChanges) changes(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
 	requestRules(at, r, old)
 	status := at.Child("status")
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {

@@ -39,10 +39,10 @@ func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
 	}
 }
 
-// keptIngress holds the violations of a stored ingress.
-type keptIngress struct{ secret, wildcard bool }
+// priorViolations holds the violations of a stored ingress.
+type priorViolations struct{ secret, wildcard bool }
 
-func keptOf(old *networkingv1.Ingress) (k keptIngress) {
+func keptOf(old *networkingv1.Ingress) (k priorViolations) {
 	if old == nil {
 		return k
 	}

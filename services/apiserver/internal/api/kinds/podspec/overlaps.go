@@ -44,7 +44,7 @@ func (w *warner) projected(volume string, sources []corev1.VolumeProjection) (fi
 	for i := range sources {
 		switch s := &sources[i]; {
 		case *s == (corev1.VolumeProjection{}):
-			w.say("volume %q (Projected) has no sources provided", volume)
+			w.warnf("volume %q (Projected) has no sources provided", volume)
 		case s.ConfigMap != nil:
 			files = filesOf(files, s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
 		case s.Secret != nil:
@@ -91,7 +91,7 @@ func (w *warner) overlapping(volume string, files []file) {
 	t := sortFiles(files)
 	for i := range files {
 		for _, j := range t.before(i) {
-			w.say("%s: overlapping paths: %s with %s", volume, files[i], files[j])
+			w.warnf("%s: overlapping paths: %s with %s", volume, files[i], files[j])
 		}
 		if w.full() {
 			return
@@ -213,7 +213,7 @@ func (w *warner) ports() {
 			}
 			p, path := &c.Ports[j], w.at(list).Index(i).Child("ports").Index(j)
 			if p.HostIP != "" && p.HostPort == 0 {
-				w.say("%s: hostIP set without hostPort: %+v", path, struct {
+				w.warnf("%s: hostIP set without hostPort: %+v", path, struct {
 					Name                    string
 					HostPort, ContainerPort int32
 					Protocol                corev1.Protocol
@@ -224,11 +224,11 @@ func (w *warner) ports() {
 				other := d.all[n]
 				switch o := other.port; {
 				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:
-					w.say("%s: duplicate port definition with %s", path, other.path)
+					w.warnf("%s: duplicate port definition with %s", path, other.path)
 				case p.HostPort == 0 || o.HostPort == 0:
-					w.say("%s: overlapping port definition with %s", path, other.path)
+					w.warnf("%s: overlapping port definition with %s", path, other.path)
 				default:
-					w.say("%s: dangerously ambiguous port definition with %s", path, other.path)
+					w.warnf("%s: dangerously ambiguous port definition with %s", path, other.path)
 				}
 			}
 			d.add(definedPort{path, p})

@@ -48,8 +48,8 @@ func NewRules(s registry.Settings) *Rules {
 type check struct {
 	*Rules
 	pod bool
-	// kept holds the violations of the old one.
-	kept kept
+	// priorViolations holds the violations of the old one.
+	kept priorViolations
 	// whole is the spec that is validated.
 	whole *corev1.PodSpec
 	// volumes holds the valid volumes by name, claims the names of the resource claims.
@@ -57,8 +57,8 @@ type check struct {
 	claims  validate.Set[string]
 }
 
-// kept holds violations of a stored object from before a rule existed, which it may keep.
-type kept struct {
+// priorViolations holds violations of a stored object from before a rule existed, which it may keep.
+type priorViolations struct {
 	deletionCost, envName, search, zeroSleep, seLinuxMount bool
 	affinityValue, nodeValue, spreadSelector               bool
 	hugePages, tokenPath, hostSysctl, podResources         bool

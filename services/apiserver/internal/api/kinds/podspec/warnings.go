@@ -17,7 +17,7 @@ import (
 func Warnings(p *corev1.Pod) []string {
 	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
 	if msgs := validate.DNSLabel(p.Name); len(msgs) > 0 {
-		w.say("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs)
+		w.warnf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs)
 	}
 	w.all()
 	return w.texts
@@ -43,7 +43,7 @@ const maxTexts = 500
 
 func (w *warner) full() bool { return len(w.texts) >= maxTexts }
 
-func (w *warner) say(format string, args ...any) {
+func (w *warner) warnf(format string, args ...any) {
 	if w.full() {
 		return
 	}
@@ -69,7 +69,7 @@ func (w *warner) all() {
 	eachContainer(w.spec, func(list string, i int, c *corev1.Container) { w.container(w.at(list).Index(i), c) })
 	w.ports()
 	if s := w.spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
-		w.say("%s: must be >= 0; negative values are invalid and will be treated as 1", w.at("terminationGracePeriodSeconds"))
+		w.warnf("%s: must be >= 0; negative values are invalid and will be treated as 1", w.at("terminationGracePeriodSeconds"))
 	}
 	w.podAffinity()
 	w.addresses()
@@ -121,7 +121,7 @@ func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []strin
 func (w *warner) placement() {
 	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {
 		if msg := deprecatedLabels[key]; msg != "" {
-			w.say("%s: %s", w.at("nodeSelector").Key(key), msg)
+			w.warnf("%s: %s", w.at("nodeSelector").Key(key), msg)
 		}
 	}
 	if n := nodeAffinityOf(w.spec); n != nil {
@@ -140,7 +140,7 @@ func (w *warner) placement() {
 	for i := range w.spec.TopologySpreadConstraints {
 		s, path := &w.spec.TopologySpreadConstraints[i], w.at("topologySpreadConstraints").Index(i)
 		if msg := deprecatedLabels[s.TopologyKey]; msg != "" {
-			w.say("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
+			w.warnf("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
 		}
 		w.nullSelector(path, s.LabelSelector)
 	}
@@ -150,14 +150,14 @@ func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values b
 	for i, e := range t.MatchExpressions {
 		at := path.Child("matchExpressions").Index(i)
 		if msg := deprecatedLabels[e.Key]; msg != "" {
-			w.say("%s: %s is %s", at.Child("key"), e.Key, msg)
+			w.warnf("%s: %s is %s", at.Child("key"), e.Key, msg)
 		}
 		if !values {
 			continue
 		}
 		for j, v := range e.Values {
 			for _, msg := range validate.LabelValue(v) {
-				w.say("%s: %s is invalid, %s", at.Child("values").Index(j), v, msg)
+				w.warnf("%s: %s is invalid, %s", at.Child("values").Index(j), v, msg)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values b
 
 func (w *warner) nullSelector(path *field.Path, s *metav1.LabelSelector) {
 	if s == nil {
-		w.say("%s: a null labelSelector results in matching no pod", path.Child("labelSelector"))
+		w.warnf("%s: a null labelSelector results in matching no pod", path.Child("labelSelector"))
 	}
 }
 
@@ -229,14 +229,14 @@ func (w *warner) deprecatedAnnotations() {
 		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	} {
 		if _, ok := w.meta.Annotations[d.key]; ok {
-			w.say("%s: %s", w.annotation(d.key), d.msg)
+			w.warnf("%s: %s", w.annotation(d.key), d.msg)
 		}
 	}
 }
 
 func (w *warner) seccomp(key string) {
 	if _, ok := w.meta.Annotations[key]; ok {
-		w.say(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, w.annotation(key))
+		w.warnf(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, w.annotation(key))
 	}
 }
 
@@ -259,7 +259,7 @@ func (w *warner) volumes() {
 			{v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+"},
 		} {
 			if d.is {
-				w.say("%s: %s", w.at("volumes").Index(i).Child(d.name), d.msg)
+				w.warnf("%s: %s", w.at("volumes").Index(i).Child(d.name), d.msg)
 			}
 		}
 		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
@@ -282,18 +282,18 @@ func (w *warner) duplicates() {
 	ips := validate.Set[string]{}
 	for i, h := range w.spec.HostAliases {
 		if !ips.Add(h.IP) {
-			w.say("%s: duplicate ip %q", w.at("hostAliases").Index(i).Child("ip"), h.IP)
+			w.warnf("%s: duplicate ip %q", w.at("hostAliases").Index(i).Child("ip"), h.IP)
 		}
 	}
 	names := validate.Set[string]{}
 	for i, s := range w.spec.ImagePullSecrets {
 		if !names.Add(s.Name) {
-			w.say("%s: duplicate name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+			w.warnf("%s: duplicate name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
 		}
 	}
 	for i, s := range w.spec.ImagePullSecrets {
 		if s.Name == "" {
-			w.say("%s: invalid empty name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+			w.warnf("%s: invalid empty name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
 		}
 	}
 }
@@ -305,7 +305,7 @@ func (w *warner) fractions(path *field.Path, list corev1.ResourceList, names ...
 	}
 	for _, name := range names {
 		if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
-			w.say("%s: fractional byte value %q is invalid, must be an integer", path.Key(string(name)), q.String())
+			w.warnf("%s: fractional byte value %q is invalid, must be an integer", path.Key(string(name)), q.String())
 		}
 	}
 }
@@ -327,12 +327,12 @@ func (w *warner) container(path *field.Path, c *corev1.Container) {
 		ref := "$(" + e.Name + ")"
 		// A value that refers to the previous one does not hide it.
 		if !seen.Add(e.Name) && (e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref)) {
-			w.say("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), e.Name)
+			w.warnf("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), e.Name)
 		}
 	}
 }
 
 // appArmor adds a warning for an annotation without a corresponding field.
 func (w *warner) appArmor(key string) {
-	w.say(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
+	w.warnf(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
 }

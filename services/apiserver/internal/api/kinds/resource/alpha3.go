@@ -18,7 +18,7 @@ func resourceSlicesAlpha3(g gates) *registry.Kind {
 	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
 	k.Parts = declare.Spec(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
 	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
-		each(capacities(wrapped), "spec", "devices"), each(capacities(bare), "spec", "devices"))
+		each(capacities(wrapped), "spec", "devices"), each(capacities(unwrapped), "spec", "devices"))
 	k.Default = declare.Do(func(s *resourcev1alpha3.ResourceSlice) {
 		for i := range s.Spec.Devices {
 			if basic := s.Spec.Devices[i].Basic; basic != nil {
@@ -53,7 +53,7 @@ func capacities(change func(any) any) reshape {
 
 func wrapped(quantity any) any { return map[string]any{"value": quantity} }
 
-func bare(capacity any) any {
+func unwrapped(capacity any) any {
 	c, _ := capacity.(map[string]any)
 	return c["value"]
 }

@@ -71,8 +71,8 @@ func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.
 	if err := e.Unreadable(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}
-	l := e.Lend()
-	defer l.Back()
+	l := e.Borrow()
+	defer l.Release()
 	obj, err := partly(codec.Item{Stored: l.Value, Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)

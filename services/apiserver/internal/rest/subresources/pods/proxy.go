@@ -19,7 +19,7 @@ import (
 // proxy serves requests of any method to a pod, a service or a node.
 func (p *service) proxy(c *handlers.Call) error {
 	var options runtime.Object
-	var locate func(*handlers.Call) (*url.URL, kubeletproxy.To, error)
+	var locate func(*handlers.Call) (*url.URL, kubeletproxy.TargetKind, error)
 	var path *string // admission may change it
 	switch c.Resource {
 	case "pods":
@@ -60,7 +60,7 @@ func proxiedPath(c *handlers.Call) string {
 
 // podTarget returns the URL of a port of a pod, which is named as name, name:port or
 // scheme:name:port. Without a port it is the first one that a container declares.
-func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, port, ok := splitTarget(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Op.Name))
@@ -112,7 +112,7 @@ func orHTTP(scheme string) string {
 }
 
 // nodeTarget returns the URL of a node's kubelet, or of another port of the node.
-func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, wanted, ok := splitTarget(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))

@@ -18,7 +18,7 @@ import (
 
 // serviceTarget returns the URL of an endpoint of a service, which is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
-func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.To, error) {
+func (p *service) serviceTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
 	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Op.Name))

@@ -56,7 +56,7 @@ type Backend struct {
 	maxConcurrent int
 	// flushTimeout is the maximum time to deliver the queue when Run ends.
 	flushTimeout time.Duration
-	losses       losses
+	losses       lossCounter
 	buffers      sync.Pool // of *[1][]byte, the argument of deliver for one event
 }
 
@@ -67,7 +67,7 @@ func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.
 	if t := c.Truncate; t.Enabled {
 		maxEvent = min(maxEvent, t.MaxEventSize)
 	}
-	b := &Backend{Config: c, name: name, out: to, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: losses{log: c.Logger, metrics: c.Metrics}}
+	b := &Backend{Config: c, name: name, out: to, encode: encode, maxEvent: maxEvent, maxConcurrent: maxConcurrent, flushTimeout: defaultFlushTimeout, losses: lossCounter{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
 		b.queue = newQueue(c.Batch.BufferSize, c.QueueBytes, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
@@ -183,8 +183,8 @@ func (b *Backend) encodeForQueue(e *audit.Event) ([]byte, bool) {
 	return text, ok
 }
 
-// losses counts lost events and logs them at most once a second.
-type losses struct {
+// lossCounter counts lost events and logs them at most once a second.
+type lossCounter struct {
 	log     *slog.Logger
 	metrics *audit.Metrics
 
@@ -193,7 +193,7 @@ type losses struct {
 	count int // since last
 }
 
-func (l *losses) lost(plugin string, events int, why error) {
+func (l *lossCounter) lost(plugin string, events int, why error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()
 	l.count += events

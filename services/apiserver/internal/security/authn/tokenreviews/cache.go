@@ -131,7 +131,7 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		audiences = c.cfg.Audiences
 	}
 	k := c.keys.key(token, audiences)
-	if a := c.kept(k, start); a != nil {
+	if a := c.cached(k, start); a != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
 	}
@@ -146,8 +146,8 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 	}
 }
 
-// kept returns the cached result for a token if it is still valid.
-func (c *Cache) kept(k key, now time.Time) *answer {
+// cached returns the cached result for a token if it is still valid.
+func (c *Cache) cached(k key, now time.Time) *answer {
 	a, ok := c.good.Get(k)
 	if !ok {
 		a, ok = c.bad.Get(k)
@@ -170,8 +170,8 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 		f.waiting++
 		return f
 	}
-	if a := c.kept(k, c.cfg.Now()); a != nil { // its flight has just ended
-		return landed(a)
+	if a := c.cached(k, c.cfg.Now()); a != nil { // its flight has just ended
+		return completedFlight(a)
 	}
 	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
 	// The review serves all waiting requests, so it must not end with the first one. It counts for the
@@ -182,7 +182,7 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 	f.awaited, f.leave = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)
-	go c.fly(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
+	go c.review(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
 	return f
 }
 
@@ -199,15 +199,15 @@ func (c *Cache) left(k key, f *flight) {
 	}
 }
 
-// landed returns a completed flight.
-func landed(a *answer) *flight {
+// completedFlight returns a completed flight.
+func completedFlight(a *answer) *flight {
 	f := &flight{done: make(chan struct{}), review: a.review}
 	close(f.done)
 	return f
 }
 
-// fly reviews a token and caches the result.
-func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
+// review reviews a token and caches the result.
+func (c *Cache) review(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
@@ -231,7 +231,7 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 		f.err = fmt.Errorf("review of a token: %w", err)
 	}
 	f.review = a.review
-	kept := c.land(f, k, a, undecided)
+	kept := c.complete(f, k, a, undecided)
 	close(f.done)
 	if kept && ok && !c.present(ctx, a.objects) {
 		c.good.Remove(k)
@@ -286,8 +286,8 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 	return a
 }
 
-// land completes a flight and caches its result, unless an event outdated it.
-func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
+// complete completes a flight and caches its result, unless an event outdated it.
+func (c *Cache) complete(f *flight, k key, a *answer, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)

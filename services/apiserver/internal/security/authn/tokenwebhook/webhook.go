@@ -117,15 +117,15 @@ func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences 
 		if !again || try == tries {
 			return nil, false, authenticator.Unavailable(fmt.Errorf("call the token review service: %w", err))
 		}
-		if err := between(ctx); err != nil {
+		if err := waitRetry(ctx); err != nil {
 			return nil, false, authenticator.Unavailable(err)
 		}
 	}
 }
 
-// between waits between two tries, with jitter so that clients that failed together do not retry
+// waitRetry waits between two tries, with jitter so that clients that failed together do not retry
 // together.
-func between(ctx context.Context) error {
+func waitRetry(ctx context.Context) error {
 	t := time.NewTimer(pause/2 + rand.N(pause))
 	defer t.Stop()
 	select {

@@ -23,28 +23,28 @@ const (
 	maxKeptAttributes = 10_000
 )
 
-// question identifies the input of a decision. It is a digest, so a cache key is small for any
+// cacheKey identifies the input of a decision. It is a digest, so a cache key is small for any
 // request.
-type question [sha256.Size]byte
+type cacheKey [sha256.Size]byte
 
-// questionOf returns the digest of attributes. It runs on the small stack of a request, which a
+// cacheKeyOf returns the digest of attributes. It runs on the small stack of a request, which a
 // larger frame would grow, so it builds the text in a pooled buffer.
-func (c *cache) questionOf(a *authorizer.Attributes) question {
+func (c *cache) cacheKeyOf(a *authorizer.Attributes) cacheKey {
 	buf, _ := c.buffers.Get().(*[]byte)
 	if buf == nil {
 		buf = new([]byte)
 	}
-	*buf = appendQuestion((*buf)[:0], a)
-	q := question(sha256.Sum256(*buf))
+	*buf = appendCacheKey((*buf)[:0], a)
+	q := cacheKey(sha256.Sum256(*buf))
 	if cap(*buf) <= maxKeptAttributes {
 		c.buffers.Put(buf)
 	}
 	return q
 }
 
-// appendQuestion writes lengths before texts and lists, so different requests have different
+// appendCacheKey writes lengths before texts and lists, so different requests have different
 // encodings.
-func appendQuestion(buf []byte, a *authorizer.Attributes) []byte {
+func appendCacheKey(buf []byte, a *authorizer.Attributes) []byte {
 	buf = appendUser(buf, a.User)
 	if !a.Resource {
 		return appendTexts(buf, "path", a.Verb, a.Path)
@@ -125,7 +125,7 @@ const maxNamespaces = 4096
 // cache holds decisions based on the current policy.
 type cache struct {
 	mu      sync.Mutex // a leaf lock
-	entries *simplelru.LRU[question, decision]
+	entries *simplelru.LRU[cacheKey, decision]
 	// position is the newest position of the policy, and changes counts the changes
 	// that affect decisions.
 	position rbac.Position
@@ -145,7 +145,7 @@ type cache struct {
 func newCache() (*cache, error) {
 	c := &cache{}
 	var err error
-	if c.entries, err = simplelru.NewLRU[question, decision](cacheEntries, nil); err != nil {
+	if c.entries, err = simplelru.NewLRU[cacheKey, decision](cacheEntries, nil); err != nil {
 		return nil, fmt.Errorf("cache of decisions: %w", err)
 	}
 	c.namespaces, err = simplelru.NewLRU(maxNamespaces, func(_ string, oldest policyChange) {
@@ -178,7 +178,7 @@ func (c *cache) last(namespace string) policyChange {
 
 // get returns a decision that still holds, and the number of the last change that
 // affects it.
-func (c *cache) get(q question, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+func (c *cache) get(q cacheKey, namespace string, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.last(namespace).number
@@ -193,7 +193,7 @@ func (c *cache) get(q question, namespace string, now time.Time) (authorizationv
 // put caches a decision that was requested after the change with the number asked.
 // The service made it at a position, unless at is nil. A decision that does not
 // include the last change that affects it is dropped.
-func (c *cache) put(q question, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
+func (c *cache) put(q cacheKey, namespace string, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if now.Before(c.distrust) {

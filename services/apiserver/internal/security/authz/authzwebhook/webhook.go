@@ -114,7 +114,7 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 			return authorizer.NoOpinion, "", nil
 		}
 	}
-	q := z.cache.questionOf(a)
+	q := z.cache.cacheKeyOf(a)
 	status, ok, asked := z.cache.get(q, scopeOf(a), z.cfg.Now())
 	if ok {
 		z.hits.Inc()
@@ -158,7 +158,7 @@ func scopeOf(a *authorizer.Attributes) string {
 }
 
 // fly calls the service once for all concurrent equal requests under the same policy.
-func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *authorizer.Attributes) (answer, error) {
+func (z *Authorizer) fly(ctx context.Context, q cacheKey, asked uint64, a *authorizer.Attributes) (answer, error) {
 	keep := !oversized(a)
 	if keep {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "miss").Inc()
@@ -245,7 +245,7 @@ func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAcc
 	}
 }
 
-func (z *Authorizer) keep(q question, scope string, asked uint64, got answer) {
+func (z *Authorizer) keep(q cacheKey, scope string, asked uint64, got answer) {
 	ttl := z.cfg.UnauthorizedTTL
 	if got.status.Allowed && !got.status.Denied {
 		ttl = z.cfg.AuthorizedTTL

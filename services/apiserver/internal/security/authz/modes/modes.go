@@ -54,7 +54,7 @@ func (c *chain) retire() {
 // group system:masters, for the suite's own services, and for probes while the policy is
 // not loaded.
 func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
-	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
+	out := &chain{Chain: authorizer.Chain{authorizer.SystemMasters{}, authz.NewSuite()}}
 	if decidesByRoles(c) {
 		out.Chain = append(out.Chain, authz.NewHealth(b.Policy.Synced))
 	}

@@ -27,8 +27,8 @@ type Provider interface {
 	Close()
 }
 
-// reached tracks whether the plugin responds.
-type reached struct {
+// responsiveness tracks whether the plugin responds.
+type responsiveness struct {
 	failing atomic.Bool // the last call got no response
 	// stuck: a key was not decrypted in time, whatever the status of the plugin.
 	stuck     atomic.Bool
@@ -37,12 +37,12 @@ type reached struct {
 	wait func(context.Context, func(context.Context) error) error
 }
 
-// silent reports whether impatient callers should not call the plugin.
-func (r *reached) silent() bool { return r.failing.Load() || r.stuck.Load() }
+// unresponsive reports whether impatient callers should not call the plugin.
+func (r *responsiveness) unresponsive() bool { return r.failing.Load() || r.stuck.Load() }
 
 // decrypted records the result of decrypting a key. A success after failures may allow retries of
 // the failed keys.
-func (r *reached) decrypted(err error) {
+func (r *responsiveness) decrypted(err error) {
 	if err == nil {
 		if r.stuck.Swap(false) {
 			r.recovered()
@@ -62,7 +62,7 @@ func silence(err error) bool {
 }
 
 // await waits for a running call, at most patience if ctx is impatient. A later result is kept.
-func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
+func (r *responsiveness) await(ctx context.Context, done <-chan struct{}) error {
 	if isImpatient(ctx) {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
@@ -88,7 +88,7 @@ func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
 
 // answered records the result of a call. A missing or invalid key is treated as permanent. A key
 // that may not be used now is often usable soon.
-func (r *reached) answered(err error) error {
+func (r *responsiveness) answered(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
 		if r.failing.Swap(false) {

@@ -35,7 +35,7 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			recovered := 0
 			cfg.Recovered = func() { recovered++ }
 			provider := second(t, cfg)
-			impatient := kms.Impatient(t.Context())
+			impatient := kms.FailFast(t.Context())
 			recovered = 0
 			p.HangMethod(c.method)
 			if c.check {

@@ -38,18 +38,18 @@ type KeyError struct {
 func (e *KeyError) Error() string { return e.Err.Error() }
 func (e *KeyError) Unwrap() error { return e.Err }
 
-type impatient struct{}
+type failFastKey struct{}
 
-// Impatient marks the context of a caller that must not wait for an unhealthy plugin.
-func Impatient(ctx context.Context) context.Context {
-	return context.WithValue(ctx, impatient{}, true)
+// FailFast marks the context of a caller that must not wait for an unhealthy plugin.
+func FailFast(ctx context.Context) context.Context {
+	return context.WithValue(ctx, failFastKey{}, true)
 }
 
 // patience is how long impatient callers wait for a plugin that is not known to be unresponsive. It
 // is longer than plugins with remote keys take.
 const patience = time.Second
 
-func isImpatient(ctx context.Context) bool { return ctx.Value(impatient{}) != nil }
+func isImpatient(ctx context.Context) bool { return ctx.Value(failFastKey{}) != nil }
 
 // connection is a connection to a plugin.
 type connection struct {
@@ -112,8 +112,8 @@ func connect(c *Config) (*connection, error) {
 	return &connection{conn, c.Timeout}, nil
 }
 
-// within bounds a call. The end of a waiting caller does not end it.
-func (c *connection) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout bounds a call. The end of a waiting caller does not end it.
+func (c *connection) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 }
 
@@ -148,13 +148,13 @@ type Pace struct {
 	Doubt time.Duration
 }
 
-// reached returns the initial state of the plugin's reachability.
-func (c *Config) reached() reached {
+// newResponsiveness returns the initial state of the plugin's reachability.
+func (c *Config) newResponsiveness() responsiveness {
 	wait := c.Wait
 	if wait == nil {
 		wait = func(ctx context.Context, wait func(context.Context) error) error { return wait(ctx) }
 	}
-	return reached{recovered: c.Recovered, wait: wait}
+	return responsiveness{recovered: c.Recovered, wait: wait}
 }
 
 func (p Pace) complete() Pace {

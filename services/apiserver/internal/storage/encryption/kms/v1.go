@@ -31,7 +31,7 @@ type v1 struct {
 	health health
 	keys   *lru.Cache[string, *v1Cipher] // nil caches none
 	size   int
-	reached
+	responsiveness
 	version struct { // whether the plugin's version was confirmed
 		mu sync.Mutex
 		ok bool
@@ -50,7 +50,7 @@ func NewV1(c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v1{Config: c, conn: conn, reached: c.reached(), plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
+	p := &v1{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
 	if p.size < 0 || p.size > maxKeys {
 		p.size = maxKeys
 	}
@@ -90,8 +90,8 @@ func (p *v1) ping(ctx context.Context) error {
 	return nil
 }
 
-// speaks checks once whether the plugin is of this version.
-func (p *v1) speaks(ctx context.Context) error {
+// checkVersion checks once whether the plugin is of this version.
+func (p *v1) checkVersion(ctx context.Context) error {
 	p.version.mu.Lock()
 	defer p.version.mu.Unlock()
 	if p.version.ok {
@@ -109,9 +109,9 @@ func (p *v1) speaks(ctx context.Context) error {
 }
 
 func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
-	ctx, cancel := p.conn.within(ctx)
+	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
-	if err := p.speaks(ctx); err != nil {
+	if err := p.checkVersion(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := p.plugin.Encrypt(ctx, &kmsv1.EncryptRequest{Version: v1Version, Plain: key})
@@ -125,9 +125,9 @@ func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 }
 
 func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
-	ctx, cancel := p.conn.within(ctx)
+	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
-	if err := p.speaks(ctx); err != nil {
+	if err := p.checkVersion(ctx); err != nil {
 		return nil, err
 	}
 	answer, err := p.plugin.Decrypt(ctx, &kmsv1.DecryptRequest{Version: v1Version, Cipher: sealed})
@@ -217,7 +217,7 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 		}
 	}
 	p.Metrics.misses.Inc()
-	if isImpatient(ctx) && p.silent() {
+	if isImpatient(ctx) && p.unresponsive() {
 		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not respond recently", p.Name)}
 	}
 	var c *v1Cipher

@@ -220,7 +220,7 @@ func TestImpatientRequestsSkipHangingOldPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	provider := first(t, config(t, p))
-	impatient := kms.Impatient(t.Context())
+	impatient := kms.FailFast(t.Context())
 	if got, _, err := provider.Open(impatient, sealed, storedAt); string(got) != "value" || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}

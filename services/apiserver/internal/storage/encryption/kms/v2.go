@@ -46,7 +46,7 @@ type v2 struct {
 	open    *lru.Cache[sum, *opened]
 	refused *lru.Cache[sum, refusal]
 	flights singleflight.Group
-	reached
+	responsiveness
 }
 
 type sum = [sha256.Size]byte
@@ -87,7 +87,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{Config: c, conn: conn, reached: c.reached(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	p := &v2{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
 	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (p *v2) Run(ctx context.Context) {
 
 // status reads the health and the current key of the plugin.
 func (p *v2) status(ctx context.Context) error {
-	ctx, cancel := p.conn.within(ctx)
+	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
 	if err = p.answered(err); err != nil {
@@ -315,7 +315,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 // state of the plugin and of the key.
 func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
-		if p.silent() {
+		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
 		}
 		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Pace.Doubt {
@@ -356,7 +356,7 @@ func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
 
 // decrypt has the plugin decrypt a key, and caches it.
 func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
-	ctx, cancel := p.conn.within(ctx)
+	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
 		Ciphertext: e.source, KeyId: e.keyID, Annotations: e.annotationMap(), Uid: uuid.NewString(),

@@ -216,7 +216,7 @@ func TestImpatientRequestsDoNotWait(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	impatient := kms.Impatient(ctx)
+	impatient := kms.FailFast(ctx)
 	const rejected = "failed to decrypt DEK, error: rpc error: code = PermissionDenied"
 	t.Run("rejected", func(t *testing.T) {
 		for doubt, again := range map[time.Duration]bool{time.Hour: false, time.Nanosecond: true} {
