@@ -199,7 +199,7 @@ func TestSuspendedBytesAreLimited(t *testing.T) {
 		limits := workLimits{bytes: newShared(16 * largeBody), suspended: newShared(4 * largeBody), permits: newPermits(1)}
 		ends := []func(){}
 		for range 3 {
-			ctx := request.WithUser(carry(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
+			ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)
 			if request.Estimate(ctx, largeBody) != nil {
 				t.Fatal("the work was not admitted")
 			}

@@ -257,7 +257,7 @@ func TestRequestIsSuspendedDuringReview(t *testing.T) {
 	b.respond(200, `{"status":{"allowed":true}}`)
 	var away, asked atomic.Int64
 	b.onReview = func() { asked.Store(away.Load()) }
-	ctx := requests.Carry(t.Context(), &requestinfo.Info{})
+	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{})
 	requests.From(ctx).Work = &requesttest.Work{OnSuspend: func() func() { away.Add(1); return func() { away.Add(-1) } }}
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
 		t.Fatal(err)

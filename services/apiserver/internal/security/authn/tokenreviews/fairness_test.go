@@ -12,7 +12,7 @@ import (
 	"binnacle/libs/authenticator"
 	"binnacle/libs/limit"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/security/authn/reviews"
+	"binnacle/services/apiserver/internal/security/authn/tokenreviews"
 )
 
 // maxPerNetwork is the number of concurrent reviews of one network.
@@ -36,7 +36,7 @@ func newCrowd(t *testing.T, change func(*tokenreviews.Config)) *crowd {
 	c := &crowd{answer: make(chan struct{})}
 	c.fixture = newFixture(t, false, func(cfg *tokenreviews.Config) {
 		asked := cfg.Token
-		cfg.Token = authenticator.Union{local{}, reviews.Shared(asked, 1000)}
+		cfg.Token = authenticator.Union{local{}, tokenreviews.Shared(asked, 1000)}
 		if change != nil {
 			change(cfg)
 		}

@@ -95,7 +95,7 @@ func newFixture(t *testing.T, change func(*authzwebhook.Config)) *fixture {
 	c := authzwebhook.Config{
 		Name: "test", KubeconfigFile: kubeconfig(t, r.service.Server, r.service.URL+"/authorize"), Version: "v1",
 		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
-		MaxWaiting: 400, Metrics: webhook.NewMetrics(r.registry), Logger: slog.New(slog.DiscardHandler), Now: r.clock.now,
+		MaxWaiting: 400, Metrics: authzwebhook.NewMetrics(r.registry), Logger: slog.New(slog.DiscardHandler), Now: r.clock.now,
 	}
 	if change != nil {
 		change(&c)

@@ -21,9 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/libs/authorizer"
-	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/request/requesttest"
-	"binnacle/services/apiserver/internal/security/authz/webhook"
+	"binnacle/services/apiserver/internal/security/authz/authzwebhook"
 )
 
 type status = authorizationv1.SubjectAccessReviewStatus
