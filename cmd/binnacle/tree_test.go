@@ -79,7 +79,7 @@ func TestCompletion(t *testing.T) {
 		words     []string
 		want, not string
 	}{
-		{[]string{""}, "snapshot\t", "restore"},
+		{[]string{""}, "snapshot\t", "restore\t"},
 		{[]string{"snapshot", ""}, "restore\t", "--"},
 		{[]string{"snapshot", "restore", "--data"}, "--data-dir\t", "--from"},
 		{[]string{"certs", "--new"}, "--new-ca\t", "--renew"},

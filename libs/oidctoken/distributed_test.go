@@ -66,7 +66,7 @@ func TestDistributedClaims(t *testing.T) {
 		"not yet valid":              {here, answer(groups(map[string]any{"nbf": time.Now().Add(2 * time.Minute).Unix()})), nil, "nbf"},
 		"another audience":           {here, answer(groups(map[string]any{"aud": "x"})), nil, "expected audience"},
 		"another signature":          {here, answer(other.Token(map[string]any{"iss": issuer.URL(), "groups": "one"})), nil, "no key of the issuer"},
-		"without the claim":          {here, answer(issuer.Token(nil)), nil, "does not have it"},
+		"without the claim":          {here, answer(issuer.Token(nil)), nil, "lacks the claim"},
 		"an issuer without keys":     {here, answer(issuer.Token(map[string]any{"iss": "https://127.0.0.1:1", "groups": "one"})), nil, "not initialized"},
 	} {
 		t.Run(name, func(t *testing.T) {

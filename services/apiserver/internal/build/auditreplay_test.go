@@ -338,7 +338,6 @@ func differences() map[string]string {
 		"1-verbs.json: apply, YAML body":                               incomplete,
 		"1-verbs.json: apply conflict":                                 incomplete,
 		"9-apply-json.json: apply, YAML body":                          incomplete,
-		"2-refusals-and-identities.json: expired continue token (410)": "the message of the response differs",
 		"2-refusals-and-identities.json: impersonation without user":   "the response is 400, because the request is invalid",
 		"4-annotations.json: deprecated API: componentstatuses":        "the components are ordered; the order of the recording is random",
 		"4-annotations.json: deprecated custom resource version":       "the fields of the response have the order of built-in kinds",

@@ -133,7 +133,7 @@ func TestMetadataErrorCauses(t *testing.T) {
 	a.want(200, "DELETE", configMaps+"/f", "")
 	for _, c := range []struct{ name, patch, want string }{
 		{"f", `{"metadata":{"finalizers":["a.b/c","a.b/d"]}}`, "finalizers finalizers"},
-		{"a", `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`, "labels annotations labels annotations labels annotations"},
+		{"a", `{"metadata":{"labels":{"x y":"z"},"annotations":{"/x":"1"}}}`, "labels annotations labels annotations labels annotations labels annotations"},
 		{"a", `{"metadata":{"deletionTimestamp":"2024-01-01T00:00:00Z","deletionGracePeriodSeconds":7}}`, "deletionTimestamp deletionGracePeriodSeconds deletionTimestamp deletionGracePeriodSeconds"},
 	} {
 		r := a.want(422, "PATCH", configMaps+"/"+c.name, c.patch, "Content-Type", mergePatch)

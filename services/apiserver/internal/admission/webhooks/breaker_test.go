@@ -194,6 +194,7 @@ func failuresThatKeepBreakerClosed(t *testing.T) {
 // response.
 func TestFullResponseLimiterKeepsBreakerClosed(t *testing.T) {
 	s := newFixture(t)
+	s.d.clients.responses = webhookclient.NewResponseLimiter(8)
 	s.d.clients.responses.Timeout = time.Hour
 	end := make(chan struct{})
 	huge := strings.Repeat("x", 3<<19)

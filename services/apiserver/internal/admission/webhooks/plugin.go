@@ -50,7 +50,7 @@ type Config struct {
 	Services    *webhookclient.Services
 	Dialers     webhookclient.Dialers
 	Calls       *webhookclient.Metrics // may be nil
-	// Responses bounds concurrent large responses; nil means a limiter of its own.
+	// Responses bounds concurrent large responses; nil means no limit.
 	Responses *webhookclient.ResponseLimiter
 	// Notify is called, in a separate goroutine, when a webhook becomes unreachable or reachable.
 	Notify  func(context.Context, Notice)

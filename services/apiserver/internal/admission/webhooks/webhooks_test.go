@@ -293,7 +293,7 @@ func TestPanicInConcurrentCallReachesRequest(t *testing.T) {
 	gone.Close()
 	for i, name := range []string{"a", "z"} {
 		b := start(t, validating(name, to), validating("h", good.at("/")))
-		b.log.bug = "cannot be reached"
+		b.log.bug = "failed to call admission webhook"
 		func() {
 			defer func() {
 				v := recover()

@@ -74,7 +74,7 @@ type WebhooksConfig struct {
 	Timeout time.Duration
 	// MaxResponse bounds responses, in bytes.
 	MaxResponse int64
-	// Responses bounds concurrent large responses; nil means a limiter of its own.
+	// Responses bounds concurrent large responses; nil means no limit.
 	Responses *ResponseLimiter
 	Metrics   *Metrics // may be nil
 }
