@@ -332,16 +332,16 @@ func differences() map[string]string {
 	const incomplete = "the recording lacks the stage ResponseComplete of an apply in YAML"
 	const kubelet = "requests for a node are proxied to its kubelet"
 	return map[string]string{
-		"10-kubelet-requests.json: node proxy":                         kubelet,
-		"10-kubelet-requests.json: node proxy with a port":             kubelet,
-		"10-kubelet-requests.json: node proxy, POST":                   kubelet,
-		"1-verbs.json: apply, YAML body":                               incomplete,
-		"1-verbs.json: apply conflict":                                 incomplete,
-		"9-apply-json.json: apply, YAML body":                          incomplete,
-		"2-refusals-and-identities.json: impersonation without user":   "the response is 400, because the request is invalid",
-		"4-annotations.json: deprecated API: componentstatuses":        "the components are ordered; the order of the recording is random",
-		"4-annotations.json: deprecated custom resource version":       "the fields of the response have the order of built-in kinds",
-		"6-truncated.json: still too large without bodies":             "the event is shortened, so that a client cannot avoid it by long texts",
+		"10-kubelet-requests.json: node proxy":                       kubelet,
+		"10-kubelet-requests.json: node proxy with a port":           kubelet,
+		"10-kubelet-requests.json: node proxy, POST":                 kubelet,
+		"1-verbs.json: apply, YAML body":                             incomplete,
+		"1-verbs.json: apply conflict":                               incomplete,
+		"9-apply-json.json: apply, YAML body":                        incomplete,
+		"2-refusals-and-identities.json: impersonation without user": "the response is 400, because the request is invalid",
+		"4-annotations.json: deprecated API: componentstatuses":      "the components are ordered; the order of the recording is random",
+		"4-annotations.json: deprecated custom resource version":     "the fields of the response have the order of built-in kinds",
+		"6-truncated.json: still too large without bodies":           "the event is shortened, so that a client cannot avoid it by long texts",
 	}
 }
 

@@ -182,10 +182,10 @@ func TestInvalidReviews(t *testing.T) {
 		code              int
 		want              string
 	}{
-		{"empty", "", "application/json", 400, "no JSON object"},
-		{"truncated", `{"apiVersion":"` + v1, "application/json", 400, "no JSON object"},
-		{"list", "[]", "application/json", 400, "no JSON object"},
-		{"token is a number", `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, "application/json", 400, "no JSON object"},
+		{"empty", "", "application/json", 400, "not a JSON object"},
+		{"truncated", `{"apiVersion":"` + v1, "application/json", 400, "not a JSON object"},
+		{"list", "[]", "application/json", 400, "not a JSON object"},
+		{"token is a number", `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, "application/json", 400, "not a JSON object"},
 		{"other kind", strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1), "application/json", 400, "not of kind TokenReview"},
 		{"other version", body("authentication.k8s.io/v2", "good"), "application/json", 400, "apiVersion must be"},
 		{"no token", body(v1, ""), "application/json", 400, "spec.token is required"},

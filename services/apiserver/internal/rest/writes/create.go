@@ -185,8 +185,11 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	ref := refOf(r.Kind, obj.GetName())
 	if r.DryRun {
 		claim.Drop(ctx)
-		if _, exists := r.Kind.Store.Get(key); exists {
+		// The cache may not have the last write of the client yet.
+		if _, _, err := w.Store.Get(ctx, key, 0); err == nil {
 			return Result{}, apierrors.NewAlreadyExists(ref.Resource, ref.Name)
+		} else if !errors.Is(err, storage.ErrNotFound) {
+			return Result{}, ref.Translate(err)
 		}
 		if err := w.defined(ctx, r.Kind); err != nil {
 			return Result{}, err
