@@ -90,7 +90,11 @@ func TestDocumentation(t *testing.T) {
 		flags["--"+f] = true
 	}
 	// Flags of other programs and flags that the help omits.
-	for _, f := range []string{"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size"} {
+	for _, f := range []string{
+		"--controllers", "--mark-compacted", "--set", "--apiserver-count", "--kubelet-read-only-port", "--default-watch-cache-size",
+		"--source", "--builder-id", // of deploy/dist
+		"--cluster-signing-kubelet-client-cert-file", "--cluster-signing-kubelet-serving-cert-file", "--bootstrap-kubeconfig",
+	} {
 		flags[f] = true
 	}
 	pages, err := filepath.Glob(filepath.Join(project, "docs", "*", "*.md"))
