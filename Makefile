@@ -126,9 +126,9 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test 
 # Faults, hostile clients, large clusters and containers take minutes each, and extension servers
 # compile k8s.io/apiserver: make test-faults and make nightly run them.
 E2E_TESTS := $(addprefix ./,cmd/... golden/... harness/... openapi/... reviews/... robustness/check/... robustness/history/... scenarios/... slowclients/...)
-# Scenarios that replace every process of a replicated suite, or compile further programs. They run
-# in make test-faults and make nightly.
-E2E_LONG := ^(TestRollingRestart|TestReplicasFollowRestoredStore|TestEnvtestAssets)$$
+# Scenarios that replace every process of a replicated suite, delete 10,000 objects, or compile
+# further programs. They run in make test-faults and make nightly.
+E2E_LONG := ^(TestRollingRestart|TestReplicasFollowRestoredStore|TestEnvtestAssets|TestCascadeSurvivesFaults)$$
 
 # The go command does not see that a result depends on programs outside the e2e module:
 # -count=1 keeps it from reusing one.
