@@ -234,7 +234,7 @@ func TestUnfinishedHeadersAreLimitedAndReleased(t *testing.T) {
 		for _, c := range all[:10] {
 			c.hangUp()
 		}
-		time.Sleep((32 * time.Second)) // the other connections time out
+		time.Sleep(32 * time.Second) // the other connections time out
 		for _, c := range all[10:] {
 			c.hangUp()
 		}

@@ -44,7 +44,7 @@ func (p *pipeListener) dial() net.Conn {
 	return client
 }
 
-// testHandshakes runs test in a synctest bubble with Listener on a pipeListener.
+// testHandshakes runs test in a synctest bubble with a Listener on a pipeListener.
 func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Listener)) {
 	certFile, keyFile, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
 	if err != nil {
@@ -88,7 +88,7 @@ func (m mutedConn) Read([]byte) (int, error) {
 }
 
 // TestUnreadHandshakeDoesNotBlockOthers checks that clients that do not read the server's part of a
-// handshake do not block other Listener.
+// handshake do not block other handshakes.
 func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
 		end := make(chan struct{})
@@ -105,7 +105,7 @@ func TestUnreadHandshakeDoesNotBlockOthers(t *testing.T) {
 		done := make(chan error, 1)
 		c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
 		go func() { done <- c.HandshakeContext(t.Context()) }()
-		ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // long before the other Listener time out
+		ctx, cancel := context.WithTimeout(t.Context(), handshakeTimeout/2) // long before the other handshakes time out
 		defer cancel()
 		select {
 		case err := <-done:
@@ -308,7 +308,7 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	}
 }
 
-// TestCloseEndsHandshakes checks that Listener in progress, and connections that were not
+// TestCloseEndsHandshakes checks that handshakes in progress, and connections that were not
 // accepted, end with the listener.
 func TestCloseEndsHandshakes(t *testing.T) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/json/jsonpatch"
 	"binnacle/services/apiserver/internal/registry/apply"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/handlers"
 	"binnacle/services/apiserver/internal/rest/patch"
 	"binnacle/services/apiserver/internal/server"
 )
@@ -52,7 +53,7 @@ type Bounds struct {
 func newBounds() Bounds {
 	return Bounds{
 		Requests: server.Bounds{
-			BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, WaitingBodies: 1000,
+			BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, SuspendedBytes: 32 << 20, WaitingBodies: 1000,
 			Stalled: 1000, NegotiationFields: 8 << 10,
 		},
 		TokenReviews: 1000, AuthorizationWaits: 400, WebhookResponses: 8,
@@ -101,12 +102,14 @@ func (b *Bounds) BoundTable() []Bound {
 		{requestBounds, "bodies of a priority level", "", fmt.Sprintf("%s per CPU, at least %s", size(r.BodyBytesPerCPU), size(r.MinBodyBytes)), "waits, then 429", "memory"},
 		{requestBounds, "bodies of a principal that wait", "", count(r.WaitingBodies), "429", "memory of waiting requests"},
 		{requestBounds, "large bodies worked on (64 KiB, 512 values)", "", size(r.LargeBytesPerCPU) + " per CPU but one", "waits, then 429", "memory: an object takes many times its text; CPU of other requests"},
+		{requestBounds, "large bodies of requests that wait for a webhook or etcd", "", size(r.SuspendedBytes), "count as worked on", "memory while a webhook hangs"},
 		{requestBounds, "responses whose client does not read", "", count(r.Stalled), "keeps its seats", "memory of the buffers"},
 		{requestBounds, "document", "", fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s", count(codec.MaxDepth), count(codec.MaxContainers), count(codec.MaxValues), size(codec.MaxKey)), "400", "memory and CPU of `{},{},…`"},
 		{requestBounds, "YAML with its aliases", "", size(codec.MaxExpanded), "400", "memory of repeated aliases"},
 		{requestBounds, "patch", "", fmt.Sprintf("%s operations, %s of copies, %s comparisons", count(patch.MaxOperations), size(jsonpatch.MaxCopies), count(patch.MaxCompared)), "413, 422", "memory and CPU of repeated copies"},
 		{requestBounds, "objects with `managedFields`", "", count(apply.MaxMembers) + " members of lists", "413 for an apply", "CPU of the comparison of field owners"},
 		{requestBounds, "label and field selectors", "", count(requestinfo.MaxRequirements) + " requirements", "400", "CPU for each object of a list"},
+		{requestBounds, "large selectors of watches (from about 1 KiB)", "", size(handlers.MaxSelectorBytes), "429", "memory of selectors that watches keep"},
 
 		{connectionBounds, "HTTP/2 streams of a connection", "http2-max-streams-per-connection", "%s", "wait", "memory"},
 		{connectionBounds, "HTTP/2 resets of an address in a second", "http2-max-resets-per-address", "%s", "the connection is read more slowly", "CPU of requests that are canceled at once"},
@@ -123,6 +126,7 @@ func (b *Bounds) BoundTable() []Bound {
 
 		{customBounds, "custom resource with its defaults", "", size(schema.MaxShaped), "400", "memory of defaults in many items"},
 		{customBounds, "regular expressions of a schema", "", count(schema.MaxMatched) + " bytes times instructions per request", "422", "CPU of nested repetitions"},
+		{customBounds, "operators of a CEL expression", "", "about 500", "422", "CPU of the type checker, which is quadratic"},
 
 		{auditBounds, "object in an audit event", "", size(b.AuditObject), "left out of the event", "memory"},
 		{auditBounds, "objects of all requests in progress in audit events", "", size(b.AuditObjects), "left out of the events", "memory"},

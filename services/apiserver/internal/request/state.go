@@ -41,8 +41,8 @@ type State struct {
 	AuthenticationTime time.Duration
 	TokenAnnotations   map[string]string
 	// Principal is the key under which limits count the request: the network of the client, and after
-	// authentication that of PrincipalOf. Impersonation does not change it, so that a request counts for the impersonator, unless the impersonator is in
-	// system:masters.
+	// authentication that of PrincipalOf. Impersonation does not change it, unless the impersonator is in
+	// system:masters. So a request counts for the impersonator.
 	Principal string
 	// PriorityLevel is the name of the request's priority level. It is "" without flow control.
 	PriorityLevel string

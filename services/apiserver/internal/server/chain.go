@@ -81,6 +81,9 @@ type Bounds struct {
 	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each CPU but one,
 	// which remains for other requests.
 	LargeBytesPerCPU int
+	// SuspendedBytes is the size in bytes of the large bodies of requests that wait longer than a second
+	// for another party. Their objects stay in memory, where they are ten times as large.
+	SuspendedBytes int
 	// WaitingBodies is the maximum number of bodies of one principal that wait for bytes.
 	WaitingBodies int
 	// Stalled is the number of stalled responses that may release their seats at the same time. Each one

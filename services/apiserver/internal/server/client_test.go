@@ -24,7 +24,7 @@ func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context
 }
 
 // testBounds are the bounds of requests in tests.
-var testBounds = Bounds{BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, WaitingBodies: 1000, Stalled: 1000, NegotiationFields: 8 << 10}
+var testBounds = Bounds{BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, SuspendedBytes: 32 << 20, WaitingBodies: 1000, Stalled: 1000, NegotiationFields: 8 << 10}
 
 // newPermits returns a limit of n permits.
 func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }

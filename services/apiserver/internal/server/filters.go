@@ -46,7 +46,8 @@ func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool
 	}
 }
 
-// withRequestInfo attaches the state of the request and resolves its request info. Only withUnknownResource may replace it later.
+// withRequestInfo attaches the state of the request and resolves its request info. Only
+// withUnknownResource may replace it later.
 func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	overloaded := c.withMetrics(c.withSecurityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.rejectWith(w, r, func(w http.ResponseWriter, _ *http.Request) { tooManyRequests(w, 1) })

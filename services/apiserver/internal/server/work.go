@@ -15,13 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-const (
-	// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
-	suspendedBytesTime = time.Second
-	// suspendedBytes is the size in bytes of the objects of requests that wait longer. In memory they are
-	// ten times as large.
-	suspendedBytes = 32 << 20
-)
+// suspendedBytesTime is how long a suspended request keeps its bytes of memory.
+const suspendedBytesTime = time.Second
 
 // workLimits are the limits that all requests share.
 type workLimits struct {
@@ -35,8 +30,11 @@ type workLimits struct {
 }
 
 func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
-	size := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
-	return workLimits{bytes: limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: b.WaitingBodies}), permits: permits}
+	bytes := func(size int) *limit.Queue[string] {
+		return limit.New[string](limit.Options{Size: size, Share: true, MaxWaiting: b.WaitingBodies})
+	}
+	working := b.LargeBytesPerCPU * max(1, runtime.GOMAXPROCS(0)-1)
+	return workLimits{bytes: bytes(working), suspended: bytes(b.SuspendedBytes), permits: permits}
 }
 
 // work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while

@@ -196,7 +196,7 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 // memory. Otherwise a webhook that does not answer could fill the memory with objects.
 func TestSuspendedBytesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limits := workLimits{bytes: newShared(16 * largeBody), suspended: newShared(4 * largeBody), permits: newPermits(1)}
+		limits := newWorkLimits(Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10}, newPermits(1))
 		ends := []func(){}
 		for range 3 {
 			ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{}, limits), newClient("a").User)

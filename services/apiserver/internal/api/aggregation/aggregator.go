@@ -61,7 +61,7 @@ type Config struct {
 	// MaxChecks is the maximum number of concurrent checks of servers. MaxPages is the number of pages
 	// whose links are rewritten at a time.
 	MaxChecks, MaxPages int
-	// Place, if set, acquires a slot for a request that upgrades its connection; see
+	// AcquireSlot, if set, acquires a slot for a request that upgrades its connection; see
 	// reverseproxy.Proxy.
 	AcquireSlot func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of extension servers to the client.

@@ -146,8 +146,8 @@ type operationKey struct {
 }
 
 const (
-	// selectorBytes bounds the memory in bytes of the large selectors of all watches.
-	selectorBytes = 64 << 20
+	// MaxSelectorBytes bounds the memory in bytes of the large selectors of all watches.
+	MaxSelectorBytes = 64 << 20
 	// smallSelectors is the memory in bytes below which selectors are not limited. A watch takes about as
 	// much without them.
 	smallSelectors = 16 << 10
@@ -161,7 +161,7 @@ const (
 type selectorLimit struct{ bytes *limit.Queue[string] }
 
 func newSelectorLimit() selectorLimit {
-	return selectorLimit{limit.New[string](limit.Options{Size: selectorBytes, Share: true})}
+	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, Share: true})}
 }
 
 // keep reserves memory for the selectors of a watch, which are kept as long as the watch, until release is

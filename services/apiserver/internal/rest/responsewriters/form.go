@@ -96,8 +96,8 @@ type Form struct {
 	refused error
 }
 
-// ForObject chooses the form of a response with one object or a view of it; sub may be nil. ForList does so for a collection,
-// ForStream for a watch. An error is 406. A form that does not fit the response, or an invalid
+// ForObject chooses the form of a response with one object or a view of it; sub may be nil. ForList
+// does so for a collection, ForStream for a watch. An error is 406. A form that does not fit the response, or an invalid
 // parameter of it, is an error when the response is written.
 func (a *Writers) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
 	if sub != nil && sub.NoTable {
