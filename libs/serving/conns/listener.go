@@ -21,6 +21,9 @@ const (
 	handshakeTimeout = 10 * time.Second
 	// handshakeShare is the divisor for the CPUs that handshakes may use. At least one CPU is used.
 	handshakeShare = 4
+	// handshakeGrace is how long handshakes in progress may continue after Close. A client that has
+	// finished its part may have sent requests, so the server finishes the handshake and answers.
+	handshakeGrace = 2 * time.Second
 
 	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 )
@@ -37,11 +40,11 @@ type Listener struct {
 	sendLimiter *limit.Queue[string] // for large responses, after the handshake
 	headers     *HeaderLimits        // for HTTP/1 connections; nil for no limits
 
-	ctx       context.Context // ends all handshakes; canceled by Close
-	cancel    context.CancelFunc
-	done      sync.WaitGroup
-	ready     chan accepted
-	openConns openConns
+	ctx        context.Context // ends all handshakes; canceled when none is left after Close
+	cancel     context.CancelFunc
+	handshakes sync.WaitGroup
+	ready      chan accepted
+	openConns  openConns
 }
 
 type accepted struct {
@@ -58,11 +61,12 @@ func NewListener(l net.Listener, config *tls.Config, log *slog.Logger, m *Metric
 		ready: make(chan accepted),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.done.Go(h.run)
+	go h.run()
 	return h
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. After Close it returns the connections whose handshakes were in
+// progress, then net.ErrClosed.
 func (h *Listener) Accept() (net.Conn, error) {
 	select {
 	case a := <-h.ready:
@@ -72,27 +76,30 @@ func (h *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener and ends the handshakes in progress.
-func (h *Listener) Close() error {
-	err := h.Listener.Close()
-	h.cancel()
-	h.done.Wait()
-	return err
-}
+// Close closes the listener. Handshakes in progress have handshakeGrace to finish; Close does not
+// wait for them.
+func (h *Listener) Close() error { return h.Listener.Close() }
 
 func (h *Listener) run() {
 	for {
 		conn, err := h.Listener.Accept()
 		switch {
 		case err == nil:
-			h.done.Go(func() { h.handshake(conn) })
+			h.handshakes.Go(func() { h.handshake(conn) })
+		case errors.Is(err, net.ErrClosed):
+			timer := time.AfterFunc(handshakeGrace, h.cancel)
+			defer timer.Stop()
+			h.handshakes.Wait()
+			h.cancel()
+			return
 		case !h.deliver(accepted{err: err}):
 			return
 		}
 	}
 }
 
-// deliver passes a connection or an error to Accept. It returns false after Close.
+// deliver passes a connection or an error to Accept. It returns false when the handshakes have
+// ended.
 func (h *Listener) deliver(a accepted) bool {
 	select {
 	case h.ready <- a:

@@ -66,7 +66,7 @@ func testHandshakes(t *testing.T, test func(t *testing.T, l *pipeListener, h *Li
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(rejectLinger) // in synctest time; rejected clients are read for this long
+		time.Sleep(handshakeGrace + rejectLinger) // in synctest time; rejected clients are read for rejectLinger
 		if n := h.limiter.InUse(); n != 0 {
 			t.Errorf("%d of %d permits are in use at the end", n, handshakePermits())
 		}
@@ -308,26 +308,60 @@ func TestHandshakesWaitForPermit(t *testing.T) {
 	}
 }
 
-// TestCloseEndsHandshakes checks that handshakes in progress, and connections that were not
-// accepted, end with the listener.
-func TestCloseEndsHandshakes(t *testing.T) {
+// TestHandshakesFinishAfterClose checks that a handshake in progress when the listener closes may
+// finish within handshakeGrace, that Accept returns its connection, and that other handshakes end.
+func TestHandshakesFinishAfterClose(t *testing.T) {
 	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
-		silent, shaken := l.dial(), tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-		go func() { _ = shaken.HandshakeContext(t.Context()) }()
+		silent, late := l.dial(), &lateConn{Conn: l.dial(), proceed: make(chan struct{})}
+		shaken := make(chan error, 1)
+		go func() {
+			shaken <- tls.Client(late, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context())
+		}()
 		synctest.Wait()
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		if n := testutil.ToFloat64(h.metrics.failed); n != 1 {
-			t.Errorf("%v Listener failed, want 1", n)
+		close(late.proceed)
+		conn, err := h.Accept()
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, c := range []net.Conn{silent, shaken.NetConn()} {
-			if _, err := io.ReadAll(c); err != nil {
-				t.Error(err)
-			}
+		if err := <-shaken; err != nil {
+			t.Error(err)
 		}
 		if _, err := h.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept() after Close = %v, want net.ErrClosed", err)
+			t.Errorf("second Accept() after Close = %v, want net.ErrClosed", err)
+		}
+		if _, err := io.ReadAll(silent); err != nil {
+			t.Error(err)
+		}
+		_, _ = conn.Close(), late.Close()
+	})
+}
+
+// TestConnectionsEndWithoutAccept checks that a finished handshake that no Accept returns is closed
+// after the listener.
+func TestConnectionsEndWithoutAccept(t *testing.T) {
+	testHandshakes(t, func(t *testing.T, l *pipeListener, h *Listener) {
+		client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { _ = client.HandshakeContext(t.Context()) }()
+		synctest.Wait()
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadAll(client.NetConn()); err != nil {
+			t.Error(err)
 		}
 	})
+}
+
+// lateConn is a client connection that sends nothing until proceed is closed.
+type lateConn struct {
+	net.Conn
+	proceed chan struct{}
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	<-c.proceed
+	return c.Conn.Write(p)
 }
