@@ -90,12 +90,12 @@ RACE := $(addprefix ./libs/,filewatch serving/... task) \
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, except those of make test-race
-	$(GO) test -vet=off -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
+	$(GO) test -vet=off -p 3 -timeout 15m $$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort))
 	$(GO) -C tools test ./...
 
 .PHONY: test-race
 test-race: ## Run the tests of packages where goroutines meet, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 15m $(RACE)
+	CGO_ENABLED=1 $(GO) test -race -vet=off -p 3 -timeout 15m $(RACE)
 
 # Every fuzz target there is, as "FOLDER NAME".
 FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
@@ -130,11 +130,12 @@ E2E_TESTS := $(addprefix ./,cmd/... golden/... harness/... openapi/... reviews/.
 # further programs. They run in make test-faults and make nightly.
 E2E_LONG := ^(TestRollingRestart|TestReplicasFollowRestoredStore|TestEnvtestAssets|TestCascadeSurvivesFaults)$$
 
+# Most scenarios wait for processes, so more packages than cores are tested at a time.
 # The go command does not see that a result depends on programs outside the e2e module:
 # -count=1 keeps it from reusing one.
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
-	cd e2e && $(GO) test -vet=off -count=1 -timeout 20m -skip '$(E2E_LONG)' $(E2E_TESTS)
+	cd e2e && $(GO) test -vet=off -count=1 -p 4 -timeout 20m -skip '$(E2E_LONG)' $(E2E_TESTS)
 
 # Tests that depend on the HTTP/2 server: whole responses, watches, upgrades, kubectl, restarts.
 HTTP2_TESTS := TestGolden|TestInformers|TestKubectl$$|TestKubectlReachesPods|TestWatchGoesOnAfterARestart|TestWritesSurviveKill
