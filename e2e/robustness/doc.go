@@ -18,7 +18,7 @@
 // lost packets. The forger is a NATS client that publishes recorded messages again.
 //
 // A clock jumps in one process only, whose binary is built with another package time
-// (harness/clock.go).
+// (harness.Clock).
 //
 // The default tests are short. BINNACLE_ROBUSTNESS=long adds clock faults and rounds of random
 // faults for BINNACLE_ROBUSTNESS_TIME (10m by default). At their end heaps must have their previous

@@ -199,10 +199,10 @@ type CostSum struct {
 	costly func()     // nil once called
 }
 
-// NewExpense returns an Expense that calls costly once, when expressions have cost the given units.
+// NewCostSum returns a CostSum that calls costly once, when expressions have cost the given units.
 // The goroutine that evaluates an expression calls it in the middle of the evaluation, which then
 // continues.
-func NewExpense(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
+func NewCostSum(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
 
 type expenseKey struct{}
 

@@ -30,7 +30,7 @@ func TestExpense(t *testing.T) {
 	values := variables()
 	values["claims"] = map[string]any{"list": list}
 	calls := 0
-	ctx := celenv.NewExpense(bound, func() { calls++ }).With(t.Context())
+	ctx := celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
 	run := func(p *celenv.Program) {
 		if ok, err := p.Bool(ctx, values, nil); err != nil || !ok {
 			t.Fatalf("%v, %v", ok, err)
@@ -49,7 +49,7 @@ func TestExpense(t *testing.T) {
 
 	// A single expensive expression calls costly before it ends.
 	calls = 0
-	ctx = celenv.NewExpense(bound, func() { calls++ }).With(t.Context())
+	ctx = celenv.NewCostSum(bound, func() { calls++ }).With(t.Context())
 	values["user"] = func() any { // evaluated last
 		if calls != 1 {
 			t.Errorf("costly was called %d times before the end", calls)

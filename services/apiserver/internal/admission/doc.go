@@ -1,7 +1,7 @@
 // Package admission implements the chain of admission plugins. After authorization and before
 // storage, they may change an object (Mutator), reject it (Validator), or charge for it (Claimer).
-// Each plugin has a folder below this one. Package build holds the table of all plugins in their
-// fixed order.
+// Each plugin is a package below plugins, which lists their names in their fixed order. Package
+// build constructs them.
 //
 // A Request passes the phases of the chain in this order:
 //

@@ -110,7 +110,7 @@ const expensiveCost = 20_000
 // their cost is bounded.
 func (r *Request) Metered(ctx context.Context) context.Context {
 	if r.expense == nil {
-		r.expense = celenv.NewExpense(expensiveCost, func() { _ = request.Estimate(ctx, request.LargeBody) })
+		r.expense = celenv.NewCostSum(expensiveCost, func() { _ = request.Estimate(ctx, request.LargeBody) })
 	}
 	return r.expense.With(ctx)
 }

@@ -91,7 +91,7 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, CorruptObjects: damage(b),
 		Writers:    responsewriters.Writers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(), Now: time.Now},
 		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
-		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
+		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: handlers.BookmarkInterval,
 		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
 		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.bounds.MinProxied, b.bounds.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
 	}), nil

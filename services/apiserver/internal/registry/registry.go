@@ -1,6 +1,6 @@
-// Package registry declares the resources that the server serves. It has a package for each API
-// group with one file for each kind. All properties of a kind are in its file, as a Kind value.
-// Generic code (endpoints, codec, discovery, openapi, watch cache) uses these values. A Catalog
+// Package registry declares the resources that the server serves. The packages of
+// api/kinds, one for each API group, hold the kinds: all properties of a kind are in its file, as a
+// Kind value. Generic code (handlers, codec, discovery, openapi, watch cache) uses these values. A Catalog
 // combines the kinds and is immutable. The package does not store, serve or encode objects.
 package registry
 

@@ -48,7 +48,7 @@
 // (group.go). A watcher that waits in Next wakes up. For a watcher that parked in Poll, resume is
 // called.
 //
-// The handlers of the endpoints call Stores, Snapshots and Watchers. The server runs the Cache and
+// Package handlers calls Stores, Snapshots and Watchers. The server runs the Cache and
 // calls Ready. Entries of a resource may define other resources (load.go).
 //
 // # Locks

@@ -6,6 +6,6 @@
 // (tunnel.go). Everything ends with the request's context. Package upgrade opens upgraded
 // connections, and bounds the response of the other side until it agrees.
 //
-// The endpoints check the request and its permissions. This package knows only locations and
+// The handlers check the request and its permissions. This package knows only locations and
 // transports.
 package kubeletproxy

@@ -9,5 +9,5 @@
 //
 // A segment is identified by its content: the caller describes the representation and the version
 // of every object in it, so a segment is never outdated. The Key is a keyed hash of the
-// description. The lists of the endpoints use the package.
+// description. Package handlers uses it for lists.
 package compress

@@ -22,6 +22,8 @@ import (
 const (
 	// watchBatch is the number of events taken from the cache at a time.
 	watchBatch = 64
+	// BookmarkInterval is the time between bookmarks of a watch.
+	BookmarkInterval = time.Minute
 	// lastBookmark is how long before its timeout a watch sends a last bookmark.
 	lastBookmark = 2 * time.Second
 	// eventsAtOnce is the buffer size in bytes from which events are written.

@@ -67,7 +67,7 @@ type Writers struct {
 }
 
 // slow returns the limiter of a request whose form is slow to encode, or nil. It first calls
-// request.Begun, which releases the limits that the request still holds.
+// request.Started, which releases the limits that the request still holds.
 func (a *Writers) slow(r *http.Request) Limiter {
 	if a.Slow == nil {
 		return nil

@@ -3,8 +3,7 @@
 // anonymous). The first that finds a user decides. An invalid credential is rejected even if
 // anonymous requests are allowed.
 //
-// This package contains the methods that need only the request. Package reviews caches the results
-// of token reviews. Package webhook calls a token review service. Package objects looks up the
-// objects that tokens are bound to. The server's chain calls Authenticate once for each request.
-// The TokenReview kind calls Tokens.
+// This package contains the methods that need only the request. Package tokenreviews caches the
+// results of token reviews. Package tokenwebhook calls a token review service. The server's chain
+// calls Authenticate once for each request. The TokenReview kind calls Tokens.
 package authn

@@ -6,10 +6,10 @@
 // server. It keeps no objects. Its only states are the lease that short-lived values share
 // (write.go) and the streams of running watches (watch.go). A write is sent once: if its outcome is
 // unknown, the error says so (storage.ErrUnavailable) and nothing is retried. Reads of the newest
-// revision, which many requests wait for, are repeated in parallel (prompt.go).
+// revision, which many requests wait for, are repeated in parallel (store.go).
 //
 // The package also holds what a control plane needs of etcd: Compactor compacts old history,
 // coordinated with other API servers on the same etcd. Elector elects one replica for a task.
 //
-// The app package calls it: it wires a Store into the watch cache, the endpoints and the fan-out.
+// Package build passes a Store to the watch cache, the handlers and the fan-out.
 package etcd

@@ -1,9 +1,9 @@
 // Package traced contains two wrappers of a store.
 //
 // Store creates spans of calls for traced requests, and reports the revisions that those requests
-// wrote. It wraps the store of plain values, so its spans include encryption. The app uses it if
-// tracing is configured.
+// wrote. It wraps the store of plain values, so its spans include encryption. Package build
+// adds it if tracing is configured.
 //
-// Timed measures the calls of the store itself, for the annotations of the audit log. The app uses
-// it if requests are audited.
+// Timed measures the calls of the store itself, for the annotations of the audit log. Package
+// build adds it if requests are audited.
 package traced

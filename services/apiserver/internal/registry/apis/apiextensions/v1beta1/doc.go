@@ -3,5 +3,5 @@
 // not served.
 //
 // Only the parts that differ from v1 have types of their own. FromV1 and ToV1 convert;
-// registry/apiextensions declares the conversion.
+// api/kinds/apiextensions declares the conversion.
 package v1beta1
