@@ -83,7 +83,8 @@ vet: ## Check formatting and vet the code
 
 # Packages whose purpose is state that goroutines share: connections, caches, queues, logs, the
 # fan-out. make test runs only their tests with the race detector, because it compiles every
-# dependency again and slows tests down several times. make nightly has all packages.
+# dependency again and slows tests down several times. With -short, random models make a fifth of
+# their checks. make nightly has all packages and checks.
 RACE := $(addprefix ./libs/,filewatch serving/... task) \
 	$(addprefix ./services/apiserver/internal/,api/apiset cache/memory cache/valuedict cache/watchcache \
 	proxy/upgrade security/audit security/flowcontrol/... storage/fanout storage/memstore)
@@ -95,7 +96,7 @@ test-unit: ## Run the tests of the main module, except those of make test-race
 
 .PHONY: test-race
 test-race: ## Run the tests of packages where goroutines meet, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -vet=off -p 3 -timeout 15m $(RACE)
+	CGO_ENABLED=1 $(GO) test -race -short -vet=off -p 3 -timeout 15m $(RACE)
 
 # Every fuzz target there is, as "FOLDER NAME".
 FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
