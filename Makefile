@@ -161,6 +161,7 @@ nightly: ## Run the long forms: everything with the race detector, fuzzing, robu
 	CGO_ENABLED=1 BINNACLE_H2DIFF=long $(GO) test -race -vet=off -timeout 60m ./...
 	$(MAKE) staticcheck vuln
 	cd e2e && $(GO) test -vet=off -count=1 -timeout 60m ./scale ./aggregation/... ./scenarios
+	BINNACLE_HTTP2=standard $(MAKE) test-e2e
 	cd e2e && BINNACLE_SLOWCLIENTS=long $(GO) test -count=1 -v -vet=off -timeout 60m ./slowclients
 	$(MAKE) fuzz robustness hostile containers integration conformance
 	$(MAKE) conformance SUITE=1

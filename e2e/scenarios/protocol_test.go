@@ -2,6 +2,7 @@ package scenarios
 
 import (
 	"net/url"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -13,6 +14,9 @@ import (
 // TestHTTP2Conformance runs h2spec, the conformance suite of HTTP/2 (RFC 9113) and HPACK (RFC
 // 7541), with a client certificate. Strict mode adds recommendations.
 func TestHTTP2Conformance(t *testing.T) {
+	if os.Getenv(harness.HTTP2Env) == "standard" {
+		t.Skip("golang.org/x/net/http2 is less strict than h2spec: 143 of 146 tests pass")
+	}
 	t.Parallel()
 	const all = 146 // tests of h2spec 2.2.1 in strict mode
 	server := harness.StartServer(t)
