@@ -4,7 +4,7 @@
 //	bench                      start an API server, load it, and print a table beside
 //	                           the floor: a bare HTTPS server that sends the same bytes;
 //	                           then run all measurements below except audit, narrow,
-//	                           soak, restart and dashboard
+//	                           soak, restart, controllers and dashboard
 //	bench compare              only the table beside the floor
 //	bench access               authorization: reviews with 10 to 10,000 role bindings,
 //	                           and a GET with a cached decision
@@ -13,6 +13,8 @@
 //	bench audit                what audit adds to a GET
 //	bench policies             the same as admission for policies, and their memory
 //	bench custom               custom resources beside ConfigMaps of the same size
+//	bench controllers MANAGER  the service controllers beside a kube-controller-manager with
+//	                           the same controllers and -n dependents of one owner
 //	bench restart DIR          restarts with -n pods: CPU time, duration and memory until
 //	                           ready, and memory after lists in all forms; the data is
 //	                           created in DIR, or reused if it exists
@@ -36,7 +38,7 @@
 // load.go, watch.go and crd.go are the load, usage.go reads the resource use of processes, suite.go
 // starts the server, and floor.go is the bare server. access.go measures authorization,
 // admission.go webhooks, policies.go admission policies, custom.go custom resources, definitions.go
-// their definitions, fairness.go flow control, restart.go restarts, narrow.go and soak.go watchers
-// by node, and curves.go cost as the work grows (curveobjects.go, curvegrow.go, curvewatch.go).
-// dashboard/ draws the dashboard.
+// their definitions, fairness.go flow control, restart.go restarts, controllers.go controllers,
+// narrow.go and soak.go watchers by node, and curves.go cost as the work grows (curveobjects.go,
+// curvegrow.go, curvewatch.go). dashboard/ draws the dashboard.
 package main

@@ -80,6 +80,9 @@ func main() {
 	case flag.Arg(0) == "custom":
 		check(custom(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "controllers":
+		check(managed(l, filepath.Dir(*binary), flag.Arg(1)))
+		return
 	case flag.Arg(0) == "restart":
 		check(restarted(l, filepath.Dir(*binary), flag.Arg(1)))
 		return
