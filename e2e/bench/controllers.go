@@ -91,11 +91,13 @@ func (b *bench) startManager(program, manager, url string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	ca := b.file("admin", "serving-ca.crt")
+	args := []string{
+		"--kubeconfig=" + config, "--root-ca-file=" + b.file("admin", "serving-ca.crt"), "--controllers=" + managedControllers,
+		"--kube-api-qps=1000", "--kube-api-burst=1000", // the default rates would determine the time
+	}
 	log := filepath.Join(b.dir, program+"-manager.log")
 	if program == "controllers" {
-		args := append(b.serving(program), "--kubeconfig="+config, "--root-ca-file="+ca, "--controllers="+managedControllers)
-		return start(log, filepath.Join(b.bin, program), "", "", args...)
+		return start(log, filepath.Join(b.bin, program), "", "", append(b.serving(program), args...)...)
 	}
 	port, err := freePort()
 	if err != nil {
@@ -106,8 +108,7 @@ func (b *bench) startManager(program, manager, url string) (*process, error) {
 		return nil, err
 	}
 	defer out.Close()
-	p := &process{cmd: exec.Command(manager, "--kubeconfig="+config, "--root-ca-file="+ca, "--controllers="+managedControllers,
-		"--kube-api-qps=1000", "--kube-api-burst=1000", "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))}
+	p := &process{cmd: exec.Command(manager, append(args, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))...)}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	return p, p.cmd.Start()
 }
