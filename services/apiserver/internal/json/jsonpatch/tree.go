@@ -125,7 +125,8 @@ func (t *tree) find(path string) (place, bool) {
 	}
 	at := place{in: t.root, above: make([]*branch, 0, len(parts)-1)}
 	for _, part := range parts[1:] {
-		if at.above = append(at.above, at.in); len(at.above) > 1 {
+		at.above = append(at.above, at.in)
+		if len(at.above) > 1 {
 			n, err := at.get()
 			if err != nil || n == nil || !t.open(n) {
 				return place{}, false
@@ -194,7 +195,8 @@ func (t *tree) put(p place, n *node) error {
 	i := len(p.in.items)
 	if p.key != "-" {
 		var err error
-		if i, err = index(p.key, i+1); errors.Is(err, errIndex) {
+		i, err = index(p.key, i+1)
+		if errors.Is(err, errIndex) {
 			return err
 		} else if err != nil {
 			return fmt.Errorf("value was not a proper array index: '%s': %w", p.key, err)
@@ -232,7 +234,8 @@ func (t *tree) detach(p place) error {
 
 // shift counts elements that are shifted.
 func (t *tree) shift(n int) error {
-	if t.moved += n; t.moved > MaxMoved {
+	t.moved += n
+	if t.moved > MaxMoved {
 		return ErrMoved
 	}
 	return nil
@@ -258,7 +261,8 @@ func (p place) updateDepths(n *node) error {
 		return errDepth
 	}
 	for _, b := range slices.Backward(p.above) {
-		if depth++; b.depth >= depth {
+		depth++
+		if b.depth >= depth {
 			break // the branches above are deeper still
 		}
 		b.depth = depth
@@ -284,6 +288,7 @@ func (n *node) size() (bytes int) {
 	return bytes + 2
 }
 
+// clone returns a deep copy. The text of unopened nodes is shared.
 func (n *node) clone() *node {
 	switch {
 	case n == nil:

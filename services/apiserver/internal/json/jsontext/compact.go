@@ -13,7 +13,8 @@ value:
 	}
 	switch c := b[i]; c {
 	case '{', '[':
-		if depth++; depth > levels {
+		depth++
+		if depth > levels {
 			return false
 		}
 		lists <<= 1
@@ -27,11 +28,13 @@ value:
 		lists |= 1
 		goto value
 	case '"':
-		if i = plainString(b, i+1); i < 0 {
+		i = plainString(b, i+1)
+		if i < 0 {
 			return false
 		}
 	default:
-		if i = scalarEnd(b, i); i < 0 {
+		i = scalarEnd(b, i)
+		if i < 0 {
 			return false
 		}
 	}
@@ -54,7 +57,8 @@ key:
 	if i >= len(b) || b[i] != '"' {
 		return false
 	}
-	if i = plainString(b, i+1); i < 0 || i >= len(b) || b[i] != ':' {
+	i = plainString(b, i+1)
+	if i < 0 || i >= len(b) || b[i] != ':' {
 		return false
 	}
 	i++

@@ -49,6 +49,7 @@ func Space(doc []byte, i int) int {
 	return i
 }
 
+// skipString returns the index after the string that begins at i.
 func skipString(doc []byte, i int) (int, error) {
 	for i++; ; {
 		n := bytes.IndexByte(doc[i:], '"')
@@ -138,7 +139,8 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 			return 0, err
 		}
 		name := doc[i+1 : end-1]
-		if i = Space(doc, end); i == len(doc) || doc[i] != ':' {
+		i = Space(doc, end)
+		if i == len(doc) || doc[i] != ':' {
 			return 0, ErrMalformed
 		}
 		end, more, err := each(name, Space(doc, i+1))
@@ -148,7 +150,8 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 		if !more {
 			return leave(doc, end, 1)
 		}
-		if i = Space(doc, end); i == len(doc) {
+		i = Space(doc, end)
+		if i == len(doc) {
 			return 0, ErrMalformed
 		}
 		switch doc[i] {
@@ -196,7 +199,8 @@ func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err
 		if !more {
 			return leave(doc, end, 1)
 		}
-		if i = Space(doc, end); i == len(doc) {
+		i = Space(doc, end)
+		if i == len(doc) {
 			return 0, ErrMalformed
 		}
 		switch doc[i] {

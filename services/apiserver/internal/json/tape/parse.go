@@ -11,6 +11,7 @@ import (
 // maxCount is the largest count that fits next to kind and flags.
 const maxCount = 1<<24 - 1
 
+// parser builds the tape of a document.
 type parser struct {
 	raw     []byte
 	at      int
@@ -217,6 +218,7 @@ func (p *parser) word(w string, kind Kind) error {
 	return nil
 }
 
+// number parses a number. An out-of-range number is reported after the syntax of the rest.
 func (p *parser) number() error {
 	start := p.at
 	end, integer := jsontext.Number(p.raw, start)

@@ -58,6 +58,8 @@ func unescape(b []byte) []byte {
 	return out
 }
 
+// unescapeOne decodes the escape sequence at i, after the backslash. It returns the index after
+// it.
 func unescapeOne(b []byte, i int) (rune, int) {
 	switch b[i] {
 	case 'b':
@@ -86,6 +88,7 @@ func unescapeOne(b []byte, i int) (rune, int) {
 	return rune(b[i]), i + 1
 }
 
+// hexRune decodes four hexadecimal digits.
 func hexRune(b []byte) rune {
 	var r rune
 	for _, c := range b[:4] {
@@ -168,7 +171,8 @@ func Equal(a *Doc, x Ref, b *Doc, y Ref) bool {
 		if a.Len(x) != b.Len(y) {
 			return false
 		}
-		i, j := a.First(x), b.First(y)
+		i := a.First(x)
+		j := b.First(y)
 		for end := a.Next(x); i < end; i, j = a.Next(i), b.Next(j) {
 			if !Equal(a, i, b, j) {
 				return false

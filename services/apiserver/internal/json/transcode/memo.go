@@ -74,7 +74,8 @@ func (m *Memo) slot(f *field, raw []byte) *memoSlot {
 		return nil
 	}
 	sc := &m.scores[f.id]
-	if sc.tries++; sc.tries >= enoughTries {
+	sc.tries++
+	if sc.tries >= enoughTries {
 		if sc.hits*worthwhile < sc.tries {
 			sc.tries--
 			return nil

@@ -11,9 +11,11 @@ type place struct{ from, to uint32 }
 func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
-		tag, next := uint64(b[i]), i+1
+		tag := uint64(b[i])
+		next := i + 1
 		if tag >= 0x80 {
-			if tag, next = varint(b, start); next < 0 {
+			tag, next = varint(b, start)
+			if next < 0 {
 				return 0, false
 			}
 		}
@@ -25,7 +27,8 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 		if end < 0 {
 			return 0, false
 		}
-		if i = end; n == len(m.fields) {
+		i = end
+		if n == len(m.fields) {
 			continue // an unknown field
 		}
 		bit := uint64(1) << n
@@ -66,7 +69,8 @@ func valueAt(b []byte, i int, tag uint64) (from, end int) {
 	if i < len(b) && b[i] < 0x80 { // fast path
 		switch tag & 7 {
 		case wireBytes:
-			if end = i + 1 + int(b[i]); end <= len(b) {
+			end = i + 1 + int(b[i])
+			if end <= len(b) {
 				return i + 1, end
 			}
 			return i, -1
