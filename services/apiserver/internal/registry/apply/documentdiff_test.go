@@ -101,7 +101,8 @@ func (d documents) spec(depth int) map[string]any {
 		if d.Intn(often) > 0 {
 			continue
 		}
-		switch m[name] = of(); d.Intn(100) {
+		m[name] = of()
+		switch d.Intn(100) {
 		case 0:
 			m[name] = nil
 		case 1:
@@ -171,14 +172,16 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 				unusual++
 				continue
 			}
-			if usual++; err != nil {
+			usual++
+			if err != nil {
 				t.Fatalf("%s, %d: %v and %v: got unexpected error %v", name, i, live, obj.Object, err)
 			}
 			if want.set.Empty() && want.removed.Empty() {
 				same++
 			}
 			if !got.set.Equals(want.set) || !got.removed.Equals(want.removed) {
-				t.Fatalf("%s, %d: %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live, obj.Object, got.set, want.set, got.removed, want.removed)
+				t.Fatalf("%s, %d: %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live,
+					obj.Object, got.set, want.set, got.removed, want.removed)
 			}
 		}
 		if usual < 4000 || unusual < 100 && rules != "" || same > usual/2 {

@@ -79,7 +79,8 @@ func TestTexts(t *testing.T) {
 		{"first of none", columns.First(nil, 3), "<none>"},
 		{"first of few", columns.First([]string{"a", "b", "c"}, 3), "a,b,c"},
 		{"first of many", columns.First([]string{"a", "b", "c", "d", "e"}, 3), "a,b,c + 2 more..."},
-		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"), "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
+		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"),
+			"OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)

@@ -105,7 +105,11 @@ func View(name, kind string, prepare func(obj, old registry.Object)) registry.Su
 }
 
 // CheckedView is View with additional rules for changes.
-func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(at validate.At, obj, old T)) registry.Subresource {
+func CheckedView[T registry.Object](
+	name, kind string,
+	prepare func(obj, old T),
+	check func(at validate.At, obj, old T),
+) registry.Subresource {
 	s := View(name, kind, Change(prepare))
 	s.ValidateUpdate = Changes(check)
 	return s
@@ -153,9 +157,10 @@ func Warning[T registry.Object](s registry.Subresource, warnings func(T) []strin
 // Scale returns the scale subresource of a kind whose default number of replicas is 1.
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {
 	return registry.Subresource{
-		Name: "scale", Verbs: Edit(),
-		GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-		New: New[autoscalingv1.Scale],
+		Name:  "scale",
+		Verbs: Edit(),
+		GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+		New:   New[autoscalingv1.Scale],
 		Scale: &registry.Scale{
 			Replicas:    func(o registry.Object) int32 { return Replicas(*replicas(o.(T))) },
 			SetReplicas: func(o registry.Object, n int32) { *replicas(o.(T)) = &n },

@@ -58,7 +58,12 @@ func TestValidateCreate(t *testing.T) {
 		},
 		{
 			"bad label key and bad annotation key", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"bad key": "x"}, Annotations: map[string]string{"/x": "1"}},
+			metav1.ObjectMeta{
+				Name:        "a",
+				Namespace:   "n",
+				Labels:      map[string]string{"bad key": "x"},
+				Annotations: map[string]string{"/x": "1"},
+			},
 			`metadata.labels: Invalid value: "bad key": ` + badQualified + "\n" +
 				`metadata.annotations: Invalid value: "/x": prefix part must be non-empty`,
 		},

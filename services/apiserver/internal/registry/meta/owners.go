@@ -33,7 +33,8 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	if len(wrong) == 0 {
 		return errs
 	}
-	finalizers, managed := at.Child("finalizers").String(), at.Child("managedFields").String()
+	finalizers := at.Child("finalizers").String()
+	managed := at.Child("managedFields").String()
 	after := slices.IndexFunc(errs, func(e *field.Error) bool {
 		return strings.HasPrefix(e.Field, finalizers) || strings.HasPrefix(e.Field, managed)
 	})
@@ -77,7 +78,8 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 			controller = this
 			continue
 		}
-		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
+		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(`Only one reference can have Controller set to true. Found "true" in references for %s and %s`,
+			controller, this)))
 	}
 	return errs
 }

@@ -20,16 +20,22 @@ func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
-// ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled in.
-// First come the rules of metadata for all kinds, then those of the kind in their order. rules
-// returns the errors of the kind's own rules, given the errors before them.
-func ValidateUpdate(k *registry.Kind, order registry.Order, obj, old registry.Object, rules func(found field.ErrorList) field.ErrorList) field.ErrorList {
+// ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled
+// in. First come the rules of metadata for all kinds, then those of the kind in their order.
+// rules returns the errors of the kind's own rules, given the errors before them.
+func ValidateUpdate(
+	k *registry.Kind,
+	order registry.Order,
+	obj, old registry.Object,
+	rules func(found field.ErrorList) field.ErrorList,
+) field.ErrorList {
 	at := field.NewPath("metadata")
 	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
 	itself := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	var errs, whole field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(itself) > 0 || obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
+	if len(change) > 0 || len(finalizers) > 0 || len(itself) > 0 ||
+		obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
 		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
 		whole = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}

@@ -16,8 +16,8 @@ func InPackage(text, pkg string) string {
 	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
 }
 
-// Internal returns a value that messages show with the types of its own group, as Kubernetes' internal
-// types are called, if it has types of the API. Other values are returned as they are.
+// Internal returns a value that messages show with the types of its own group, as Kubernetes'
+// internal types are called, if it has types of the API. Other values are returned as they are.
 func Internal(v any) any {
 	r := reflect.ValueOf(v)
 	if r.Kind() == reflect.Pointer && !r.IsNil() {

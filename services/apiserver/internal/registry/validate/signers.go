@@ -53,7 +53,10 @@ func TrustBundleName(signer string) Format {
 		}
 		own, ok := strings.CutPrefix(name, strings.ReplaceAll(signer, "/", ":")+":")
 		if !ok {
-			return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s:", signer, strings.ReplaceAll(signer, "/", ":"))}
+			return []string{
+				fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s:", signer,
+					strings.ReplaceAll(signer, "/", ":")),
+			}
 		}
 		return DNSSubdomain(own)
 	}

@@ -27,6 +27,7 @@ func DeepCopy[T any](v *T) *T {
 // flat caches which types hold no references.
 var flat sync.Map
 
+// isFlat reports whether an assignment copies values of a type completely.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:

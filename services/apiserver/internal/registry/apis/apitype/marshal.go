@@ -59,6 +59,7 @@ func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
 func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
 
+// size returns the encoded size of a message in bytes.
 func (p *program) size(v reflect.Value) int {
 	n := 0
 	for i := range p.steps {
@@ -170,6 +171,7 @@ func (p *program) write(w *writer, v reflect.Value) error {
 	return nil
 }
 
+// write encodes a field in front of what is written.
 func (s *step) write(w *writer, f reflect.Value) error {
 	switch s.shape {
 	case shapeOne:
@@ -199,6 +201,7 @@ func (s *step) write(w *writer, f reflect.Value) error {
 	return nil
 }
 
+// writeMap encodes the entries of a map in the order of their keys.
 func (s *step) writeMap(w *writer, f reflect.Value) error {
 	keys := f.MapKeys()
 	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
@@ -219,6 +222,7 @@ func (s *step) writeMap(w *writer, f reflect.Value) error {
 	return nil
 }
 
+// write encodes a single value in front of what is written.
 func (e *element) write(w *writer, v reflect.Value) error {
 	switch e.form {
 	case formBool:

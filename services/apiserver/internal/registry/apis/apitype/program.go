@@ -106,6 +106,7 @@ func programOf(t reflect.Type) (*program, error) {
 // compiler holds the programs of one compilation, for recursive types.
 type compiler map[reflect.Type]*program
 
+// compile returns the program of a struct.
 func (c compiler) compile(t reflect.Type) (*program, error) {
 	if p := c[t]; p != nil {
 		return p, nil
@@ -154,6 +155,7 @@ func fieldNumber(tag string) (int, error) {
 	return n, nil
 }
 
+// field sets the shape and the element of a step from the type of its field.
 func (c compiler) field(s *step, t reflect.Type) (err error) {
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -172,6 +174,7 @@ func (c compiler) field(s *step, t reflect.Type) (err error) {
 
 func isMessage(t reflect.Type) bool { return reflect.PointerTo(t).Implements(messageType) }
 
+// element returns the element of a type.
 func (c compiler) element(t reflect.Type) (element, error) {
 	e := element{typ: t}
 	if isMessage(t) {

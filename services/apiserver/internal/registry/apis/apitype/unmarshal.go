@@ -108,6 +108,7 @@ func skipGroup(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// read decodes the fields of a message.
 func (p *program) read(data []byte, into reflect.Value, depth int) error {
 	if depth > maxDepth {
 		return errDepth
@@ -132,6 +133,7 @@ func (p *program) read(data []byte, into reflect.Value, depth int) error {
 	return nil
 }
 
+// read decodes one occurrence of a field. A slice gets one more element.
 func (s *step) read(v value, f reflect.Value, depth int) error {
 	switch s.shape {
 	case shapePointer:
@@ -149,11 +151,13 @@ func (s *step) read(v value, f reflect.Value, depth int) error {
 	}
 }
 
+// readEntry decodes an entry of a map.
 func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 	if v.wire != wireBytes {
 		return fmt.Errorf("protobuf: wire type %d in place of a map entry", v.wire)
 	}
-	key, item := reflect.New(f.Type().Key()).Elem(), reflect.New(s.elem.typ).Elem()
+	key := reflect.New(f.Type().Key()).Elem()
+	item := reflect.New(s.elem.typ).Elem()
 	for data := v.raw; len(data) > 0; {
 		part, rest, err := next(data)
 		if err != nil {
@@ -179,6 +183,7 @@ func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 	return nil
 }
 
+// read decodes a single value.
 func (e *element) read(v value, into reflect.Value, depth int) error {
 	if v.wire != e.form.wire() {
 		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wire())

@@ -30,6 +30,7 @@ type fieldDefault struct {
 	Text        string
 }
 
+// defaultKind is the type of a default in the embedded file.
 type defaultKind byte
 
 const (
@@ -103,7 +104,8 @@ func Write(w io.Writer, types []smd.TypeDef) error {
 			case bool:
 				f.Kind = isBool
 			case map[any]any:
-				if f.Kind = isMap; len(v) > 0 {
+				f.Kind = isMap
+				if len(v) > 0 {
 					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", t.Name, field.Name)
 				}
 			default:

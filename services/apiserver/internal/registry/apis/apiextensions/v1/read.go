@@ -52,6 +52,7 @@ func (r *schemaReader) members(at tape.Ref, each func(name string, v tape.Ref) b
 	return true
 }
 
+// keyword reads the value of a keyword. It returns false if the keyword or its value is not known.
 func (r *schemaReader) keyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	if r.Kind(v) == tape.Null {
 		return known[name]
@@ -118,6 +119,7 @@ func (r *schemaReader) keyword(name string, v tape.Ref, s *JSONSchemaProps) bool
 	return r.rareKeyword(name, v, s)
 }
 
+// rareKeyword is keyword for the keywords that few schemas have.
 func (r *schemaReader) rareKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	switch name {
 	case "title":
@@ -242,6 +244,7 @@ func (r *schemaReader) list(v tape.Ref, into *[]JSONSchemaProps) bool {
 	return each(r, v, into, r.schema)
 }
 
+// schemas reads a map of schemas.
 func (r *schemaReader) schemas(v tape.Ref, into *map[string]JSONSchemaProps) bool {
 	if r.Kind(v) != tape.Object {
 		return false
@@ -272,6 +275,7 @@ func (r *schemaReader) orBool(v tape.Ref, into **JSONSchemaPropsOrBool) bool {
 	return r.schema(v, (*into).Schema)
 }
 
+// rules reads the validation rules of a schema.
 func (r *schemaReader) rules(v tape.Ref, into *ValidationRules) bool {
 	return each(r, v, (*[]ValidationRule)(into), func(at tape.Ref, rule *ValidationRule) bool {
 		return r.members(at, func(name string, v tape.Ref) bool {

@@ -64,8 +64,21 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped,
 		Versions: []v1.CustomResourceDefinitionVersion{
-			{Name: "v2", Served: true, Storage: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".x"}}},
-			{Name: "v1", Served: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".y"}}},
+			{
+				Name:                     "v2",
+				Served:                   true,
+				Storage:                  true,
+				Schema:                   schema("object"),
+				AdditionalPrinterColumns: columns,
+				SelectableFields:         []v1.SelectableField{{JSONPath: ".x"}},
+			},
+			{
+				Name:                     "v1",
+				Served:                   true,
+				Schema:                   schema("object"),
+				AdditionalPrinterColumns: columns,
+				SelectableFields:         []v1.SelectableField{{JSONPath: ".y"}},
+			},
 		},
 	}}
 	s := v1beta1.FromV1(d)

@@ -19,7 +19,9 @@ func sample() *v1.APIService {
 			Group:   "g", Version: "v1", InsecureSkipTLSVerify: true, CABundle: []byte("ca"),
 			GroupPriorityMinimum: 100, VersionPriority: 15,
 		},
-		Status: v1.APIServiceStatus{Conditions: []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionTrue, Reason: "r", Message: "m"}}},
+		Status: v1.APIServiceStatus{
+			Conditions: []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionTrue, Reason: "r", Message: "m"}},
+		},
 	}
 	return a
 }
