@@ -108,7 +108,15 @@ func TestCredentials(t *testing.T) {
 	replica := func(id, file string) *process {
 		o := NewOptions()
 		o.Servers, o.CredentialsFile = []string{srv.ClientURL()}, file
-		f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog(), Heartbeat: 250 * time.Millisecond})
+		f, err := New(Config{
+			Options:   o,
+			Store:     store,
+			Elector:   elector,
+			Root:      testRoot,
+			ID:        id,
+			Logger:    quietLog(),
+			Heartbeat: 250 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

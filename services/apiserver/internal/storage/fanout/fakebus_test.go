@@ -134,7 +134,8 @@ func (n *busNode) arrive(subject string, data []byte) {
 		n.held = deliver
 		return
 	}
-	if n.recent = append(n.recent, deliver); len(n.recent) > 100 {
+	n.recent = append(n.recent, deliver)
+	if len(n.recent) > 100 {
 		n.recent = n.recent[1:]
 	}
 	n.enqueueLocked(deliver)

@@ -138,7 +138,7 @@ func (s *fakeStore) knows(at storage.Position) bool {
 	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
 }
 
-// place returns the position after a load.
+// position returns the position after a load.
 func (s *fakeStore) position() storage.Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,10 @@ func TestEmbeddedServer(t *testing.T) {
 		t.Error(err)
 	}
 	// No other process can receive messages, so nothing is encoded.
-	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0, "binnacle_fanout_bytes_total": 0}
+	want := map[string]float64{
+		"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0,
+		"binnacle_fanout_bytes_total": 0,
+	}
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 			if i == 1 {
 				next.answers = []uint64{1}
 			}
-			s.bus.send(nil, l.changes, appendMessage(nil, &next))
+			s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 			s.now()
 		}
 		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
@@ -88,7 +88,7 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				next := message{cluster: l.cluster, epoch: epoch, chain: chain, previous: before.Revision, revision: before.Revision + 1,
 					events: []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}}}
 				change(&next, l.rec.events[events-1])
-				s.bus.send(nil, l.changes, appendMessage(nil, &next))
+				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 				s.now()
 				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
 					t.Errorf("state changed from %+v to %+v, events from %d to %d", before, after, events, len(l.rec.events))

@@ -22,7 +22,8 @@ import (
 // address.
 func writeCertificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
-	caKey, leafKey := newKey(t), newKey(t)
+	caKey := newKey(t)
+	leafKey := newKey(t)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
