@@ -56,8 +56,10 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 // certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca, other := newAuthority(t), newAuthority(t)
-	caFile, otherFile := ca.write(t, dir, "ca"), other.write(t, dir, "other")
+	ca := newAuthority(t)
+	other := newAuthority(t)
+	caFile := ca.write(t, dir, "ca")
+	otherFile := other.write(t, dir, "other")
 	serverCert, err := tls.LoadX509KeyPair(ca.issue(t, dir, "server"))
 	if err != nil {
 		t.Fatal(err)

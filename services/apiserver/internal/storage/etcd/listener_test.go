@@ -37,7 +37,8 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 
 func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
-	a, other := newAuthority(t), newAuthority(t)
+	a := newAuthority(t)
+	other := newAuthority(t)
 	ca := a.write(t, dir, "ca")
 	cert, key := a.issue(t, dir, "server")
 	server, err := embedded.Start(t.Context(), embedded.Options{

@@ -39,9 +39,9 @@ func (w *fixture) write(server int, values ...string) (last int64) {
 	return last
 }
 
-// TestWatchEndsWhenEtcdIsRestored checks that a watch ends when etcd is replaced by an older state of
-// itself, whatever is written there before the reconnection. A watch whose history is still that
-// of the store continues.
+// TestWatchEndsWhenEtcdIsRestored checks that a watch ends when etcd is replaced by an
+// older state of itself, whatever is written there before the reconnection. A watch
+// whose history is still that of the store continues.
 func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -105,7 +105,8 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 // confirm retries Confirm until the outage is over.
 func confirm(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
-		if rev, err = s.Confirm(ctx, at); !errors.Is(err, storage.ErrUnavailable) {
+		rev, err = s.Confirm(ctx, at)
+		if !errors.Is(err, storage.ErrUnavailable) {
 			return rev, err
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// TestWritesAreRejectedBeforeDiskIsFull checks that an almost full disk leaves reads and deletions, and
-// that writes continue when there is room again.
+// TestWritesAreRejectedBeforeDiskIsFull checks that an almost full disk leaves reads and
+// deletions, and that writes continue when there is room again.
 func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	s, err := Start(t.Context(), Options{DataDir: dir})

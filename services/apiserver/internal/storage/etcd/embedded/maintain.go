@@ -53,8 +53,10 @@ func (s *Server) Maintain(ctx context.Context) error {
 	return m.run(ctx)
 }
 
+// run maintains the database periodically until ctx ends.
 func (m *maintenance) run(ctx context.Context) error {
-	ticker, disk := time.NewTicker(m.every), time.NewTicker(diskEvery)
+	ticker := time.NewTicker(m.every)
+	disk := time.NewTicker(diskEvery)
 	defer ticker.Stop()
 	defer disk.Stop()
 	work := func(look func(context.Context) error) {
@@ -84,8 +86,10 @@ func (m *maintenance) look(ctx context.Context) error {
 		return err
 	}
 	defer s.gate.inside.Done()
-	now, newest := time.Now(), s.etcd.Server.KV().Rev()
-	before, since := m.revision, now.Sub(m.at)
+	now := time.Now()
+	newest := s.etcd.Server.KV().Rev()
+	before := m.revision
+	since := now.Sub(m.at)
 	m.revision, m.at = newest, now
 	if m.diskFull {
 		return nil // defragmentation needs space
@@ -109,22 +113,30 @@ func (m *maintenance) look(ctx context.Context) error {
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	s := m.server
 	size, used := s.sizes()
-	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes", size, "used", used, "quota", s.quota)
+	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes",
+		size, "used", used, "quota", s.quota)
 	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
 	}
 	enough := func(bytes int64) bool { return float64(bytes) < relief*float64(s.quota) }
-	if size, used = s.sizes(); !enough(size) && enough(used) {
+	size, used = s.sizes()
+	if !enough(size) && enough(used) {
 		if err := m.defragment("room is needed"); err != nil {
 			return err
 		}
 	}
-	if size, used = s.sizes(); !enough(size) {
-		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes", "bytes", size, "used", used, "quota", s.quota)
+	size, used = s.sizes()
+	if !enough(size) {
+		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes",
+			"bytes", size, "used", used, "quota", s.quota)
 		return nil
 	}
-	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
+		MemberID: uint64(s.etcd.Server.MemberID()),
+		Action:   pb.AlarmRequest_DEACTIVATE,
+		Alarm:    pb.AlarmType_NOSPACE,
+	})
 	if err != nil {
 		return fmt.Errorf("disarm the alarm: %w", err)
 	}
@@ -163,7 +175,12 @@ func (s *Server) sizes() (size, used int64) {
 // register registers the metrics of the database. Reading them does not wait for a commit.
 func (s *Server) register(reg prometheus.Registerer) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "binnacle", Subsystem: "embedded_etcd", Name: name, Help: help}, func() float64 {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "binnacle",
+			Subsystem: "embedded_etcd",
+			Name:      name,
+			Help:      help,
+		}, func() float64 {
 			if s.gate.enter() != nil {
 				return 0
 			}
@@ -173,12 +190,25 @@ func (s *Server) register(reg prometheus.Registerer) error {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
-		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
-		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
-		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.", func() float64 { return float64(s.quota) }),
-		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { size, _ := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(size) }),
-		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { _, free := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(free) }),
+		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 {
+			return float64(s.etcd.Server.Backend().Size())
+		}),
+		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 {
+			return float64(s.etcd.Server.Backend().SizeInUse())
+		}),
+		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 {
+			return float64(residentFile(s.etcd.Server.Cfg.DataDir))
+		}),
+		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.",
+			func() float64 { return float64(s.quota) }),
+		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
+			size, _ := diskSpace(s.etcd.Server.Cfg.DataDir)
+			return float64(size)
+		}),
+		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
+			_, free := diskSpace(s.etcd.Server.Cfg.DataDir)
+			return float64(free)
+		}),
 		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {
 			if s.full() {
 				return 1
