@@ -44,9 +44,9 @@ func MarkOfValue(kv *KeyValue) Mark {
 // Same reports whether two marks belong to the same change of the same history.
 func (m Mark) Same(o Mark) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
-// Position is the position of a reader that follows the changes below a prefix, with the data that the
-// store's history must contain there. A store that was restored from a backup assigns the same
-// revisions again to other changes.
+// Position is the position of a reader that follows the changes below a prefix, with the data
+// that the store's history must contain there. A store that was restored from a backup
+// assigns the same revisions again to other changes.
 type Position struct {
 	// Revision is the revision up to which everything was seen.
 	Revision int64

@@ -78,7 +78,10 @@ func TestOperationsAreCounted(t *testing.T) {
 // TestConflictingMetricsFail checks that a registered metric with the same name and another form
 // is an error.
 func TestConflictingMetricsFail(t *testing.T) {
-	for _, name := range []string{"apiserver_storage_transformation_operations_total", "apiserver_envelope_encryption_invalid_key_id_from_status_total"} {
+	for _, name := range []string{
+		"apiserver_storage_transformation_operations_total",
+		"apiserver_envelope_encryption_invalid_key_id_from_status_total",
+	} {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another."}))
 		if _, err := encryption.NewMetrics(reg); err == nil {

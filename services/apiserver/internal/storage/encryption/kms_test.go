@@ -33,7 +33,8 @@ func eventually(t testing.TB, what string, check func() bool) {
 
 // kmsRule returns a configuration that encrypts secrets with a plugin.
 func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
-	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}", p.Endpoint(), timeout), identity))
+	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}",
+		p.Endpoint(), timeout), identity))
 }
 
 // openKMS opens a configuration with a plugin that is probed often.
@@ -94,18 +95,21 @@ func TestStoredByKMS(t *testing.T) {
 		}
 		for _, f := range c.Stored.ProtobufFields {
 			num, typ, n := protowire.ConsumeTag(rest)
-			if rest = rest[n:]; int(num) != f.Field {
+			rest = rest[n:]
+			if int(num) != f.Field {
 				t.Fatalf("%s: got field %d, want %d", c.Name, num, f.Field)
 			}
 			if f.Varint != nil {
 				v, n := protowire.ConsumeVarint(rest)
-				if rest = rest[n:]; v != *f.Varint {
+				rest = rest[n:]
+				if v != *f.Varint {
 					t.Errorf("%s: field %d: got %d, want %d", c.Name, num, v, *f.Varint)
 				}
 				continue
 			}
 			v, n := protowire.ConsumeBytes(rest)
-			if rest = rest[n:]; typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
+			rest = rest[n:]
+			if typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
 				t.Errorf("%s: field %d: got %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
 			}
 		}
@@ -284,7 +288,8 @@ func TestLostKey(t *testing.T) {
 		p.Refuse(c.refuse)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.UnreadableError
-		if !errors.As(err, &why) || why.Passing != c.refuse || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
+		if !errors.As(err, &why) || why.Passing != c.refuse ||
+			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -38,7 +38,8 @@ func TestLatePlugin(t *testing.T) {
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	write(t, file, rules(rule("secrets", identity)))
-	b, log := builder(t), &lines{}
+	b := builder(t)
+	log := &lines{}
 	b.Pace, b.WellWithin, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {

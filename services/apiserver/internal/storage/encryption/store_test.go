@@ -55,10 +55,14 @@ func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *f
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
 		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
-		Resources: []watchcache.Resource{{Name: "secrets", Prefix: "/registry/secrets/", Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
-			ns, name := filepath.Split(key[len("/registry/secrets/"):])
-			return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
-		}}},
+		Resources: []watchcache.Resource{{
+			Name:   "secrets",
+			Prefix: "/registry/secrets/",
+			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
+				ns, name := filepath.Split(key[len("/registry/secrets/"):])
+				return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
+			},
+		}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -151,7 +155,10 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Namespace: "default"}, After: w.cache.Revision()})
+	watch, err := w.pods.Watch(watchcache.WatchOptions{
+		Selection: watchcache.Selection{Readable: true, Namespace: "default"},
+		After:     w.cache.Revision(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +275,8 @@ func TestReload(t *testing.T) {
 // acknowledged write is lost.
 func TestRotationUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	one, two := keys("aesgcm", key32), keys("secretbox", other32)
+	one := keys("aesgcm", key32)
+	two := keys("secretbox", other32)
 	write(t, file, rules(rule("secrets", one)))
 	live, err := encryption.Open(t.Context(), file, true, builder(t))
 	if err != nil {
@@ -390,11 +398,19 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		name, before, after string
 		lost                bool
 	}{
-		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))), false},
-		{"for the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"removed, and the wider one has fewer keys", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
-		{"for another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
+		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))),
+			rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))),
+			rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))),
+			false},
+		{"for the group", rules(rule("'*.*'", keys("aescbc", key32))),
+			rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"removed, and the wider one has fewer keys",
+			rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))),
+			rules(rule("'*.*'", keys("secretbox", key32))), true},
+		{"for another resource", rules(rule("'*.*'", keys("aescbc", key32))),
+			rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))),
+			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := open(t, c.before).Current(), open(t, c.after).Current()

@@ -36,8 +36,8 @@ func (s *Store) of(key string) storage.Interface {
 	}
 }
 
-// checkable returns the preconditions that the store of a key can check: no transaction spans several
-// stores.
+// checkable returns the preconditions that the store of a key can
+// check: no transaction spans several stores.
 func (s *Store) checkable(key string, while []storage.Precondition) []storage.Precondition {
 	at := s.of(key)
 	for i := range while {

@@ -105,8 +105,8 @@ var writeTests = []test{
 	{"ExpiryDeletes", expiryDeletes},
 }
 
-// writesWithPreconditions checks that preconditions are evaluated together with the write. Errors about
-// the written key take precedence.
+// writesWithPreconditions checks that preconditions are evaluated together with the
+// write. Errors about the written key take precedence.
 func writesWithPreconditions(s *suite) {
 	const key = "/registry/things/a"
 	definition := s.create("/registry/definitions/things", "v1")
@@ -201,6 +201,7 @@ func noUpdateIsLost(s *suite) {
 	s.wantNewest("/registry/pods/counter", strconv.Itoa(workers*increments), rev+workers*increments)
 }
 
+// oneCreatorWins checks that one of several concurrent creations of a key succeeds.
 func oneCreatorWins(s *suite) {
 	for round := range 20 {
 		var wg sync.WaitGroup

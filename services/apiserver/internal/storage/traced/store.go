@@ -35,10 +35,14 @@ type operation struct {
 	size int
 }
 
+// start starts the span of an operation on a key.
 func (s *Store) start(ctx context.Context, name, key string) (context.Context, operation) {
 	v := storedValue(ctx)
 	inner, span := tracing.StartAt(ctx, name, v.Begin, func() []attribute.KeyValue {
-		out := []attribute.KeyValue{attribute.String("audit-id", request.From(ctx).TracedID), attribute.String("key", strings.TrimPrefix(key, s.Root))}
+		out := []attribute.KeyValue{
+			attribute.String("audit-id", request.From(ctx).TracedID),
+			attribute.String("key", strings.TrimPrefix(key, s.Root)),
+		}
 		if v.Type != "" {
 			out = append(out, attribute.String("type", v.Type), attribute.String("resource", v.Resource))
 		}

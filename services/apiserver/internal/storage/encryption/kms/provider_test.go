@@ -29,7 +29,8 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := kmstest.New(t)
-			sealed, another := sealedBySeed(t, p), sealedBySeed(t, p)
+			sealed := sealedBySeed(t, p)
+			another := sealedBySeed(t, p)
 			cfg := config(t, p)
 			cfg.Timeout = time.Second
 			recovered := 0
@@ -48,7 +49,8 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			}
 			before := p.Calls("Decrypt")
 			_, _, err := provider.Open(impatient, another, storedAt)
-			if says(t, "impatient Open", err, silent); p.Calls("Decrypt") != before {
+			says(t, "impatient Open", err, silent)
+			if p.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
 			p.Answer()
@@ -126,7 +128,10 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 // is an error.
 func TestConflictingMetricsFail(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_storage_envelope_transformation_cache_misses_total", Help: "Another."}))
+	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "apiserver_storage_envelope_transformation_cache_misses_total",
+		Help: "Another.",
+	}))
 	if _, err := kms.NewMetrics(reg); err == nil {
 		t.Error("got no error for a conflicting metric")
 	}

@@ -38,6 +38,7 @@ type KeyError struct {
 func (e *KeyError) Error() string { return e.Err.Error() }
 func (e *KeyError) Unwrap() error { return e.Err }
 
+// failFastKey is the context key of FailFast.
 type failFastKey struct{}
 
 // FailFast marks the context of a caller that must not wait for an unhealthy plugin.
@@ -157,6 +158,7 @@ func (c *Config) newResponsiveness() responsiveness {
 	return responsiveness{recovered: c.Recovered, wait: wait}
 }
 
+// complete sets defaults for zero values.
 func (p Pace) complete() Pace {
 	or := func(d *time.Duration, standard time.Duration) {
 		if *d == 0 {

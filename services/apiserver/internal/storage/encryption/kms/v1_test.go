@@ -108,14 +108,20 @@ func TestOldPluginFailures(t *testing.T) {
 		seal, open, check string
 	}{
 		{"works", func(*kmstest.Plugin) {}, "", "", ""},
-		{"rejects all calls", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
+		{"rejects all calls", func(p *kmstest.Plugin) {
+			p.Refuse(true)
+		}, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
 			"failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal},
 		{"hangs in Decrypt", func(p *kmstest.Plugin) { p.HangMethod("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
 			"failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late},
-		{"decrypts to another key", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec returned another value"},
-		{"encrypts to an empty value", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
-		{"encrypts to a too large value", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
-		{"encrypts to a value of maximum size", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "returned another value"},
+		{"decrypts to another key", func(p *kmstest.Plugin) { p.Garble(true) }, "",
+			"message authentication failed", "failed to decrypt: KMS Provider rec returned another value"},
+		{"encrypts to an empty value", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) },
+			"encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
+		{"encrypts to a too large value", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) },
+			"encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
+		{"encrypts to a value of maximum size", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) },
+			"", "", "returned another value"},
 		{"reports another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
 		{"hangs in Version", func(p *kmstest.Plugin) { p.HangMethod("Version") }, noVersion, noVersion, noVersion},
 	} {
@@ -203,7 +209,8 @@ func TestOldKeysAreCached(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range families {
-				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" && got != c.fill {
+				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" &&
+					got != c.fill {
 					t.Errorf("fill level: got %v, want %v", got, c.fill)
 				}
 			}
@@ -285,7 +292,10 @@ func TestCachedCheckOmitsCall(t *testing.T) {
 	cfg := config(t, plugin)
 	cfg.Pace.IllKept = time.Hour
 	p := first(t, cfg)
-	for i, want := range []string{"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal", "rpc error: code = Internal"} {
+	for i, want := range []string{
+		"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal",
+		"rpc error: code = Internal",
+	} {
 		if err := p.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("check %d: got %v, want %s", i+1, err, want)
 		}

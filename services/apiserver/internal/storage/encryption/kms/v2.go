@@ -49,6 +49,7 @@ type v2 struct {
 	responsiveness
 }
 
+// sum is the hash of an encrypted key, which identifies it in the cache.
 type sum = [sha256.Size]byte
 
 // opened is a cached decrypted key.
@@ -199,7 +200,10 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
 	s := &state{envelope: envelope{
-		keyID: answer.GetKeyId(), source: slices.Clone(answer.GetCiphertext()), sourceType: typeSeed, annotations: annotationsOf(answer.GetAnnotations()),
+		keyID:       answer.GetKeyId(),
+		source:      slices.Clone(answer.GetCiphertext()),
+		sourceType:  typeSeed,
+		annotations: annotationsOf(answer.GetAnnotations()),
 	}}
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("response to an encryption: %w", err)
@@ -221,7 +225,8 @@ func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte,
 		return nil, errNoState
 	}
 	if now := time.Now(); now.After(s.expires) {
-		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)", s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
+		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)",
+			s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
 	span.Event("About to encrypt data using DEK")
 	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
@@ -323,7 +328,7 @@ func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*open
 		}
 	}
 	var made singleflight.Result
-	landed, done := p.flights.DoChan(string(id[:]), func() (any, error) {
+	landed := p.flights.DoChan(string(id[:]), func() (any, error) {
 		o, err := p.decrypt(ctx, id, e)
 		if err != nil {
 			p.refused.Add(id, refusal{err, time.Now()})
@@ -332,7 +337,8 @@ func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*open
 		}
 		p.decrypted(err)
 		return o, err
-	}), make(chan struct{})
+	})
+	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
 		made = <-landed
 		close(done)
@@ -359,7 +365,10 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) 
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
-		Ciphertext: e.source, KeyId: e.keyID, Annotations: e.annotationMap(), Uid: uuid.NewString(),
+		Ciphertext:  e.source,
+		KeyId:       e.keyID,
+		Annotations: e.annotationMap(),
+		Uid:         uuid.NewString(),
 	})
 	if err = p.answered(err); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
