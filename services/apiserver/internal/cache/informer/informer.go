@@ -48,8 +48,8 @@ func New(c Config) *Informer {
 	return &Informer{cfg: c, era: -1, moved: make(chan struct{})}
 }
 
-// Run follows the objects until ctx ends, whose error it returns, or the watch cache stops, which is
-// no error.
+// Run follows the objects until ctx ends, whose error it returns, or
+// the watch cache stops, which is no error.
 func (i *Informer) Run(ctx context.Context) error {
 	for {
 		era := i.cfg.Store.Era()

@@ -32,7 +32,13 @@ func (s *source) put(key string) int64 {
 	defer s.mu.Unlock()
 	s.revision++
 	s.objects[key] = s.revision
-	return s.add(storage.Event{Key: "/r/" + key, Revision: s.revision, CreateRevision: s.revision, Type: storage.Created, Value: []byte(key)})
+	return s.add(storage.Event{
+		Key:            "/r/" + key,
+		Revision:       s.revision,
+		CreateRevision: s.revision,
+		Type:           storage.Created,
+		Value:          []byte(key),
+	})
 }
 
 func (s *source) remove(key string) int64 {
@@ -132,12 +138,22 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	f.source.lose(nil, 10, keys...)
 	var resources []watchcache.Resource
 	for _, prefix := range []string{"/r/a/", "/r/b/"} {
-		resources = append(resources, watchcache.Resource{Name: strings.Trim(prefix[3:], "/"), Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-			return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
-		}})
+		resources = append(resources, watchcache.Resource{
+			Name:   strings.Trim(prefix[3:], "/"),
+			Prefix: prefix,
+			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+				return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
+			},
+		})
 	}
 	var err error
-	f.cache, err = watchcache.New(watchcache.Config{Root: "/r/", Source: f.source, Newest: f.source, Resources: resources, Logger: slog.New(slog.DiscardHandler)})
+	f.cache, err = watchcache.New(watchcache.Config{
+		Root:      "/r/",
+		Source:    f.source,
+		Newest:    f.source,
+		Resources: resources,
+		Logger:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +237,9 @@ func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 
 // After a compaction or a restored backup, changes were missed.
 func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
-	for name, broken := range map[string]error{"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"}} {
+	for name, broken := range map[string]error{
+		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false, "a/1", "a/2")
 			f.expect("replace [1 2]")
@@ -237,7 +255,8 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	}
 }
 
-// WaitFor returns at the revision of another resource, and after the change at a revision was applied.
+// WaitFor returns at the revision of another resource, and after the
+// change at a revision was applied.
 func TestWaitForIncludesRevision(t *testing.T) {
 	f := newFixture(t, false, "a/1")
 	f.waitFor(10)

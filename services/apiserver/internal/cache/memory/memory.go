@@ -176,7 +176,8 @@ func (b *Budget) level() float64 {
 
 var (
 	usedDesc  = prometheus.NewDesc("binnacle_cache_memory_bytes", "Memory in bytes of the server's caches, by part.", []string{"part"}, nil)
-	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes", "Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
+	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes",
+		"Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -184,7 +185,8 @@ func (b *Budget) Describe(ch chan<- *prometheus.Desc) { ch <- usedDesc; ch <- li
 
 // Collect implements prometheus.Collector.
 func (b *Budget) Collect(ch chan<- prometheus.Metric) {
-	used, names := map[string]int64{}, []string(nil)
+	used := map[string]int64{}
+	names := []string(nil)
 	for _, p := range *b.parts.Load() { // several caches may use the same name
 		if _, ok := used[p.name]; !ok {
 			names = append(names, p.name)

@@ -26,6 +26,8 @@ func ReleaseWhenIdle(ctx context.Context) error {
 	return releaseWhenIdle(ctx, tick.C)
 }
 
+// releaseWhenIdle returns free memory to the operating system at ticks at which the process
+// allocates little, until ctx ends.
 func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
@@ -39,7 +41,8 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 		case <-tick:
 		}
 		metrics.Read(samples)
-		allocated, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		allocated := samples[0].Value.Uint64()
+		live := samples[1].Value.Uint64()
 		held := samples[2].Value.Uint64() + samples[3].Value.Uint64()
 		if releasable(allocated-last, live, held) {
 			debug.FreeOSMemory()
@@ -48,8 +51,9 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 	}
 }
 
-// releasable reports whether a process is idle and holds enough memory that it does not need. The
-// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the heap.
+// releasable reports whether a process is idle and holds enough memory that
+// it does not need. The arguments are the bytes allocated since the last
+// check, the live bytes, and the bytes of the heap.
 func releasable(allocated, live, held uint64) bool {
 	return allocated <= idleBytes && held >= live+max(leastReleased, live/partReleased)
 }

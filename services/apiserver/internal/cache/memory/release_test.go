@@ -33,7 +33,8 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 func TestReleaseWhenIdleReturnsMemoryToTheSystem(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	ctx, stop := context.WithCancel(t.Context())
-	tick, ended := make(chan time.Time), make(chan error)
+	tick := make(chan time.Time)
+	ended := make(chan error)
 	go func() { ended <- releaseWhenIdle(ctx, tick) }()
 	tick <- time.Time{}
 	garbage := make([]byte, 256<<20)

@@ -22,7 +22,8 @@ func (b *Dictionary) Append(dst, packed []byte) []byte {
 		var own, n, step uint64
 		own, i = uvarint(packed, i)
 		dst = append(dst, packed[i:i+int(own)]...)
-		if i += int(own); i == len(packed) {
+		i += int(own)
+		if i == len(packed) {
 			break
 		}
 		n, i = uvarint(packed, i)
@@ -133,7 +134,8 @@ func (m *matches) step() (start, end, at int, ok bool) {
 		// length, and the position in the index.
 		at = next
 		if uint(at+word) > uint(len(text)) || load(text[at:]) != v {
-			if at += p - own; uint(at+word) > uint(len(text)) || load(text[at:]) != v {
+			at += p - own
+			if uint(at+word) > uint(len(text)) || load(text[at:]) != v {
 				h := hash(v)
 				slot := slots[h>>shift].Load()
 				at = int(slot&placeMask) - 1

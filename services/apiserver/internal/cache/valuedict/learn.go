@@ -52,7 +52,8 @@ func (s *Pool) learn(value []byte, all int64) {
 	}
 	found += s.search(value[m.own:], all)
 	s.found += found
-	switch s.pause.Store(0); {
+	s.pause.Store(0)
+	switch {
 	case found >= minPhrase:
 		s.misses, s.wait = 0, 0
 	case s.misses < maxMisses:

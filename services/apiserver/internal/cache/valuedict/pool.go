@@ -95,7 +95,8 @@ func (s *Pool) indexFor(phrase int, all int64) *index {
 		s.current.Store(larger)
 		return larger
 	}
-	if s.left += phrase; s.left < size/2 { // too few bytes lost to justify a new dictionary
+	s.left += phrase
+	if s.left < size/2 { // too few bytes lost to justify a new dictionary
 		return nil
 	}
 	s.full = slices.DeleteFunc(s.full, func(b weak.Pointer[Dictionary]) bool { return b.Value() == nil })
@@ -115,13 +116,15 @@ func (s *Pool) indexFor(phrase int, all int64) *index {
 func (s *Pool) Compact(all int64) (crowd []*Dictionary) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.idle++; s.found > 0 {
+	s.idle++
+	if s.found > 0 {
 		s.found, s.idle = 0, 0
 	}
 	if s.idle > idleCompactions {
 		s.recent = nil
 	}
-	if x := s.current.Load(); x != nil && (all < worthOf(len(x.dict.text))/2 && len(x.dict.text) > minDictionary || all < worthDictionary/2) {
+	if x := s.current.Load(); x != nil &&
+		(all < worthOf(len(x.dict.text))/2 && len(x.dict.text) > minDictionary || all < worthDictionary/2) {
 		s.current.Store(nil)
 	}
 	if s.crowded {

@@ -50,7 +50,8 @@ func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 				s.Pack(tm.value(r, i), all)
 			}
 		}
-		tm, good := newTemplate(r, 4000), 0
+		tm := newTemplate(r, 4000)
+		good := 0
 		for i := range 600 {
 			s.Compact(all)
 			if _, dict := s.Pack(tm.value(r, i), all); dict != nil {

@@ -296,7 +296,10 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 			}),
 			Fields: watchcache.MakeFieldsLike(recent, []watchcache.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
-				{Key: "status.podIP", Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6])}, {Key: "spec.restartPolicy", Value: "Always"},
+				{
+					Key:   "status.podIP",
+					Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6]),
+				}, {Key: "spec.restartPolicy", Value: "Always"},
 				{Key: "spec.schedulerName", Value: "default-scheduler"}, {Key: "spec.serviceAccountName", Value: "default"},
 			}),
 		}, nil

@@ -32,12 +32,18 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 		{"of a namespace alone", "/registry/pods/ns/", "ns", "", some, some},
 		{"of a long name", "/registry/pods/ns/" + long, "ns", long, some, some},
 		{"of a long namespace", "/registry/pods/" + long + "/name", long, "name", some, some},
-		{"with long values", "/registry/pods/ns/name", "ns", "name", map[string]string{"a": long, "b": "2"}, map[string]string{"c": "3", "d": long}},
+		{"with long values", "/registry/pods/ns/name", "ns", "name", map[string]string{"a": long, "b": "2"},
+			map[string]string{"c": "3", "d": long}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
 				cfg.Resources[0].Attributes = func(string, []byte) (watchcache.Attributes, error) {
-					return watchcache.Attributes{Namespace: c.namespace, Name: c.name, Labels: watchcache.SetOf(c.labels), Fields: watchcache.SetOf(c.fields)}, nil
+					return watchcache.Attributes{
+						Namespace: c.namespace,
+						Name:      c.name,
+						Labels:    watchcache.SetOf(c.labels),
+						Fields:    watchcache.SetOf(c.fields),
+					}, nil
 				}
 			})
 			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})

@@ -24,7 +24,8 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	var made atomic.Int32
-	inside, proceed := make(chan struct{}), make(chan struct{})
+	inside := make(chan struct{})
+	proceed := make(chan struct{})
 	encode := func(e *watchcache.Entry) ([]byte, error) {
 		if made.Add(1) == 1 {
 			close(inside)
@@ -150,7 +151,9 @@ func testForgotten(t *testing.T, events, kept int) {
 			t.Fatal(evs, err)
 		}
 		for _, ev := range evs {
-			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }); err != nil {
+			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) {
+				return slices.Clone(e.Stored()), nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

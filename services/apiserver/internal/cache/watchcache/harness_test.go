@@ -198,7 +198,8 @@ func texts(evs []watchcache.Event) []string {
 		if ev.Type != watchcache.Added && ev.Entry.Revision != shown {
 			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
 		}
-		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type, strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
+		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type,
+			strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
 	}
 	return out
 }

@@ -34,7 +34,12 @@ type memStore struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{revision: 1, current: map[string]storage.KeyValue{}, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
+	return &memStore{
+		revision: 1,
+		current:  map[string]storage.KeyValue{},
+		marks:    map[int64][]storage.Mark{},
+		watchers: map[*memWatcher]struct{}{},
+	}
 }
 
 // op is one change in a transaction. A nil value deletes.
@@ -53,7 +58,14 @@ func (m *memStore) txn(ops ...op) int64 {
 	rev := m.revision + 1
 	for _, o := range ops {
 		old, exists := m.current[o.key]
-		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Seal: m.seal}
+		ev := storage.Event{
+			Type:           storage.Updated,
+			Key:            o.key,
+			Revision:       rev,
+			CreateRevision: old.CreateRevision,
+			Value:          o.value,
+			Seal:           m.seal,
+		}
 		switch {
 		case o.value == nil && !exists:
 			continue
@@ -103,7 +115,13 @@ func play(state map[string]storage.KeyValue, ev storage.Event) {
 		delete(state, ev.Key)
 		return
 	}
-	state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
+	state[ev.Key] = storage.KeyValue{
+		Key:            ev.Key,
+		Value:          ev.Value,
+		ModRevision:    ev.Revision,
+		CreateRevision: ev.CreateRevision,
+		Seal:           ev.Seal,
+	}
 }
 
 func (m *memStore) Confirm(ctx context.Context, at storage.Position) (int64, error) {

@@ -122,7 +122,10 @@ func genKey(t *rapid.T) string {
 func genSelection(t *rapid.T) watchcache.Selection {
 	s := selection(t,
 		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
-		rapid.SampledFrom([]string{"", "", "app=a", "app!=a", "app", "!app", "app in (a,b)", "app notin (a,c)", "app,num>1", "num<2,app!=b"}).Draw(t, "labels"),
+		rapid.SampledFrom([]string{
+			"", "", "app=a", "app!=a", "app", "!app", "app in (a,b)", "app notin (a,c)", "app,num>1",
+			"num<2,app!=b",
+		}).Draw(t, "labels"),
 		rapid.SampledFrom([]string{
 			"", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "metadata.name=3", "metadata.name!=3", "metadata.namespace!=a", "none=", "none=x", "none!=", "metadata.name=", "metadata.namespace=b",
 			"status.phase=Running", "spec.nodeName=n2,status.phase!=Running", "metadata.name=1,spec.nodeName=n1",
