@@ -38,8 +38,11 @@ func TestDeclaredRules(t *testing.T) {
 			want: []string{other.Error(), covered().Error()},
 		},
 		{
-			name: "beside, the same", gates: Declared{Enabled: true}, written: field.ErrorList{other, covered()}, declared: finds(declared()),
-			want: []string{other.Error(), covered().Error()},
+			name:     "beside, the same",
+			gates:    Declared{Enabled: true},
+			written:  field.ErrorList{other, covered()},
+			declared: finds(declared()),
+			want:     []string{other.Error(), covered().Error()},
 		},
 		{
 			name: "beside, nothing declared", gates: Declared{Enabled: true}, written: field.ErrorList{covered()}, declared: finds(),
@@ -49,8 +52,11 @@ func TestDeclaredRules(t *testing.T) {
 			name: "beside, nothing written", gates: Declared{Enabled: true}, declared: finds(declared()), mismatches: 1,
 		},
 		{
-			name: "takeover", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{covered(), other}, declared: finds(declared()),
-			want: []string{other.Error(), declared().Error()},
+			name:     "takeover",
+			gates:    Declared{Enabled: true, Takeover: true},
+			written:  field.ErrorList{covered(), other},
+			declared: finds(declared()),
+			want:     []string{other.Error(), declared().Error()},
 		},
 		{
 			name: "takeover, found by one side each", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{covered()},

@@ -33,7 +33,9 @@ func (w *fixture) request(resource, name string) *writes.Request {
 }
 
 func limits(uid, by string) *corev1.LimitRange {
-	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}}}
+	return &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}},
+	}
 }
 
 // TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
@@ -101,7 +103,8 @@ func TestGracefulDeletion(t *testing.T) {
 		grace, ends int64 // in seconds; ends since the first step, grace -1 if the pod was removed
 		swaps       int
 	}
-	in, start := func(n int64) *int64 { return &n }, now.Truncate(time.Second)
+	in := func(n int64) *int64 { return &n }
+	start := now.Truncate(time.Second)
 	b := newBase(t)
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
@@ -110,10 +113,11 @@ func TestGracefulDeletion(t *testing.T) {
 		"running": {nil, []step{
 			{0, nil, 20, 20, 1}, {0, in(50), 20, 20, 0}, {0, in(5), 5, 5, 1}, {0, nil, 5, 5, 0}, {0, in(0), -1, 0, 2},
 		}},
-		"shortened to less than has passed": {nil, []step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
-		"shortened by a negative period":    {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
-		"without a node":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
-		"finished":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
+		"shortened to less than has passed": {nil,
+			[]step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
+		"shortened by a negative period": {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
+		"without a node":                 {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
+		"finished":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
 		"already marked with period 0": {func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
 		}, []step{{0, nil, -1, 0, 1}}},
@@ -127,7 +131,10 @@ func TestGracefulDeletion(t *testing.T) {
 			at := start
 			w.writer.Now = func() time.Time { return at }
 			pods := w.kind("pods")
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+			p := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
+				Spec:       corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))},
+			}
 			p.Status.Phase = corev1.PodRunning
 			if tc.change != nil {
 				tc.change(p)
@@ -147,7 +154,8 @@ func TestGracefulDeletion(t *testing.T) {
 					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
 				}
 				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
-					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i, grace, ends, res.Removed, w.store.swaps, step)
+					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
+						grace, ends, res.Removed, w.store.swaps, step)
 				}
 			}
 		})
@@ -158,7 +166,9 @@ func TestGracefulDeletion(t *testing.T) {
 // of its deletion. A new pod with the same name stays.
 func TestPodDeletionWithConcurrentChange(t *testing.T) {
 	pod := func(uid, label string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}},
+		}
 	}
 	b := newBase(t)
 	for name, tc := range map[string]struct {
@@ -206,11 +216,17 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 				Name: name, Served: true, Storage: name == stored,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"}},
+					Type: "object",
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{
+						"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"},
+					},
 				}},
 			})
 		}
-		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)}}
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{
+			Type:    "string",
+			Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)},
+		}
 		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		return d, nil
 	}
@@ -229,7 +245,9 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	things := w.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{"namespace": "ns", "name": "x", "uid": "u"}, field: value,
+			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{
+				"namespace": "ns", "name": "x", "uid": "u",
+			}, field: value,
 		}}
 	}
 	put := func(o *unstructured.Unstructured) {
@@ -324,7 +342,9 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 			}
 			r := w.request("things", "x")
 			write := w.writer.Create
-			obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"}}
+			obj := &unstructured.Unstructured{
+				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
+			}
 			r.Object, r.Options = obj, &metav1.UpdateOptions{}
 			if tt.update {
 				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
@@ -358,7 +378,12 @@ func TestModifyAndAlterRetry(t *testing.T) {
 		o.(*corev1.ConfigMap).Data["b"] = "1"
 		return nil
 	}
-	for name, write := range map[string]func(*writes.Writer, context.Context, *writes.Request, func(registry.Object) error) (writes.Result, error){
+	for name, write := range map[string]func(
+		*writes.Writer,
+		context.Context,
+		*writes.Request,
+		func(registry.Object) error,
+	) (writes.Result, error){
 		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -381,13 +406,17 @@ func TestModifyAndAlterRetry(t *testing.T) {
 				t.Errorf("%s called admission: got %v", name, called)
 			}
 			refusal := errors.New("no")
-			if _, err := write(w.writer, context.Background(), w.requestFor("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+			if _, err := write(w.writer, context.Background(), w.requestFor("c"),
+				func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
 				t.Errorf("got %v, want the error of the change", err)
 			}
 			r := w.requestFor("c")
 			r.DryRun = true
 			w.store.swaps = 0
-			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error { o.(*corev1.ConfigMap).Data["b"] = "2"; return nil }); err != nil || w.store.swaps != 0 {
+			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error {
+				o.(*corev1.ConfigMap).Data["b"] = "2"
+				return nil
+			}); err != nil || w.store.swaps != 0 {
 				t.Errorf("dry run: got %v, %d swaps, want 0", err, w.store.swaps)
 			}
 		})
@@ -398,7 +427,9 @@ func TestModifyAndAlterRetry(t *testing.T) {
 // store.
 func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 	w := newBase(t).fixture(t)
-	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){"create": w.writer.Create, "update": w.writer.Update} {
+	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){
+		"create": w.writer.Create, "update": w.writer.Update,
+	} {
 		waits := make(chan struct{})
 		w.store.before = func(int, string, []byte) (bool, error) {
 			select {

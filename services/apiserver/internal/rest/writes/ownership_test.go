@@ -49,7 +49,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := &Request{Kind: configMaps, Manager: "creator"}
 			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
-			if err := w.own(t.Context(), r, nil, obj); err != nil {
+			if err := w.recordOwnership(t.Context(), r, nil, obj); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.mutate(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
@@ -58,7 +58,9 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {
 				t.Errorf("got managedFields %v, want manager %q", obj.ManagedFields, c.want)
 			}
-			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool { return strings.Contains(h, "was in an invalid state after admission") })
+			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool {
+				return strings.Contains(h, "was in an invalid state after admission")
+			})
 			if warned != c.warns {
 				t.Errorf("got warnings %q, want %t", warnings.Headers(), c.warns)
 			}
