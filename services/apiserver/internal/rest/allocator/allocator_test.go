@@ -30,12 +30,16 @@ func TestAddressSpans(t *testing.T) {
 	} {
 		s := spanOf(netip.MustParsePrefix(c.prefix))
 		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {
-			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static", c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last, c.static)
+			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static",
+				c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last,
+				c.static)
 		}
-		if s.contains(s.prefix.Addr()) || !s.contains(s.first) || !s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
+		if s.contains(s.prefix.Addr()) || !s.contains(s.first) ||
+			!s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
 			t.Errorf("%s: wrong bounds", c.prefix)
 		}
-		n, seen := 0, map[netip.Addr]bool{}
+		n := 0
+		seen := map[netip.Addr]bool{}
 		for addr := range s.candidates() {
 			if !s.contains(addr) || seen[addr] {
 				t.Fatalf("%s: candidate %s is outside the span or repeated", c.prefix, addr)
@@ -44,7 +48,8 @@ func TestAddressSpans(t *testing.T) {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
 			seen[addr] = true
-			if n++; n == 5000 {
+			n++
+			if n == 5000 {
 				break
 			}
 		}
@@ -70,7 +75,8 @@ func portsOver(store storage.Interface, size int) *ports {
 // TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
 // envelope, the range, and a big-endian number whose lowest bit is the first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
-	p, ctx := testPorts(t, 2768), context.Background()
+	p := testPorts(t, 2768)
+	ctx := context.Background()
 	if _, err := p.allocate(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +110,8 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 // TestPortsOfAnotherReplicaAreFreed releases at one replica a port that it has not seen another
 // replica allocate.
 func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
-	one, ctx := testPorts(t, 8), context.Background()
+	one := testPorts(t, 8)
+	ctx := context.Background()
 	other := portsOver(one.store, 8)
 	if _, err := one.allocate(ctx, []int{30000}); err != nil {
 		t.Fatal(err)
@@ -121,7 +128,8 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 }
 
 func TestPortBands(t *testing.T) {
-	p, ctx := testPorts(t, 64), context.Background()
+	p := testPorts(t, 64)
+	ctx := context.Background()
 	const static = 16
 	for i := range 64 - 1 { // one is used by a service from the start
 		got, err := p.allocate(ctx, []int{0})
@@ -135,7 +143,8 @@ func TestPortBands(t *testing.T) {
 	if _, err := p.allocate(ctx, []int{0}); !errors.Is(err, errFull) {
 		t.Errorf("full range: got %v, want errFull", err)
 	}
-	if _, err := p.allocate(ctx, []int{30064}); err == nil || err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
+	if _, err := p.allocate(ctx, []int{30064}); err == nil ||
+		err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
 		t.Errorf("port out of range: got %v", err)
 	}
 	if err := p.free(ctx, []int{30003, 30003, 7}); err != nil {

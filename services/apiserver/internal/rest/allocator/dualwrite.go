@@ -39,8 +39,11 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 			b.most = mostBits4
 		}
 		b.bits = &bits{
-			store: a.Store, key: a.Root + bitKeys[i], text: p.Masked().String(), codec: newRangeCodec(a.Scheme),
-			now: func() uint64 { return a.Cache.Era() },
+			store: a.Store,
+			key:   a.Root + bitKeys[i],
+			text:  p.Masked().String(),
+			codec: newRangeCodec(a.Scheme),
+			now:   func() uint64 { return a.Cache.Era() },
 		}
 		b.rebuild = func(ctx context.Context) (places []int, err error) {
 			services, err := (&run{Allocator: a}).newest(ctx)
@@ -130,7 +133,8 @@ func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
 		if err := a.deleteAddress(ctx, addr.String()); err != nil {
-			a.Logger.Warn("failed to release an address that another server has; the next repair releases it", "address", addr, "error", err)
+			a.Logger.Warn("failed to release an address that another server has; the next repair releases it",
+				"address", addr, "error", err)
 		}
 	}
 	return err
@@ -250,7 +254,8 @@ func (r *run) unconfigured(ctx context.Context) error {
 			if family := familyOf(addr); !r.configured(family) {
 				r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
-					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service", addr, family),
+					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service",
+						addr, family),
 				})
 			}
 		}
@@ -261,9 +266,11 @@ func (r *run) unconfigured(ctx context.Context) error {
 // distance returns the difference between two addresses of a span.
 func distance(from, to netip.Addr) uint64 {
 	if from.Is4() {
-		a, b := from.As4(), to.As4()
+		a := from.As4()
+		b := to.As4()
 		return uint64(binary.BigEndian.Uint32(b[:]) - binary.BigEndian.Uint32(a[:]))
 	}
-	a, b := from.As16(), to.As16()
+	a := from.As16()
+	b := to.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
 }

@@ -128,7 +128,8 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 	}
 	if !found {
 		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
-			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing", family, addr),
+			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
+				family, addr),
 		})
 		if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
 			return err
@@ -201,7 +202,8 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 	if !refersToService(addr) {
 		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
-			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up", addr.Name, addr.Spec.ParentRef),
+			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
+				addr.Name, addr.Spec.ParentRef),
 		})
 		return r.deleteSeen(ctx, addr)
 	}
@@ -304,13 +306,22 @@ type about struct {
 
 func aboutService(s *corev1.Service) about {
 	return about{corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+		APIVersion:      "v1",
+		Kind:            "Service",
+		Namespace:       s.Namespace,
+		Name:            s.Name,
+		UID:             s.UID,
+		ResourceVersion: s.ResourceVersion,
 	}}
 }
 
 func aboutAddress(a *networkingv1.IPAddress) about {
 	return about{corev1.ObjectReference{
-		APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "IPAddress", Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion,
+		APIVersion:      networkingv1.SchemeGroupVersion.String(),
+		Kind:            "IPAddress",
+		Name:            a.Name,
+		UID:             a.UID,
+		ResourceVersion: a.ResourceVersion,
 	}}
 }
 
@@ -334,10 +345,19 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 	}
 	now := r.Now()
 	event := &eventsv1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", strings.ReplaceAll(on.Name, ":", "."), now.UnixNano()), Namespace: namespace},
-		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: controller + "-" + r.Identity,
-		Action: p.action, Reason: p.reason, Regarding: on.ObjectReference, Note: p.note, Type: corev1.EventTypeWarning,
+		TypeMeta: metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%x", strings.ReplaceAll(on.Name, ":", "."), now.UnixNano()),
+			Namespace: namespace,
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: controller,
+		ReportingInstance:   controller + "-" + r.Identity,
+		Action:              p.action,
+		Reason:              p.reason,
+		Regarding:           on.ObjectReference,
+		Note:                p.note,
+		Type:                corev1.EventTypeWarning,
 	}
 	path := internalclient.Collection(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
 	if err := r.API.Create(ctx, path, event); err != nil {

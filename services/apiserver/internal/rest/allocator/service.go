@@ -138,7 +138,8 @@ func keepAllocated(s, was *corev1.Service) {
 // keepNodePorts gives each port without a node port that of the live port with the
 // same name, unless the client chose it for another port.
 func keepNodePorts(s, was *corev1.Service) {
-	had, chosen := map[string]int32{}, nodePortsOf(s)
+	had := map[string]int32{}
+	chosen := nodePortsOf(s)
 	for i := range was.Spec.Ports {
 		had[was.Spec.Ports[i].Name] = was.Spec.Ports[i].NodePort
 	}

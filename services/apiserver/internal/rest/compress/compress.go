@@ -79,12 +79,16 @@ const share = 1
 // New returns a cache within a memory budget. The registerer may be nil.
 func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
-		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
+		budget:  budget,
+		flights: map[Key]*flight{},
+		seed:    maphash.MakeSeed(),
 		hits: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Number of response segments found in the cache of compressed segments.",
+			Name: "binnacle_compressed_segment_hits_total",
+			Help: "[ALPHA] Number of response segments found in the cache of compressed segments.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Number of response segments not found in the cache of compressed segments.",
+			Name: "binnacle_compressed_segment_misses_total",
+			Help: "[ALPHA] Number of response segments not found in the cache of compressed segments.",
 		}),
 	}
 	_, _ = rand.Read(c.secret[:]) // does not fail

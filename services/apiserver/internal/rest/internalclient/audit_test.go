@@ -29,7 +29,8 @@ func (s *auditSink) Decide(*requestinfo.Info, *request.User) audit.Decision {
 
 func (s *auditSink) Process(_ context.Context, e *audit.Event) error {
 	if e.Stage != audit.RequestReceived {
-		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI, e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
+		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI,
+			e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
 	}
 	return nil
 }
@@ -75,7 +76,8 @@ func TestInternalWritesAreAudited(t *testing.T) {
 			return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), make(chan int))
 		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`},
 		"of a group, everywhere": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
+			return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1",
+				"clusterroles", "").Named("a:b/c"), make(chan int), nil)
 		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`},
 		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
 			return own.Update(ctx, m, sent("m"), nil)
@@ -93,7 +95,13 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		s.written = c.fails
 		sink := &auditSink{level: c.level}
 		server := w.server(s, cache, cache)
-		server.Audit = audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1 << 20, MaxObjects: 1 << 20})
+		server.Audit = audit.New(audit.Config{
+			Policy:     sink,
+			Sinks:      []audit.Sink{sink},
+			Metrics:    audit.NewMetrics(prometheus.NewRegistry()),
+			MaxObject:  1 << 20,
+			MaxObjects: 1 << 20,
+		})
 		err := c.do(t.Context(), &internalclient.Client{Doer: server})
 		if len(sink.lines) != 1 || sink.lines[0] != c.want {
 			t.Errorf("%s: got %v, events %q, want %q", name, err, sink.lines, c.want)

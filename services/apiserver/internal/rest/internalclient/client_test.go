@@ -36,8 +36,10 @@ func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
 func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
 	at := internalclient.Collection("", "v1", "secrets", "ns")
-	none, there := apierrors.NewNotFound(corev1.Resource("secrets"), "s"), apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
-	conflict, odd := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x")), errors.New("odd")
+	none := apierrors.NewNotFound(corev1.Resource("secrets"), "s")
+	there := apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
+	conflict := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x"))
+	odd := errors.New("odd")
 	put := func(ctx context.Context, c *internalclient.Client) error {
 		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return true })
 	}
@@ -58,11 +60,12 @@ func TestConflictsAreRetried(t *testing.T) {
 		asked   []internalclient.Verb
 		err     error
 	}{
-		"replaced":                  {put, nil, []internalclient.Verb{get, update}, nil},
-		"nothing to do":             {same, nil, []internalclient.Verb{get}, nil},
-		"unreadable":                {put, answers{get: {odd}}, []internalclient.Verb{get}, odd},
-		"created":                   {put, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
-		"created by another":        {put, answers{get: {none, nil}, create: {there}}, []internalclient.Verb{get, create, get, update}, nil},
+		"replaced":      {put, nil, []internalclient.Verb{get, update}, nil},
+		"nothing to do": {same, nil, []internalclient.Verb{get}, nil},
+		"unreadable":    {put, answers{get: {odd}}, []internalclient.Verb{get}, odd},
+		"created":       {put, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
+		"created by another": {put, answers{get: {none, nil}, create: {there}},
+			[]internalclient.Verb{get, create, get, update}, nil},
 		"replaced by another":       {put, answers{update: {conflict, nil}}, []internalclient.Verb{get, update, get, update}, nil},
 		"refused":                   {put, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
 		"ensured":                   {ensure, nil, []internalclient.Verb{get}, nil},

@@ -47,7 +47,10 @@ func TestPanicBecomesError(t *testing.T) {
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
 		t.Errorf("got log %q", log.String())
 	}
-	for _, ref := range []internalclient.Ref{internalclient.Collection("", "v1", "nothings", ""), internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing")} {
+	for _, ref := range []internalclient.Ref{
+		internalclient.Collection("", "v1", "nothings", ""),
+		internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing"),
+	} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", ref, err)
 		}

@@ -27,7 +27,8 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "state")
 	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" || r.Context().Value(contextKey{}) != nil {
+		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
+			r.Context().Value(contextKey{}) != nil {
 			t.Errorf("handler gets %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)

@@ -35,6 +35,7 @@ type jsonPatchOp struct {
 	Value any    `json:"value,omitempty"`
 }
 
+// decodeJSONPatch decodes a JSON patch. With strict, it records unknown fields of operations.
 func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if err := codec.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
@@ -54,7 +55,8 @@ func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 		return nil, undecodable(err)
 	}
 	if len(p.ops) > MaxOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", MaxOperations, len(p.ops)))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
+			MaxOperations, len(p.ops)))
 	}
 	return p, nil
 }
@@ -67,8 +69,8 @@ func (p *operations) apply(ctx context.Context, t *Target) (registry.Object, err
 // operations scan a whole list.
 const operationsAtOnce = 16
 
-// cost returns the cost of change. Each operation may scan all of the document. Each copy may double
-// it, even if a later operation removes the copy.
+// cost returns the cost of change. Each operation may scan all of the document. Each copy may
+// double it, even if a later operation removes the copy.
 func (p *operations) cost(doc []byte) int {
 	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
 	for _, op := range p.ops {

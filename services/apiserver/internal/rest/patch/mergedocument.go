@@ -21,12 +21,14 @@ func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
 	return m.appendObject(make([]byte, 0, len(doc)+len(patch.Raw())), tape.Root, tape.Root), nil
 }
 
+// documentMerger applies a merge patch to a JSON document.
 type documentMerger struct{ doc, patch *tape.Doc }
 
 // appendObject appends the object at reference at of the document, patched with the object at
 // reference with of the patch.
 func (m *documentMerger) appendObject(dst []byte, at, with tape.Ref) []byte {
-	have, want := membersOf(m.doc, at), membersOf(m.patch, with)
+	have := membersOf(m.doc, at)
+	want := membersOf(m.patch, with)
 	all := maps.Clone(have)
 	maps.Copy(all, want)
 	dst = append(dst, '{')

@@ -28,8 +28,11 @@ func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 	return obj, m.mergeStruct(reflect.ValueOf(obj).Elem(), tape.Root)
 }
 
+// objectMerger applies a merge patch to a Go object.
 type objectMerger struct{ patch *tape.Doc }
 
+// mergeStruct merges an object of the patch into a struct. It returns false if the result needs
+// the document form.
 func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
 	fields := jsonFields(v.Type())
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
@@ -64,7 +67,8 @@ func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
 	}
 	t := v.Type()
 	if t.Kind() == reflect.Pointer {
-		if t = t.Elem(); t.Kind() != reflect.Struct || decodesItself(t) {
+		t = t.Elem()
+		if t.Kind() != reflect.Struct || decodesItself(t) {
 			return false
 		}
 		if v.IsNil() {

@@ -85,7 +85,8 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, r, serializer.NewCodecFactory(builtin.Scheme())).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
 				)
-				old, other := k.New().(registry.Object), k.New().(registry.Object)
+				old := k.New().(registry.Object)
+				other := k.New().(registry.Object)
 				fill.Fill(old)
 				fill.Fill(other)
 				old = sent(t, c, k, old)

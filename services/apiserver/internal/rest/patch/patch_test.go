@@ -40,7 +40,8 @@ func TestDecode(t *testing.T) {
 		{"an empty merge patch", types.MergePatchType, ``, 400, nil},
 		{"a strategic patch", types.StrategicMergePatchType, `{"a":1,"a":2}`, 0, []string{`duplicate field "a"`}},
 		{"a strategic patch that is a string", types.StrategicMergePatchType, `"x"`, 400, nil},
-		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0, []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
+		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0,
+			[]string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
 		{"an apply in JSON", types.ApplyYAMLPatchType, `{"a":1}`, 0, nil},
 		{"an apply that is a list", types.ApplyYAMLPatchType, `- a`, 400, nil},
 		{"an empty apply", types.ApplyYAMLPatchType, ``, 0, nil},
@@ -130,8 +131,11 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	catalog, c := builtinCodec(f)
 	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		Containers: []corev1.Container{{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}, {Name: "b", Args: []string{"x"}}},
-		Volumes:    []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
+		Containers: []corev1.Container{
+			{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}},
+			{Name: "b", Args: []string{"x"}},
+		},
+		Volumes: []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
 	}}
 	pod.Name, pod.Labels, pod.Finalizers = "p", map[string]string{"a": "b"}, []string{"f/a"}
 	f.Fuzz(func(t *testing.T, raw []byte) {

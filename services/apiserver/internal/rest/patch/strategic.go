@@ -24,6 +24,7 @@ type strategic struct {
 	unknown []error
 }
 
+// decodeStrategic decodes a strategic merge patch. With strict, it records duplicate fields.
 func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 	if err := codec.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
@@ -139,7 +140,8 @@ func (p *strategic) fields(obj runtime.Object) (fields [][]int, ok bool) {
 
 // copyFields copies the given fields from one object to another.
 func copyFields(to, from runtime.Object, fields [][]int) {
-	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	t := reflect.ValueOf(to).Elem()
+	f := reflect.ValueOf(from).Elem()
 	for _, index := range fields {
 		t.FieldByIndex(index).Set(f.FieldByIndex(index))
 	}

@@ -41,7 +41,8 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 	errs := c.checkMerged(nil, patch, tree, meta)
 	switch {
 	case c.compared > MaxCompared:
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", MaxCompared))
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements",
+			MaxCompared))
 	case len(errs) > 0:
 		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}
@@ -63,6 +64,7 @@ func (c *patchChecker) merges(elements, with int) {
 	c.pairs += elements * (elements + with)
 }
 
+// longestList returns the length of the longest list in a JSON value.
 func longestList(v any) (n int) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -133,7 +135,14 @@ func byKey(list []any, mergeKey string) map[any]map[string]any {
 
 // checkList checks a list of a patch. If lists of its field are merged or ordered, its elements are
 // compared with each other and with the existing elements.
-func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []any, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
+func (c *patchChecker) checkList(
+	at *field.Path,
+	list []any,
+	key string,
+	was []any,
+	meta strategicpatch.LookupPatchMeta,
+	ordered bool,
+) (errs field.ErrorList) {
 	inner, how, err := meta.LookupPatchMetadataForSlice(key)
 	if err != nil || !ordered && !slices.Contains(how.GetPatchStrategies(), "merge") {
 		return nil
@@ -162,7 +171,13 @@ func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []a
 }
 
 // checkOrder checks the element order that a patch requests for a list.
-func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was map[string]any, meta strategicpatch.LookupPatchMeta) field.ErrorList {
+func (c *patchChecker) checkOrder(
+	at *field.Path,
+	list []any,
+	name string,
+	was map[string]any,
+	meta strategicpatch.LookupPatchMeta,
+) field.ErrorList {
 	inner, how, err := meta.LookupPatchMetadataForSlice(name)
 	if err != nil {
 		return nil // the library reports the unknown list

@@ -62,8 +62,14 @@ func (t *Target) report(ctx context.Context, patch, result []error, invalid func
 	return fieldvalidation.Report(ctx, t.FieldValidation, slices.Concat(patch, result), invalid)
 }
 
-// changeJSON changes the JSON of the object and decodes the result. cost returns the cost of change.
-func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc []byte) int, change func(doc []byte) ([]byte, error)) (registry.Object, error) {
+// changeJSON changes the JSON of the object and decodes the result.
+// cost returns the cost of change.
+func (t *Target) changeJSON(
+	ctx context.Context,
+	unknown []error,
+	cost func(doc []byte) int,
+	change func(doc []byte) ([]byte, error),
+) (registry.Object, error) {
 	doc, err := t.Encode()
 	if err != nil {
 		return nil, err
@@ -83,7 +89,8 @@ func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc 
 		if err := t.report(ctx, unknown, fields, invalid); err != nil {
 			return nil, err
 		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.Name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided",
+			t.Name))
 	}
 	d, err := t.Decode(patched, t.strict())
 	if value := new(codec.ValueError); errors.As(err, &value) {
@@ -101,8 +108,8 @@ func (t *Target) typed() bool {
 	return !document && t.GVK.Kind != "Scale"
 }
 
-// withoutVersion reports whether a patch removed the apiVersion of a document. Kubernetes then decodes
-// none of its fields, which are returned as unknown.
+// withoutVersion reports whether a patch removed the apiVersion of a document. Kubernetes then
+// decodes none of its fields, which are returned as unknown.
 func withoutVersion(doc []byte) (unknown []error, lacking bool) {
 	// The encoder writes the kind and the version first, and most patches keep them there.
 	head, _, _ := bytes.Cut(doc, []byte(`"metadata":`))

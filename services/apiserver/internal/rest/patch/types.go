@@ -41,8 +41,8 @@ var all = []*Type{
 	{Media: api.MediaApplyCBOR, decode: decodeApplyCBOR, toJSON: codec.CBORToJSON, ServerSideApply: true, NeedsCBOR: true},
 }
 
-// MediaTypes returns the media types of patches that a kind supports. typed reports whether the kind
-// has a Go type, cbor whether the server supports CBOR.
+// MediaTypes returns the media types of patches that a kind supports. typed reports whether the
+// kind has a Go type, cbor whether the server supports CBOR.
 func MediaTypes(typed, cbor bool) (media []string) {
 	for _, t := range all {
 		if (typed || !t.NeedsGoType) && (cbor || !t.NeedsCBOR) {
@@ -74,12 +74,13 @@ func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
 	return &Patch{Type: t, strategy: s}, nil
 }
 
-// Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the error, so
-// that errors about the object come first, as in Kubernetes.
+// Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the
+// error, so that errors about the object come first, as in Kubernetes.
 func Invalid(media types.PatchType, err error) *Patch {
 	return &Patch{Type: find(media), strategy: invalid{err}}
 }
 
+// invalid is the strategy of a patch that cannot be decoded. It returns the decoding error.
 type invalid struct{ error }
 
 func (p invalid) apply(context.Context, *Target) (registry.Object, error) { return nil, p.error }

@@ -66,7 +66,8 @@ func (l *lines) next() func() {
 	line := l.of[user]
 	f := line[0]
 	line[0] = nil
-	if line = line[1:]; len(line) == 0 {
+	line = line[1:]
+	if len(line) == 0 {
 		delete(l.of, user)
 		return f
 	}
@@ -124,6 +125,7 @@ func (w *Pool) pass() {
 	w.begin()
 }
 
+// work runs a job and then further jobs, until the pool needs the goroutine no more.
 func (w *Pool) work(j job) {
 	next := make(chan job, 1)
 	for {
@@ -175,7 +177,8 @@ func (w *Pool) trim() {
 	}
 	w.idle = append([]chan job{}, w.idle[w.least:]...)
 	w.least = len(w.idle)
-	if w.trimming = len(w.idle) > 0; w.trimming {
+	w.trimming = len(w.idle) > 0
+	if w.trimming {
 		time.AfterFunc(trimEvery, w.trim)
 	}
 }

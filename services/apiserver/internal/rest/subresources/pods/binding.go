@@ -77,6 +77,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
+// assign sets the node of a pod to the target of a binding.
 func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -86,7 +87,8 @@ func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Bin
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))
 	}
 	failed := func(format string, args ...any) error {
-		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name, fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
+		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name,
+			fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
 	}
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
@@ -123,5 +125,9 @@ func scheduled(pod *corev1.Pod, now metav1.Time) {
 			return
 		}
 	}
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: now,
+	})
 }

@@ -23,7 +23,10 @@ var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
 // the pod.
-var budgetPaths = []string{"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy", "status.desiredHealthy"}
+var budgetPaths = []string{
+	"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy",
+	"status.desiredHealthy",
+}
 
 // budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
 // reads all budgets of the namespace, which may be large work for a small request.
@@ -32,7 +35,9 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 	if err != nil {
 		return nil, err
 	}
-	snapshot, prefix, size := kind.Store.Snapshot(), kind.Prefix+pod.Namespace+"/", 0
+	snapshot := kind.Store.Snapshot()
+	prefix := kind.Prefix + pod.Namespace + "/"
+	size := 0
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		size += e.Size()
 		return true
@@ -53,7 +58,9 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 			return true
 		}
 		if found != nil {
-			err = status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
+			err = status.Error(http.StatusInternalServerError, "",
+				"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+				nil)
 			return false
 		}
 		found = b

@@ -141,7 +141,13 @@ func (p *service) command(c *handlers.Call) error {
 		return err
 	}
 	if options == attach { // as admission has changed it
-		o = &corev1.PodExecOptions{Stdin: attach.Stdin, Stdout: attach.Stdout, Stderr: attach.Stderr, TTY: attach.TTY, Container: attach.Container}
+		o = &corev1.PodExecOptions{
+			Stdin:     attach.Stdin,
+			Stdout:    attach.Stdout,
+			Stderr:    attach.Stderr,
+			TTY:       attach.TTY,
+			Container: attach.Container,
+		}
 	}
 	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
 	if err != nil {
@@ -158,10 +164,16 @@ func (p *service) command(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	p.Upstream.Command(c.W, c.R, at, kubeletproxy.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}, p.TranslateCommands, failing{c})
+	p.Upstream.Command(c.W, c.R, at, kubeletproxy.Streams{
+		Stdin:  o.Stdin,
+		Stdout: o.Stdout,
+		Stderr: o.Stderr,
+		TTY:    o.TTY,
+	}, p.TranslateCommands, failing{c})
 	return nil
 }
 
+// portForward proxies a port-forward request to the kubelet.
 func (p *service) portForward(c *handlers.Call) error {
 	o, err := portForwardOptions(c.R.URL.Query())
 	if err != nil {

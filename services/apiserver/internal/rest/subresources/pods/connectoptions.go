@@ -59,8 +59,14 @@ func (o *optionReader) fail(err error) {
 func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 	r := &optionReader{q: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
-		Container: r.q.Get("container"), Follow: r.flag("follow"), Previous: r.flag("previous"), Timestamps: r.flag("timestamps"),
-		SinceSeconds: r.number("sinceSeconds"), SinceTime: r.time("sinceTime"), TailLines: r.number("tailLines"), LimitBytes: r.number("limitBytes"),
+		Container:                    r.q.Get("container"),
+		Follow:                       r.flag("follow"),
+		Previous:                     r.flag("previous"),
+		Timestamps:                   r.flag("timestamps"),
+		SinceSeconds:                 r.number("sinceSeconds"),
+		SinceTime:                    r.time("sinceTime"),
+		TailLines:                    r.number("tailLines"),
+		LimitBytes:                   r.number("limitBytes"),
 		InsecureSkipTLSVerifyBackend: r.flag("insecureSkipTLSVerifyBackend"),
 	}
 	if stream := r.q.Get("stream"); stream != "" {
@@ -78,6 +84,7 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 	return o, nil
 }
 
+// validateLogOptions validates the options of a log request. split allows a selected stream.
 func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
 	at := field.NewPath
 	if n := o.TailLines; n != nil && *n < 0 {
@@ -131,8 +138,12 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 func execOptions(q url.Values) *corev1.PodExecOptions {
 	r := &optionReader{q: q}
 	return &corev1.PodExecOptions{
-		Stdin: r.flag("stdin"), Stdout: r.flag("stdout"), Stderr: r.flag("stderr"), TTY: r.flag("tty"),
-		Container: q.Get("container"), Command: q["command"],
+		Stdin:     r.flag("stdin"),
+		Stdout:    r.flag("stdout"),
+		Stderr:    r.flag("stderr"),
+		TTY:       r.flag("tty"),
+		Container: q.Get("container"),
+		Command:   q["command"],
 	}
 }
 

@@ -94,7 +94,8 @@ func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOption
 	}
 	if ptr.Deref(do.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
-			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"),
+				true, "can not be set for pod eviction, try after removing the option"),
 		})
 	}
 	switch {
@@ -128,7 +129,8 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 		}
 		thisState := *req // the decision is about this state of the pod
 		now := do.DeepCopy()
-		if thisState.Options = now; !chosen {
+		thisState.Options = now
+		if !chosen {
 			if now.Preconditions == nil {
 				now.Preconditions = &metav1.Preconditions{}
 			}
@@ -142,7 +144,8 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		if _, err = p.Writes.Delete(c.Context(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
+		_, err = p.Writes.Delete(c.Context(), &thisState)
+		if chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
@@ -211,7 +214,10 @@ func tooManyEvictions(budget string) error {
 
 func refuseEviction(retryAfter int, cause string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retryAfter)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: cause})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: cause,
+	})
 	return err
 }
 
@@ -233,8 +239,11 @@ func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod strin
 		b.Status.DisruptionsAllowed--
 		if b.Status.DisruptionsAllowed == 0 {
 			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
-				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
-				ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: now,
+				Type:               policyv1.DisruptionAllowedCondition,
+				Status:             metav1.ConditionFalse,
+				Reason:             policyv1.InsufficientPodsReason,
+				ObservedGeneration: b.Status.ObservedGeneration,
+				LastTransitionTime: now,
 			})
 		}
 		if b.Status.DisruptedPods == nil {
@@ -249,7 +258,10 @@ func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod strin
 // mayDisrupt returns an error if a budget does not allow another disruption.
 func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	forbidden := func(reason string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(reason))
+		return apierrors.NewForbidden(schema.GroupResource{
+			Group:    policyv1.GroupName,
+			Resource: "poddisruptionbudget",
+		}, b.Name, errors.New(reason))
 	}
 	switch s := &b.Status; {
 	case s.ObservedGeneration < b.Generation:
@@ -263,7 +275,8 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	}
 	s := &b.Status
 	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, s.DesiredHealthy, s.CurrentHealthy)
-	if c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse {
+	if c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
+		c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
 	} else if s.CurrentHealthy > s.DesiredHealthy {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
@@ -278,8 +291,11 @@ func (p *service) disrupted(obj registry.Object) {
 		return
 	}
 	want := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
-		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+		Type:               corev1.DisruptionTarget,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
+		Reason:             "EvictionByEvictionAPI",
+		Message:            "Eviction API: evicting",
 	}
 	for i := range pod.Status.Conditions {
 		if have := &pod.Status.Conditions[i]; have.Type == want.Type {

@@ -39,7 +39,8 @@ func (p *service) proxy(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, *path); at.Path != "" && !strings.HasPrefix(at.Path, "/") {
+	at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, *path)
+	if at.Path != "" && !strings.HasPrefix(at.Path, "/") {
 		at.Path = "/" + at.Path
 	}
 	p.Upstream.Proxy(c.W, c.R, to, at, failing{c})

@@ -23,7 +23,8 @@ import (
 
 // reviewAccess evaluates the kinds of access reviews.
 func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
-	ctx, user := c.Context(), request.UserFrom(c.Context())
+	ctx := c.Context()
+	user := request.UserFrom(c.Context())
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
 		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -72,7 +73,12 @@ func valid(c *handlers.Call, obj runtime.Object) error {
 }
 
 // access authorizes the request that a review describes.
-func (a *service) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (a *service) access(
+	ctx context.Context,
+	u *request.User,
+	ra *authorizationv1.ResourceAttributes,
+	na *authorizationv1.NonResourceAttributes,
+) authorizationv1.SubjectAccessReviewStatus {
 	attrs, problems := authorizer.AttributesOf(u, ra, na)
 	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
 	return authorizer.StatusOf(d, reason, err, problems)
@@ -132,6 +138,7 @@ func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 	return errs
 }
 
+// validateLocal validates a LocalSubjectAccessReview in a namespace.
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateReview(&r.Spec, at)
@@ -152,9 +159,14 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string
 func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
 	switch {
 	case ra == nil && na == nil:
-		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), na, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+		return field.ErrorList{
+			field.Invalid(at.Child("resourceAttributes"), na,
+				"exactly one of nonResourceAttributes or resourceAttributes must be specified"),
+		}
 	case ra != nil && na != nil:
-		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes")}
+		return field.ErrorList{
+			field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes"),
+		}
 	case ra != nil:
 		return validateSelectors(ra, at.Child("resourceAttributes"))
 	}
@@ -168,13 +180,15 @@ func (p pathText) String() string {
 	return fmt.Sprintf("authorization.NonResourceAttributes{Path:%q, Verb:%q}", p.Path, p.Verb)
 }
 
+// validateSelectors validates the field selector and the label selector of a review.
 func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
 	form := func(at *field.Path, raw string, requirements int) {
 		switch {
 		case raw != "" && requirements > 0:
 			errs = append(errs, field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements"))
 		case raw == "" && requirements == 0:
-			errs = append(errs, field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
+			errs = append(errs, field.Required(at.Child("requirements"),
+				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
 		}
 	}
 	if s := ra.FieldSelector; s != nil {
@@ -189,12 +203,15 @@ func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (
 		form(at, s.RawSelector, len(s.Requirements))
 		for i := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
-				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.LabelSelectorValidationOptions{
+					AllowUnknownOperatorInRequirement: true,
+				}, at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
 }
 
+// validateFieldRequirement validates one requirement of a field selector.
 func validateFieldRequirement(r *metav1.FieldSelectorRequirement, at *field.Path) (errs field.ErrorList) {
 	if r.Key == "" {
 		errs = append(errs, field.Required(at.Child("key"), "must be specified"))

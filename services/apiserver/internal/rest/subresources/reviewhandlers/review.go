@@ -1,6 +1,6 @@
-// Package reviewhandlers implements the review kinds: token reviews, subject reviews and access reviews.
-// Package build lists its operations. Package handlers routes requests and calls them. The package
-// has no state of its own.
+// Package reviewhandlers implements the review kinds: token reviews, subject reviews and
+// access reviews. Package build lists its operations. Package handlers routes requests and
+// calls them. The package has no state of its own.
 package reviewhandlers
 
 import (
@@ -36,6 +36,7 @@ type Config struct {
 	Now        func() time.Time
 }
 
+// service serves the review kinds.
 type service struct{ Config }
 
 // Operations returns the operations of all review kinds.
@@ -70,7 +71,8 @@ func (a *service) review(c *handlers.Call) error {
 		}
 		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
 	}
-	ctx, user := c.Context(), request.UserFrom(c.Context())
+	ctx := c.Context()
+	user := request.UserFrom(c.Context())
 	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
 		return err
 	}
@@ -107,10 +109,12 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 	return out
 }
 
+// reviewToken sets the status of a TokenReview.
 func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	back := request.Suspend(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
-	if back(); err != nil { // the review may not have been possible
+	back()
+	if err != nil { // the review may not have been possible
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
 	}

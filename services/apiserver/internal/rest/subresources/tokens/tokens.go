@@ -79,6 +79,7 @@ type Config struct {
 	Now    func() time.Time
 }
 
+// service serves TokenRequest.
 type service struct {
 	Config
 	// sent manages the field ownership of request bodies.
@@ -166,7 +167,8 @@ func tokenNameFits(c *handlers.Call, req *authenticationv1.TokenRequest) error {
 }
 
 func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
-	at, seconds := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
+	at := field.NewPath("spec", "expirationSeconds")
+	seconds := *req.Spec.ExpirationSeconds
 	if seconds < minTokenSeconds {
 		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
 	}
@@ -192,7 +194,10 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		req.Spec.ExpirationSeconds = &seconds
 	}
 	sign := satoken.Request{
-		Binding: binding, Audiences: req.Spec.Audiences, IssuedAt: now, Lifetime: time.Duration(seconds) * time.Second,
+		Binding:   binding,
+		Audiences: req.Spec.Audiences,
+		IssuedAt:  now,
+		Lifetime:  time.Duration(seconds) * time.Second,
 	}
 	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
 		sign.WarnAfter, sign.Lifetime = sign.Lifetime, ExtendedLifetime
@@ -203,7 +208,8 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	claims := sign.Claims(i.Name)
 	back := request.Suspend(ctx) // the signer may be another process
 	token, err := i.Signer.SignClaims(ctx, claims)
-	if back(); err != nil {
+	back()
+	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
 	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
@@ -224,7 +230,11 @@ func (i *Issuer) ownAudiences(audiences []string) bool {
 }
 
 // bind returns the objects that a token is bound to.
-func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
+func (i *Issuer) bind(
+	ctx context.Context,
+	account *corev1.ServiceAccount,
+	ref *authenticationv1.BoundObjectReference,
+) (satoken.Binding, error) {
 	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
 	if ref == nil {
 		return b, nil
@@ -238,7 +248,8 @@ func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *
 			return b, err
 		}
 		if pod.Spec.ServiceAccountName != account.Name {
-			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
+			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.",
+				account.Name))
 		}
 		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
 			return b, err

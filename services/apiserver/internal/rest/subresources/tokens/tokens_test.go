@@ -67,7 +67,13 @@ type private struct {
 }
 
 // issue requests a token. It returns the token's private claims and its lifetime in seconds.
-func issue(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundObjectReference, audiences ...string) (private, int64, error) {
+func issue(
+	t *testing.T,
+	i *Issuer,
+	seconds int64,
+	ref *authenticationv1.BoundObjectReference,
+	audiences ...string,
+) (private, int64, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +90,9 @@ func issue(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundOb
 		audiences = i.Audiences
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
-	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences}}
+	req := &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences},
+	}
 	if err := i.issue(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
 			t.Error("got a token with the error")
@@ -120,9 +128,10 @@ func TestTokenBinding(t *testing.T) {
 		ref  *authenticationv1.BoundObjectReference
 		want private
 	}{
-		"nothing":                 {nil, private{}},
-		"a pod without a node":    {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
-		"a pod of a node":         {bound("v1", "Pod", "p-on-n", "pods-uid"), private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
+		"nothing":              {nil, private{}},
+		"a pod without a node": {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
+		"a pod of a node": {bound("v1", "Pod", "p-on-n", "pods-uid"),
+			private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
 		"a pod of a missing node": {bound("v1", "Pod", "p-on-none", ""), private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
 		"a secret":                {bound("v1", "Secret", "s", "secrets-uid"), private{Secret: ref("s", "secrets-uid")}},
 		"a node":                  {bound("v1", "Node", "n", "nodes-uid"), private{Node: ref("n", "nodes-uid")}},
@@ -138,20 +147,21 @@ func TestTokenBinding(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"no such pod":                 {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
-		"no such secret":              {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
-		"no such node":                {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
-		"another pod":                 {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
-		"another secret":              {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
-		"another node":                {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
-		"a pod of another group":      {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
-		"a secret of another group":   {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
-		"a node of another group":     {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
-		"a config map":                {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
-		"a pod, unreadable":           {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
-		"a secret, unreadable":        {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
-		"a node, unreadable":          {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
-		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil, func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
+		"no such pod":               {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
+		"no such secret":            {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
+		"no such node":              {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
+		"another pod":               {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
+		"another secret":            {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
+		"another node":              {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
+		"a pod of another group":    {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
+		"a secret of another group": {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
+		"a node of another group":   {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
+		"a config map":              {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
+		"a pod, unreadable":         {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
+		"a node, unreadable":        {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
+		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil,
+			func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
 	} {
 		if _, _, err := issue(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
 			t.Errorf("%s: got %v", name, err)
