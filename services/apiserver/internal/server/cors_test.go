@@ -43,7 +43,8 @@ func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	}
 }
 
-// newCORSHandler returns a handler that answers 200 to all requests that pass the filters, and its log.
+// newCORSHandler returns a handler that answers 200 to all requests
+// that pass the filters, and its log.
 func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -53,8 +54,10 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 	var log bytes.Buffer
 	h, err := server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: fixedUser{&request.User{Name: "u"}},
-		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
+		Authorizer: authz.AlwaysAllow{},
+		Metrics:    server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:      apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:     slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +100,8 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
 		t.Errorf("invalid pattern: got error %v", err)
 	}
-	if _, log = newCORSHandler(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
+	_, log = newCORSHandler(t, `^https://example\.com`)
+	if !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("no warning about a pattern without host end: %s", log)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ServeProfiles serves profiles on a Unix socket until ctx ends. The permissions of the file are the
-// only access control.
+// ServeProfiles serves profiles on a Unix socket until ctx ends. The
+// permissions of the file are the only access control.
 func ServeProfiles(ctx context.Context, path string) error {
 	l, err := listenPrivate(path)
 	if err != nil {

@@ -38,7 +38,8 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		if x.over {
 			cancel()
 		}
-		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("root", "system:masters").User)
+		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}),
+			newClient("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = x.proto
 		w := httptest.NewRecorder()
@@ -117,7 +118,8 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 		}
 		codes = append(codes, send())
 	}
-	if codes = append(codes, send()); !slices.Equal(codes, []int{429, 200, 429, 200}) {
+	codes = append(codes, send())
+	if !slices.Equal(codes, []int{429, 200, 429, 200}) {
 		t.Errorf("got codes %v, want [429 200 429 200]", codes)
 	}
 	if code := send(); code != 200 {
@@ -128,9 +130,15 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 // A request that ends while two goroutines resume it holds no seats afterwards.
 func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
+		flow := flowcontrol.New(flowcontrol.Options{
+			Seats:   1,
+			MaxWait: time.Minute,
+			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
+		})
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width {
+				return flowcontrol.Width{Seats: 1}
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -93,27 +93,34 @@ func TestImpersonation(t *testing.T) {
 		},
 		"a service account": {
 			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"}, allowed: []string{"serviceaccounts ns/a"},
-			seen: &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}},
+			seen: &request.User{
+				Name:   "system:serviceaccount:ns:a",
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"},
+			},
 		},
 		"a service account in other groups": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a", "Impersonate-Group", "x"}, allowed: []string{"serviceaccounts ns/a", "groups x"},
-			seen: &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"x", "system:authenticated"}},
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a", "Impersonate-Group", "x"},
+			allowed: []string{"serviceaccounts ns/a", "groups x"},
+			seen:    &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"x", "system:authenticated"}},
 		},
 		"anonymous": {
 			headers: []string{"Impersonate-User", "system:anonymous"}, allowed: []string{"users system:anonymous"},
 			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 		},
 		"anonymous budget the authenticated": {
-			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"}, allowed: []string{"users system:anonymous", "groups system:authenticated"},
-			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
+			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"},
+			allowed: []string{"users system:anonymous", "groups system:authenticated"},
+			seen:    &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
 		},
 		"a name that no service account has": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"}, allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
-			seen: &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"},
+			allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
+			seen:    &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
 		},
 		"an unauthenticated user": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"}, allowed: []string{"users alice", "groups system:unauthenticated"},
-			seen: &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"},
+			allowed: []string{"users alice", "groups system:unauthenticated"},
+			seen:    &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
 		},
 		"not that user": {
 			headers: []string{"Impersonate-User", "alice"}, asked: []string{"users alice"}, code: 403,
@@ -186,7 +193,8 @@ func TestImpersonation(t *testing.T) {
 				return
 			}
 			var st metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.code || !strings.Contains(st.Message, tc.message) || seen != nil {
+			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.code ||
+				!strings.Contains(st.Message, tc.message) || seen != nil {
 				t.Errorf("got %d %q (%v), want %d %q", w.Code, st.Message, err, tc.code, tc.message)
 			}
 		})

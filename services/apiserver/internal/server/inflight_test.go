@@ -26,8 +26,8 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// The requests of one user never end and fill the user's share. Other users and health checks are still
-// served.
+// The requests of one user never end and fill the user's share. Other
+// users and health checks are still served.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {

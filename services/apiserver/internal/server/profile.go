@@ -10,8 +10,8 @@ import (
 
 const profilePrefix = "/debug/pprof/"
 
-// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings are not
-// served, because authorization compares paths as written.
+// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings
+// are not served, because authorization compares paths as written.
 func isProfile(path string) bool {
 	name, below := strings.CutPrefix(path, profilePrefix)
 	switch name {

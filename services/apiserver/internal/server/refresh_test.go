@@ -61,7 +61,11 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 		t.Fatal(err)
 	}
 	defined, err := registry.NewCatalog([]registry.Group{{Name: "example.com", Versions: []string{"v1"}}}, []*registry.Kind{
-		{Names: registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true}, Virtual: true, Document: &registry.Document{}},
+		{
+			Names:    registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
+			Virtual:  true,
+			Document: &registry.Document{},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +127,8 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 		d := newRefreshFixture(t, 0)
 		code := d.send(test.user, test.path)
 		if code != test.code || int(d.refreshes.Load()) != test.looks {
-			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code, d.refreshes.Load(), test.code, test.looks)
+			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
+				d.refreshes.Load(), test.code, test.looks)
 		}
 		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
 			t.Errorf("%q, %s: executed request info differs from the authorized one", test.user, test.path)
@@ -176,7 +181,8 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		d := newRefreshFixture(t, 0)
 		done := 0
 		d.during = func(*http.Request) {
-			if done++; d.authorized != d.executed {
+			done++
+			if d.authorized != d.executed {
 				t.Errorf("%s: executed request info differs from the authorized one", test.path)
 			}
 			if done <= test.returns {
@@ -184,7 +190,8 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 			}
 		}
 		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.refreshes.Load()) != test.looked {
-			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d", test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
+			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d",
+				test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
 		}
 	}
 }

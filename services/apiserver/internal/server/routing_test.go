@@ -71,7 +71,8 @@ func TestTimeoutParameterShortensDeadline(t *testing.T) {
 		var left time.Duration
 		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
 			at, ok := r.Context().Deadline()
-			if left = -1; ok {
+			left = -1
+			if ok {
 				left = time.Until(at)
 			}
 		}, func(c *server.Config) { c.RequestTimeout = all })
@@ -96,7 +97,9 @@ func newAPISet(t *testing.T) *apiset.Set {
 		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
 	} {
 		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
-		set = set.With([]apiset.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}}}, 1)
+		set = set.With([]apiset.Defined{
+			{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}},
+		}, 1)
 	}
 	return set
 }
@@ -190,11 +193,23 @@ func textHandler(what string) http.Handler {
 func TestMuxRoutesPaths(t *testing.T) {
 	kinds := newAPISet(t)
 	full := &server.Mux{
-		API: newErrorAPI(t), Discovery: documents{}, Health: textHandler("health"), Metrics: textHandler("metrics"), SLIs: textHandler("slis"), OpenAPI: textHandler("openapi"),
-		Issuer: textHandler("issuer"), Profiling: true, LogFiles: t.TempDir(),
+		API:       newErrorAPI(t),
+		Discovery: documents{},
+		Health:    textHandler("health"),
+		Metrics:   textHandler("metrics"),
+		SLIs:      textHandler("slis"),
+		OpenAPI:   textHandler("openapi"),
+		Issuer:    textHandler("issuer"), Profiling: true, LogFiles: t.TempDir(),
 		Flow: flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
 	}
-	bare := &server.Mux{API: full.API, Discovery: documents{}, Health: full.Health, Metrics: full.Metrics, SLIs: full.SLIs, OpenAPI: full.OpenAPI}
+	bare := &server.Mux{
+		API:       full.API,
+		Discovery: documents{},
+		Health:    full.Health,
+		Metrics:   full.Metrics,
+		SLIs:      full.SLIs,
+		OpenAPI:   full.OpenAPI,
+	}
 	const none = "404 page not found\n"
 	for _, test := range []struct{ method, path, full, bare string }{
 		{"GET", "/", "paths", ""}, {"GET", "/x", none, ""}, {"GET", "/apix", none, ""}, {"GET", "/apisx", none, ""},
@@ -207,17 +222,22 @@ func TestMuxRoutesPaths(t *testing.T) {
 		{"GET", "/apis/example.com/v1/namespaces/n/others/x/y", none, ""},
 		{"GET", "/apis/example.com/v1/namespaces/n/things/x/y", "NotFound", ""},
 		{"GET", "/apis/ext.test", "group ext.test", ""}, {"GET", "/apis/none.test", none, ""}, {"GET", "/apis//v1", none, ""},
-		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET", "/api/v1/others", "NotFound", ""},
+		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET",
+			"/api/v1/others", "NotFound", ""},
 		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "MethodNotAllowed", ""}, {"POST", "/apis/apps", "MethodNotAllowed", ""},
 		{"POST", "/apis/apps/v1", "MethodNotAllowed", ""}, {"POST", "/apis/apps/v9", "NotFound", ""},
 		{"GET", "/healthz", "health", ""}, {"GET", "/healthz/x", "health", ""}, {"GET", "/livez", "health", ""}, {"GET", "/readyz/", "health", ""}, {"GET", "/healthzx", none, ""},
 		{"GET", "/metrics", "metrics", ""}, {"GET", "/metrics/", none, ""}, {"GET", "/metrics/slis", "slis", ""}, {"GET", "/version", "version", ""},
 		{"GET", "/openapi/v2", "openapi", ""}, {"GET", "/openapi", none, ""},
-		{"GET", "/.well-known/openid-configuration", "issuer", none}, {"GET", "/openid/v1/jwks", "issuer", none}, {"GET", "/openid/v1", none, ""},
-		{"GET", "/logs/", "~<pre>", none}, {"GET", "/logs", "~<pre>", none}, {"GET", "/logsx", none, ""}, {"GET", "/debug/pprof/cmdline", "~-test.", none},
+		{"GET", "/.well-known/openid-configuration", "issuer", none}, {"GET", "/openid/v1/jwks", "issuer",
+			none}, {"GET", "/openid/v1", none, ""},
+		{"GET", "/logs/", "~<pre>", none}, {"GET", "/logs", "~<pre>", none}, {"GET", "/logsx", none, ""}, {"GET",
+			"/debug/pprof/cmdline", "~-test.", none},
 		{"GET", "/debug/x", none, ""}, {"GET", "/debug/api_priority_and_fairness/dump_priority_levels", "~PriorityLevelName,", none},
-		{"GET", "/debug/api_priority_and_fairness/x", none, ""}, {"GET", "", "paths", ""}, {"GET", "/apis/ext.other", "group ext.other", ""},
-		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET", "/apis/example.com/v1/namespaces//things", "MethodNotAllowed", ""},
+		{"GET", "/debug/api_priority_and_fairness/x", none, ""}, {"GET", "", "paths", ""}, {"GET",
+			"/apis/ext.other", "group ext.other", ""},
+		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET",
+			"/apis/example.com/v1/namespaces//things", "MethodNotAllowed", ""},
 	} {
 		if test.bare == "" {
 			test.bare = test.full
@@ -228,7 +248,9 @@ func TestMuxRoutesPaths(t *testing.T) {
 			r = r.WithContext(requesttest.WithInfo(r.Context(), requestinfo.Resolve(r, kinds)))
 			w := httptest.NewRecorder()
 			m.ServeHTTP(w, r)
-			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want[0] != '~' || !strings.Contains(got, want[1:])) {
+			if got := w.Body.String(); got != want &&
+				(len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) &&
+				(want[0] != '~' || !strings.Contains(got, want[1:])) {
 				t.Errorf("%s %s: %q, want %q", test.method, test.path, got, want)
 			}
 		}

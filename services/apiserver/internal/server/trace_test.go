@@ -70,7 +70,11 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		method, path, want string
 		not                []string
 	}{
-		{method: "POST", path: "/api/v1/namespaces/a/pods", want: `Trace\[\d+\]: \\"Create\\" accept:,audit-id:the-one,client:192.0.2.1,api-group:,api-version:v1,name:,subresource:,namespace:a,protocol:HTTP/1.1,resource:pods,scope:resource,url:/api/v1/namespaces/a/pods,user-agent:tool,verb:POST \(\d\d-\w+-\d{4} [\d:.]+\) \(total time: \d+ms\)" waited=1h0m\S+ steps="\\"limitedReadBody succeeded\\" \d+ms \([\d:.]+\), \\"Write to database call succeeded\\"`},
+		{
+			method: "POST",
+			path:   "/api/v1/namespaces/a/pods",
+			want:   `Trace\[\d+\]: \\"Create\\" accept:,audit-id:the-one,client:192.0.2.1,api-group:,api-version:v1,name:,subresource:,namespace:a,protocol:HTTP/1.1,resource:pods,scope:resource,url:/api/v1/namespaces/a/pods,user-agent:tool,verb:POST \(\d\d-\w+-\d{4} [\d:.]+\) \(total time: \d+ms\)" waited=1h0m\S+ steps="\\"limitedReadBody succeeded\\" \d+ms \([\d:.]+\), \\"Write to database call succeeded\\"`,
+		},
 		{method: "GET", path: "/apis/apps/v1/deployments", want: `\\"List\\".*,api-group:apps,.*scope:cluster,.*verb:LIST`},
 		{method: "DELETE", path: "/api/v1/namespaces/a/pods/p/eviction"},
 		{method: "GET", path: "/api/v1/pods?watch=1"},
@@ -78,7 +82,11 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		{method: "GET", path: "/api/v1/nosuch"},
 		{method: "GET", path: "/api/v1/namespaces/a/pods/p/exec"},
 		{method: "OPTIONS", path: "/api/v1/pods"},
-		{method: "PATCH", path: "/api/v1/namespaces/a/pods/p", want: `\\"Patch\\" accept:x+\.\.\.TRUNCATED,.*,name:p,.*,scope:resource,.*,verb:APPLY`},
+		{
+			method: "PATCH",
+			path:   "/api/v1/namespaces/a/pods/p",
+			want:   `\\"Patch\\" accept:x+\.\.\.TRUNCATED,.*,name:p,.*,scope:resource,.*,verb:APPLY`,
+		},
 		{method: "PUT", path: "/api/v1/namespaces/a/pods/p", want: `scope:resource,.*,verb:PUT`},
 	} {
 		log.Reset()
@@ -101,7 +109,9 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		t.Errorf("merge patch: got log %s", &log)
 	}
 	log.Reset()
-	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
+	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	}).
 		ServeHTTP(httptest.NewRecorder(), newRequest("GET", "/api/v1/pods"))
 	if strings.Contains(log.String(), "Trace[") {
 		t.Errorf("a fast request was logged as slow: %s", &log)
@@ -115,7 +125,11 @@ func TestSpanNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := tracing.New(context.Background(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p, err := tracing.New(context.Background(), tracing.Config{
+		Configuration: config,
+		Logger:        slog.New(slog.DiscardHandler),
+		Metrics:       prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +150,8 @@ func TestSpanNames(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), newRequest(method, path))
 	}
 	p.Close()
-	got, byID := map[string]string{}, map[string]tracingtest.Span{}
+	got := map[string]string{}
+	byID := map[string]tracingtest.Span{}
 	spans := collector.Spans()
 	for _, s := range spans {
 		byID[s.ID] = s
@@ -160,8 +175,8 @@ func TestSpanNames(t *testing.T) {
 	}
 }
 
-// BenchmarkFilters measures the cost of the filters for a read: without tracing, with a sampling rate of 0,
-// and with every request traced.
+// BenchmarkFilters measures the cost of the filters for a read: without tracing, with a
+// sampling rate of 0, and with every request traced.
 func BenchmarkFilters(b *testing.B) {
 	collector := tracingtest.Start(b)
 	off := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
@@ -171,7 +186,11 @@ func BenchmarkFilters(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			p, err := tracing.New(b.Context(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+			p, err := tracing.New(b.Context(), tracing.Config{
+				Configuration: config,
+				Logger:        slog.New(slog.DiscardHandler),
+				Metrics:       prometheus.NewRegistry(),
+			})
 			if err != nil {
 				b.Fatal(err)
 			}

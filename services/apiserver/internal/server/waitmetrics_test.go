@@ -55,7 +55,8 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums, counts := map[string]float64{}, map[string]uint64{}
+	sums := map[string]float64{}
+	counts := map[string]uint64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if f.GetType() == dto.MetricType_HISTOGRAM && m.Histogram.GetSampleCount() > 0 {
@@ -88,7 +89,8 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	for name, want := range map[string]uint64{
 		"apiserver_request_filter_duration_seconds authentication": 5, "apiserver_request_filter_duration_seconds authorization": 5,
-		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4, // not the watch
+		// not the watch
+		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4,
 		"field_validation_request_duration_seconds invalid": 1, "field_validation_request_duration_seconds Warn": 1, "field_validation_request_duration_seconds ": 1,
 		"apiserver_request_body_size_bytes create": 1, "apiserver_request_body_size_bytes patch": 1, "apiserver_request_body_size_bytes delete_collection": 1,
 	} {

@@ -7,7 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Work for several requests holds a permit once it is large, but not while it waits for another server.
+// Work for several requests holds a permit once it is large, but not
+// while it waits for another server.
 func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 	permits := newPermits(1)
 	free := func(step string, want bool) {
