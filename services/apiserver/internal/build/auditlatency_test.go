@@ -104,11 +104,13 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		}
 		a.eventually("audited: "+c.id, func() bool { return len(audited(c.id)) == 2 })
 		events := audited(c.id)
-		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" || events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
+		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" ||
+			events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
 			t.Errorf("%s: %+v", c.id, events)
 		}
 		for _, got := range events {
-			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" || got.RequestObject != nil || got.ResponseObject != nil ||
+			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" ||
+				got.RequestObject != nil || got.ResponseObject != nil ||
 				got.ObjectRef == nil || got.ObjectRef.Resource != "things" || got.ObjectRef.APIGroup != "ext.test" || got.ObjectRef.Namespace != "n" || got.ObjectRef.Name != c.name {
 				t.Errorf("%s: %+v", c.id, got)
 			}

@@ -20,7 +20,8 @@ func (a *api) node(name, at string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, name, u.Hostname(), u.Port()))
+	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
+		name, u.Hostname(), u.Port()))
 }
 
 // echo responds with the request.
@@ -70,14 +71,17 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	a.pod("p", "n", "")
 	a.pod("waiting", "", "")
 	a.pod("lost", "nowhere", "")
-	a.want(201, "POST", podsPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
+	a.want(201, "POST", podsPath,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
 	for _, c := range []struct {
 		path string
 		code int
 		want string
 	}{
 		{"p/log", 200, `GET /containerLogs/default/p/c  auth=""`},
-		{"p/log?container=c&tailLines=3&timestamps=true&previous=true&sinceSeconds=9&limitBytes=7&follow=true", 200, "GET /containerLogs/default/p/c?follow=true&limitBytes=7&previous=true&sinceSeconds=9&tailLines=3&timestamps=true "},
+		{"p/log?container=c&tailLines=3&timestamps=true&previous=true&sinceSeconds=9&limitBytes=7&follow=true",
+			200,
+			"GET /containerLogs/default/p/c?follow=true&limitBytes=7&previous=true&sinceSeconds=9&tailLines=3&timestamps=true "},
 		{"p/log?sinceTime=2024-05-06T07:08:09Z", 200, "sinceTime=2024-05-06T07%3A08%3A09Z "},
 		{"two/log?container=i", 200, "GET /containerLogs/default/two/i "},
 		{"waiting/log", 204, ""},
@@ -179,13 +183,16 @@ func TestProxySubresources(t *testing.T) {
 	} {
 		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
 			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
-		a.want(200, "PATCH", podsPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip), "Content-Type", mergePatch)
+		a.want(200, "PATCH", podsPath+"/"+name+"/status",
+			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip),
+			"Content-Type", mergePatch)
 	}
 	a.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
 	a.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
 	a.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
 	endpoints := func(name, ref string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`, name, host, ref, port)
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`,
+			name, host, ref, port)
 	}
 	const endpointsPath = "/api/v1/namespaces/default/endpoints"
 	a.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
@@ -290,7 +297,8 @@ func TestInvalidProxyTargets(t *testing.T) {
 	a := start(t, nil)
 	a.account()
 	nodeAt := func(name, address string) {
-		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, address))
+		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
+			name, address))
 	}
 	nodeAt("n", "10.99.99.99")
 	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
@@ -308,10 +316,14 @@ func TestInvalidProxyTargets(t *testing.T) {
 		}
 	}
 	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
-		node, pod := fmt.Sprint("bad", i), fmt.Sprint("on", i)
+		node := fmt.Sprint("bad", i)
+		pod := fmt.Sprint("on", i)
 		nodeAt(node, address)
 		a.pod(pod, node, "")
-		for _, path := range []string{nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach", pods + pod + "/portforward", pods + pod + "/log"} {
+		for _, path := range []string{
+			nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach",
+			pods + pod + "/portforward", pods + pod + "/log",
+		} {
 			r := a.want(503, "GET", path, "")
 			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
 				t.Errorf("%q, %s: %s", address, path, r.body)

@@ -130,7 +130,8 @@ var shapes = map[string]string{
 
 // shape returns the type, the number of buckets and the labels of a family.
 func shape(f *dto.MetricFamily) string {
-	m, parts := f.Metric[0], []string{f.GetType().String()}
+	m := f.Metric[0]
+	parts := []string{f.GetType().String()}
 	if h := m.Histogram; h != nil {
 		parts = append(parts, fmt.Sprint(len(h.Bucket)))
 	}
@@ -256,7 +257,8 @@ func TestMetricsCountRequests(t *testing.T) {
 func TestMetricsFlags(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) {
-		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects", "--allow-metric-labels=apiserver_request_total,code=200").Metrics
+		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects",
+			"--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
 	a.get("/nothing")
 	got := a.families()
@@ -295,7 +297,8 @@ func (a *api) useMetrics() {
 	a.eventually("served", func() bool { return a.get(ruled).code == 200 })
 	a.want(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
 	a.want(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
-	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
+	a.want(201, "POST", apiServicesPath,
+		`{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
 	a.eventually("looked for", func() bool {
 		shown := map[string]bool{}
 		for _, m := range a.families()["aggregator_unavailable_apiservice"].GetMetric() {
@@ -312,7 +315,9 @@ func (a *api) webhook() {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`,
+			review.Request.UID)
 	}))
 	a.t.Cleanup(s.Close)
 	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

@@ -52,7 +52,8 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	read := func(query, accept, encoding string) []byte {
 		t.Helper()
-		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "", "Accept", accept, "Accept-Encoding", encoding)
+		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
+			"Accept", accept, "Accept-Encoding", encoding)
 		if (r.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
 			t.Errorf("Content-Encoding %q of an answer to %q", r.header.Get("Content-Encoding"), encoding)
 		}
@@ -86,7 +87,8 @@ func TestListsOfOldVersions(t *testing.T) {
 		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
 	}
 	for _, f := range forms {
-		got, want := read(f.query, f.accept, f.encoding), cached[f.name]
+		got := read(f.query, f.accept, f.encoding)
+		want := cached[f.name]
 		if f.accept == cborType { // field order is undefined
 			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
 			if !same {
@@ -101,7 +103,9 @@ func TestListsOfOldVersions(t *testing.T) {
 	// The rest of a list that began at the old version.
 	first := a.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
 	rest := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
-	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 || m != len(cachedItems(a, version))-7 || fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
+	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||
+		m != len(cachedItems(a, version))-7 ||
+		fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
 		t.Errorf("%d items and %d, %v", n, m, first.at("metadata"))
 	}
 	expireByCompaction(t, a)
@@ -125,7 +129,10 @@ func expireByCompaction(t *testing.T, a *api) {
 	}
 	a.want(410, "GET", exact, "")
 	a.want(410, "GET", exact+"&limit=7", "")
-	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;v=v1;g=meta.k8s.io",
+	} {
 		a.want(410, "GET", next, "", "Accept", accept)
 	}
 	expired := a.want(410, "GET", next, "")

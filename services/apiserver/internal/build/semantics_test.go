@@ -115,7 +115,10 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	} else if old.code != 200 { // a new store may still have version 1
 		t.Errorf("an old token: %d %s", old.code, old.body)
 	}
-	for _, bad := range []string{"x", "e30", base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`))} {
+	for _, bad := range []string{
+		"x", "e30",
+		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`)),
+	} {
 		if r := a.get(configMaps + "?continue=" + bad); r.code != 400 {
 			t.Errorf("token %s: %d %s", bad, r.code, r.body)
 		}
@@ -148,7 +151,11 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
 	}
 	for round := range 2 {
-		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+		for _, accept := range []string{
+			"application/json", "application/vnd.kubernetes.protobuf",
+			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+			"application/json;as=Table;g=meta.k8s.io;v=v1",
+		} {
 			plain, unzipped := a.bothWays(accept)
 			for range 5 { // the version of a list changes with other writes
 				if bytes.Equal(unzipped, plain) {
@@ -191,7 +198,8 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 			}
 			got := a.send(r.method, path, r.body, header...)
 			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
-				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body), got.header.Get("Content-Encoding"))
+				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body),
+					got.header.Get("Content-Encoding"))
 			}
 		}
 	}
@@ -235,7 +243,8 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 	for i := range 3 {
 		rv = a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).version()
 	}
-	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv, 4)
+	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv,
+		4)
 	if len(got) != 4 {
 		t.Fatalf("%d events", len(got))
 	}
@@ -382,7 +391,8 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	a := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
-		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()
+		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
+			i)).version()
 	}
 	store := a.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())

@@ -142,7 +142,12 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
-	a = &api{server: p, options: o, url: "https://" + p.listener.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	a = &api{
+		server:  p,
+		options: o,
+		url:     "https://" + p.listener.server.Addr().String(),
+		client:  &http.Client{Transport: transport, Timeout: 30 * time.Second},
+	}
 	return a, func() error {
 		transport.CloseIdleConnections()
 		cancel()
@@ -192,7 +197,10 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 	if err != nil {
 		return nil, none, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{
+		Certificate: [][]byte{leafDER},
+		PrivateKey:  key,
+	}, nil
 }
 
 func (a *api) eventually(what string, check func() bool) {

@@ -124,7 +124,8 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
-	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body), "[+]autoregister-completion excluded: ok\n") {
+	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
+		"[+]autoregister-completion excluded: ok\n") {
 		t.Errorf("excluded: %s", got.body)
 	}
 	close(u.open)

@@ -18,7 +18,8 @@ const (
 func TestApplyNeedsCreatePermission(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher",
+		`{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
 	alice := append(as("alice"), "Content-Type", applyPatch)
 	const path = configMaps + "/a?fieldManager=m"
@@ -100,7 +101,8 @@ func TestInvalidPatches(t *testing.T) {
 		{409, mergePatch, `{"metadata":{"resourceVersion":"1"}}`, "the object has been modified"},
 		{422, mergePatch, `{"metadata":{"uid":"x"}}`, "field is immutable"},
 		{400, mergePatch, `{"metadata":{"name":"b"}}`, "the name of the object (b) does not match the name on the URL (a)"},
-		{400, mergePatch, `{"metadata":{"namespace":"b"}}`, "the namespace of the provided object does not match the namespace sent on the request"},
+		{400, mergePatch, `{"metadata":{"namespace":"b"}}`,
+			"the namespace of the provided object does not match the namespace sent on the request"},
 		{422, mergePatch, `{"kind":"Secret"}`, `patch: Invalid value`},
 		{422, mergePatch, `{"data":{"k":1}}`, `patch: Invalid value`},
 		{422, mergePatch, `{"immutable":"yes"}`, `patch: Invalid value`},
@@ -113,8 +115,11 @@ func TestInvalidPatches(t *testing.T) {
 		{400, applyPatch, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, "invalid object type"},
 		{400, applyPatch, ``, "invalid object type: /, Kind="},
 		{400, applyPatch, `null`, "invalid object type: /, Kind="},
-		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`, "metadata.managedFields must be nil"},
-		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`, ".date: field not declared in schema"},
+		{400, applyPatch,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`,
+			"metadata.managedFields must be nil"},
+		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`,
+			".date: field not declared in schema"},
 		{415, "application/apply-patch+cbor", "\xa0", "415"},
 		{415, "application/json", "{}", "415"},
 	} {
@@ -137,21 +142,26 @@ func TestFieldValidation(t *testing.T) {
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct{ method, media, body, warning string }{
-		{"PUT", "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","lable":{}}}`, `unknown field "metadata.lable"`},
+		{"PUT", "application/json",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","lable":{}}}`,
+			`unknown field "metadata.lable"`},
 		{"PUT", "application/yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {}\n", `unknown field "dta"`},
 		{"PATCH", mergePatch, `{"data":{"a":"1","a":"2"}}`, `duplicate field "data.a"`},
 		{"PATCH", mergePatch, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
 		{"PATCH", strategic, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
 		{"PATCH", jsonPatch, `[{"op":"add","path":"/metadata/x","value":1}]`, `unknown field "metadata.x"`},
 		{"PATCH", jsonPatch, `[{"op":"add","path":"/data","value":{},"x":1}]`, `json patch unknown field "[0].x"`},
-		{"PATCH", applyPatch, "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\nmetadata: {name: a}\n", `line 3: key "kind" already set in map`},
+		{"PATCH", applyPatch, "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\nmetadata: {name: a}\n",
+			`line 3: key "kind" already set in map`},
 	} {
 		for _, mode := range []string{"Ignore", "Warn", "Strict", ""} {
-			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode, c.body, "Content-Type", c.media)
+			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
+				c.body, "Content-Type", c.media)
 			if c.media != applyPatch {
 				r = a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, c.body, "Content-Type", c.media)
 			}
-			warning, want := r.header.Get("Warning"), ""
+			warning := r.header.Get("Warning")
+			want := ""
 			if mode == "Warn" || mode == "" {
 				want = `299 - "` + strings.ReplaceAll(c.warning, `"`, `\"`) + `"`
 			}
@@ -171,8 +181,10 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 	a := shared(t)
 	configMaps := a.own("configmaps")
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
-	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
-	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 || !strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
+	r := a.want(201, "POST", configMaps,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
+	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 ||
+		!strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
 		t.Errorf("%v, warning %s", refs, r.header.Get("Warning"))
 	}
 }
