@@ -76,21 +76,42 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		code                     int
 		want                     string
 	}{
-		{"bob", "POST", "", requestFor(t, "m", clientSigner, masters), 403,
-			`certificatesigningrequests.certificates.k8s.io "m" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed`},
-		{"bob", "POST", "", requestFor(t, "ok", clientSigner, pkix.Name{CommonName: "m"}), 201, ""},
-		{"bob", "POST", "", requestFor(t, "m2", "ex.test/s", masters), 201, ""},
-		{"cadmin", "PATCH", "/ok/approval", approved, 403,
-			`certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"alice", "PATCH", "/ok/approval", approved, 200, ""},
-		{"alice", "PATCH", "/m2/approval", denied, 200, ""},
-		{"cadmin", "PATCH", "/ok/status", issued, 403,
-			`certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"cadmin", "PATCH", "/ok/status",
-			`{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"Odd","status":"True"}]}}`,
-			403,
-			`certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"alice", "PATCH", "/ok/status", issued, 200, ""},
+		{
+			user:   "bob",
+			method: "POST",
+			body:   requestFor(t, "m", clientSigner, masters),
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "m" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed`,
+		},
+		{user: "bob", method: "POST", body: requestFor(t, "ok", clientSigner, pkix.Name{CommonName: "m"}), code: 201},
+		{user: "bob", method: "POST", body: requestFor(t, "m2", "ex.test/s", masters), code: 201},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/approval",
+			body:   approved,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{user: "alice", method: "PATCH", path: "/ok/approval", body: approved, code: 200},
+		{user: "alice", method: "PATCH", path: "/m2/approval", body: denied, code: 200},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/status",
+			body:   issued,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/status",
+			body:   `{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"Odd","status":"True"}]}}`,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
 		if r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...); r.code != c.code || c.want != "" && r.at("message") != c.want {
 			t.Errorf("%s %s %s: %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)

@@ -148,32 +148,47 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 		body                func(name string) string
 	}{
 		"a webhook that wants another version": {
-			map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+			configure: map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 				"rules":[{"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"],"operations":["CREATE"]}]}]}`, c.URL, c.ca())},
-			"POST", things + "?fieldManager=late", "application/json", thing,
+			method: "POST",
+			path:   things + "?fieldManager=late",
+			media:  "application/json",
+			body:   thing,
 		},
 		"a policy that wants another version": {
-			map[string]string{
+			configure: map[string]string{
 				policies: policy(`"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"]`, ""),
 				bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"]}}`,
 			},
-			"POST", things + "?fieldManager=late", "application/json", thing,
+			method: "POST",
+			path:   things + "?fieldManager=late",
+			media:  "application/json",
+			body:   thing,
 		},
 		"a parameter in another version": {
-			map[string]string{
+			configure: map[string]string{
 				policies: policy(`"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]`,
 					`"paramKind":{"apiVersion":"example.com/v2","kind":"Thing"},`),
 				bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"],"paramRef":{"name":"param","namespace":"default","parameterNotFoundAction":"Deny"}}}`,
 			},
-			"POST", maps + "?fieldManager=late", "application/json", mapOf,
+			method: "POST",
+			path:   maps + "?fieldManager=late",
+			media:  "application/json",
+			body:   mapOf,
 		},
 		"owners that patched other versions": {
-			nil, "PATCH", things + "/owned?fieldManager=late", "application/merge-patch+json", func(name string) string {
+			method: "PATCH",
+			path:   things + "/owned?fieldManager=late",
+			media:  "application/merge-patch+json",
+			body: func(name string) string {
 				return fmt.Sprintf(`{"spec":{"more":%q}}`, name)
 			},
 		},
 		"owners that applied other versions": {
-			nil, "PATCH", things + "/owned?fieldManager=late&force=true", "application/apply-patch+yaml", func(name string) string {
+			method: "PATCH",
+			path:   things + "/owned?fieldManager=late&force=true",
+			media:  "application/apply-patch+yaml",
+			body: func(name string) string {
 				return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","spec":{"more":%q}}`, name)
 			},
 		},

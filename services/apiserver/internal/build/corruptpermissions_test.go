@@ -133,10 +133,10 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		code        int
 		audited     bool
 	}{
-		{"bad", option + "true&dryRun=All", 422, false},
-		{"bad", option + "false", 500, false},
-		{"none", option + "true", 422, true},
-		{"bad", option + "true", 200, true},
+		{name: "bad", query: option + "true&dryRun=All", code: 422},
+		{name: "bad", query: option + "false", code: 500},
+		{name: "none", query: option + "true", code: 422, audited: true},
+		{name: "bad", query: option + "true", code: 200, audited: true},
 	} {
 		id := uuid.NewString()
 		a.want(c.code, "DELETE", configMaps+"/"+c.name+c.query, "", "Audit-Id", id)

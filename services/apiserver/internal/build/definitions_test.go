@@ -234,13 +234,26 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		name, metadata, message string
 		code                    int
 	}{
-		{"another name", `{"name":"b"}`, "the name of the object (b) does not match the name on the URL (a)", 400},
-		{"a generated name", `{"generateName":"b"}`,
-			"the name of the object (a based on URL) was undeterminable: name must be provided", 400},
-		{"no name", `{}`, "name or generateName is required", 422},
-		{"another namespace", `{"name":"a","namespace":"b"}`,
-			"the namespace of the provided object does not match the namespace sent on the request", 400},
-		{"its name", `{"name":"a"}`, "", 201},
+		{
+			name:     "another name",
+			metadata: `{"name":"b"}`,
+			message:  "the name of the object (b) does not match the name on the URL (a)",
+			code:     400,
+		},
+		{
+			name:     "a generated name",
+			metadata: `{"generateName":"b"}`,
+			message:  "the name of the object (a based on URL) was undeterminable: name must be provided",
+			code:     400,
+		},
+		{name: "no name", metadata: `{}`, message: "name or generateName is required", code: 422},
+		{
+			name:     "another namespace",
+			metadata: `{"name":"a","namespace":"b"}`,
+			message:  "the namespace of the provided object does not match the namespace sent on the request",
+			code:     400,
+		},
+		{name: "its name", metadata: `{"name":"a"}`, code: 201},
 	} {
 		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
 		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {

@@ -115,11 +115,28 @@ func TestExtensionServer(t *testing.T) {
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
 	for _, c := range []struct{ method, path, body, asked string }{
-		{"GET", "/apis/ext.test/v1/namespaces/n/things/t", "", "GET /apis/ext.test/v1/namespaces/n/things/t"},
-		{"GET", "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F", "", "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F"},
-		{"POST", "/apis/ext.test/v1/namespaces/n/things?dryRun=All", `{"a":1}`, "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All"},
-		{"GET", "/apis/ext.test/v1/namespaces//things", "", "GET /apis/ext.test/v1/namespaces//things"},
-		{"DELETE", "/apis/ext.test/v1/namespaces/n/things/t", "", "DELETE /apis/ext.test/v1/namespaces/n/things/t"},
+		{
+			method: "GET",
+			path:   "/apis/ext.test/v1/namespaces/n/things/t",
+			asked:  "GET /apis/ext.test/v1/namespaces/n/things/t",
+		},
+		{
+			method: "GET",
+			path:   "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+			asked:  "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+		},
+		{
+			method: "POST",
+			path:   "/apis/ext.test/v1/namespaces/n/things?dryRun=All",
+			body:   `{"a":1}`,
+			asked:  "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All",
+		},
+		{method: "GET", path: "/apis/ext.test/v1/namespaces//things", asked: "GET /apis/ext.test/v1/namespaces//things"},
+		{
+			method: "DELETE",
+			path:   "/apis/ext.test/v1/namespaces/n/things/t",
+			asked:  "DELETE /apis/ext.test/v1/namespaces/n/things/t",
+		},
 	} {
 		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
 			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")

@@ -143,13 +143,13 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		refused      bool
 		code         int
 	}{
-		{"PATCH", `{"data":{"a":"1"}}`, false, 200},
-		{"PATCH", `{"data":{"a":"2"}}`, false, 200},
-		{"PATCH", `{"data":{"a":"3"}}`, true, 400},
-		{"PUT", configMap("c", "a", "4"), false, 200},
-		{"PUT", configMap("c", "a", "5"), true, 400},
-		{"DELETE", "", true, 400},
-		{"DELETE", "", false, 200},
+		{method: "PATCH", body: `{"data":{"a":"1"}}`, code: 200},
+		{method: "PATCH", body: `{"data":{"a":"2"}}`, code: 200},
+		{method: "PATCH", body: `{"data":{"a":"3"}}`, refused: true, code: 400},
+		{method: "PUT", body: configMap("c", "a", "4"), code: 200},
+		{method: "PUT", body: configMap("c", "a", "5"), refused: true, code: 400},
+		{method: "DELETE", refused: true, code: 400},
+		{method: "DELETE", code: 200},
 	} {
 		refuses.Store(0)
 		if c.refused {

@@ -34,21 +34,29 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	version := a.get(configMaps).version()
 	forms := []struct{ name, query, accept, encoding string }{
-		{"JSON", "", "application/json", ""},
-		{"JSON, compressed", "", "application/json", "gzip"},
-		{"indented", "&pretty=1", "application/json", ""},
-		{"YAML", "", "application/yaml", ""},
-		{"protobuf", "", "application/vnd.kubernetes.protobuf", ""},
-		{"protobuf, compressed", "", "application/vnd.kubernetes.protobuf", "gzip"},
-		{"CBOR", "", cborType, ""},
-		{"metadata", "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
-		{"metadata in protobuf", "", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
-		{"table", "", "application/json;as=Table;v=v1;g=meta.k8s.io", ""},
-		{"table with objects", "&includeObject=Object", "application/json;as=Table;v=v1;g=meta.k8s.io", "gzip"},
-		{"selected", "&fieldSelector=metadata.name%3Dlarge-3", "application/json", ""},
-		{"none", "&labelSelector=a%3Db", "application/yaml", ""},
-		{"first part", "&limit=9", "application/vnd.kubernetes.protobuf", ""},
-		{"selected first part", "&limit=9&fieldSelector=metadata.name!%3Dlarge-3", "application/json", ""},
+		{name: "JSON", accept: "application/json"},
+		{name: "JSON, compressed", accept: "application/json", encoding: "gzip"},
+		{name: "indented", query: "&pretty=1", accept: "application/json"},
+		{name: "YAML", accept: "application/yaml"},
+		{name: "protobuf", accept: "application/vnd.kubernetes.protobuf"},
+		{name: "protobuf, compressed", accept: "application/vnd.kubernetes.protobuf", encoding: "gzip"},
+		{name: "CBOR", accept: cborType},
+		{name: "metadata", accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
+		{
+			name:   "metadata in protobuf",
+			accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+		},
+		{name: "table", accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},
+		{
+			name:     "table with objects",
+			query:    "&includeObject=Object",
+			accept:   "application/json;as=Table;v=v1;g=meta.k8s.io",
+			encoding: "gzip",
+		},
+		{name: "selected", query: "&fieldSelector=metadata.name%3Dlarge-3", accept: "application/json"},
+		{name: "none", query: "&labelSelector=a%3Db", accept: "application/yaml"},
+		{name: "first part", query: "&limit=9", accept: "application/vnd.kubernetes.protobuf"},
+		{name: "selected first part", query: "&limit=9&fieldSelector=metadata.name!%3Dlarge-3", accept: "application/json"},
 	}
 	read := func(query, accept, encoding string) []byte {
 		t.Helper()

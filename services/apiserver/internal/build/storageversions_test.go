@@ -89,12 +89,20 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 	a := start(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 	for _, c := range []struct{ name, key, path, stored, want string }{
-		{"in JSON", "/registry/configmaps/default/j", configMaps + "/j",
-			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"j","namespace":"default","uid":"1","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}`,
-			"k8s\x00"},
-		{"in an older version", "/registry/horizontalpodautoscalers/default/h", scaler + "/h",
-			`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`,
-			"autoscaling/v2"},
+		{
+			name:   "in JSON",
+			key:    "/registry/configmaps/default/j",
+			path:   configMaps + "/j",
+			stored: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"j","namespace":"default","uid":"1","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}`,
+			want:   "k8s\x00",
+		},
+		{
+			name:   "in an older version",
+			key:    "/registry/horizontalpodautoscalers/default/h",
+			path:   scaler + "/h",
+			stored: `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`,
+			want:   "autoscaling/v2",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &api{t: t, server: a.server, url: a.url, client: a.client}

@@ -73,10 +73,20 @@ func TestLogsOverWebSocket(t *testing.T) {
 		chosen    string
 		kind      byte
 	}{
-		{log, nil, "", websocket.BinaryFrame},
-		{log, []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
-		{log, []string{"unknown", "base64.binary.k8s.io", "binary.k8s.io"}, "base64.binary.k8s.io", websocket.TextFrame},
-		{log + "&follow=true", []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
+		{path: log, kind: websocket.BinaryFrame},
+		{path: log, protocols: []string{"binary.k8s.io"}, chosen: "binary.k8s.io", kind: websocket.BinaryFrame},
+		{
+			path:      log,
+			protocols: []string{"unknown", "base64.binary.k8s.io", "binary.k8s.io"},
+			chosen:    "base64.binary.k8s.io",
+			kind:      websocket.TextFrame,
+		},
+		{
+			path:      log + "&follow=true",
+			protocols: []string{"binary.k8s.io"},
+			chosen:    "binary.k8s.io",
+			kind:      websocket.BinaryFrame,
+		},
 	} {
 		conn, err := a.dialSocket(c.path, "", c.protocols...)
 		if err != nil {

@@ -107,18 +107,25 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		media, body, want string
 		gvk               schema.GroupVersionKind
 	}{
-		{api.MediaJSON, limits(`"1e-2147483647"`), path, pod},
-		{api.MediaJSON, limits(`1E-2147483647`), path, pod},
-		{api.MediaJSON, limits(`"` + strings.Repeat("1", 500) + `"`),
-			"spec.containers[1].resources.limits.cpu: quantity of 500 bytes", pod},
-		{api.MediaJSON, limits(`"1e-2147483647 "`), path, pod},
-		{api.MediaYAML, limits(`"1\x65-2147483647"`), path, pod},
-		{api.MediaYAML, "spec: {hard: {cpu: '1e-2147483647'}}", "spec.hard.cpu: exponent", quota},
-		{api.MediaCBOR, string(cbor), "spec.hard.cpu: exponent", quota},
+		{media: api.MediaJSON, body: limits(`"1e-2147483647"`), want: path, gvk: pod},
+		{media: api.MediaJSON, body: limits(`1E-2147483647`), want: path, gvk: pod},
+		{
+			media: api.MediaJSON,
+			body:  limits(`"` + strings.Repeat("1", 500) + `"`),
+			want:  "spec.containers[1].resources.limits.cpu: quantity of 500 bytes",
+			gvk:   pod,
+		},
+		{media: api.MediaJSON, body: limits(`"1e-2147483647 "`), want: path, gvk: pod},
+		{media: api.MediaYAML, body: limits(`"1\x65-2147483647"`), want: path, gvk: pod},
+		{media: api.MediaYAML, body: "spec: {hard: {cpu: '1e-2147483647'}}", want: "spec.hard.cpu: exponent", gvk: quota},
+		{media: api.MediaCBOR, body: string(cbor), want: "spec.hard.cpu: exponent", gvk: quota},
 		// Quantity is {1: text}, its map entry {1: key, 2: Quantity}, hard is {1: entry}.
-		{api.MediaProtobuf,
-			"k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
-			"spec.hard: exponent", quota},
+		{
+			media: api.MediaProtobuf,
+			body:  "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
+			want:  "spec.hard: exponent",
+			gvk:   quota,
+		},
 	} {
 		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {

@@ -331,16 +331,16 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			weigh        []int
 			want         int
 		}{
-			{"list", "/", nil, 0},
-			{"list", long, nil, largeBody},
-			{"patch", "/", nil, 0},
-			{"patch", "/", []int{largeBody - 1}, 0},
-			{"patch", "/", []int{largeBody}, largeBody},
-			{"patch", "/", []int{largeBody, largeBody}, largeBody},
-			{"patch", "/", []int{request.MaxBody}, share},
-			{"patch", long, []int{largeBody}, largeBody},
-			{"update", "/", []int{largeBody}, largeBody},
-			{"create", "/", []int{largeBody}, largeBody},
+			{verb: "list", target: "/"},
+			{verb: "list", target: long, want: largeBody},
+			{verb: "patch", target: "/"},
+			{verb: "patch", target: "/", weigh: []int{largeBody - 1}},
+			{verb: "patch", target: "/", weigh: []int{largeBody}, want: largeBody},
+			{verb: "patch", target: "/", weigh: []int{largeBody, largeBody}, want: largeBody},
+			{verb: "patch", target: "/", weigh: []int{request.MaxBody}, want: share},
+			{verb: "patch", target: long, weigh: []int{largeBody}, want: largeBody},
+			{verb: "update", target: "/", weigh: []int{largeBody}, want: largeBody},
+			{verb: "create", target: "/", weigh: []int{largeBody}, want: largeBody},
 		} {
 			weigh = c.weigh
 			if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {

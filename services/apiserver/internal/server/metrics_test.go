@@ -130,11 +130,39 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		long         map[string]float64
 		read, write  int
 	}{
-		{"GET", pods, map[string]float64{"readOnly": 1}, map[string]float64{}, 429, 200},
-		{"POST", pods, map[string]float64{"mutating": 1}, map[string]float64{}, 200, 429},
-		{"GET", pods + "?watch=1", map[string]float64{}, map[string]float64{"WATCH": 1}, 200, 200},
-		{"GET", pods + "/p/log", map[string]float64{}, map[string]float64{"CONNECT": 1}, 429, 200},
-		{"GET", "/readyz", map[string]float64{}, map[string]float64{}, 200, 200},
+		{
+			method:   "GET",
+			path:     pods,
+			inflight: map[string]float64{"readOnly": 1},
+			long:     map[string]float64{},
+			read:     429,
+			write:    200,
+		},
+		{
+			method:   "POST",
+			path:     pods,
+			inflight: map[string]float64{"mutating": 1},
+			long:     map[string]float64{},
+			read:     200,
+			write:    429,
+		},
+		{
+			method:   "GET",
+			path:     pods + "?watch=1",
+			inflight: map[string]float64{},
+			long:     map[string]float64{"WATCH": 1},
+			read:     200,
+			write:    200,
+		},
+		{
+			method:   "GET",
+			path:     pods + "/p/log",
+			inflight: map[string]float64{},
+			long:     map[string]float64{"CONNECT": 1},
+			read:     429,
+			write:    200,
+		},
+		{method: "GET", path: "/readyz", inflight: map[string]float64{}, long: map[string]float64{}, read: 200, write: 200},
 	} {
 		registry := prometheus.NewRegistry()
 		var inside func()
@@ -207,11 +235,32 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		name, path   string
 		looks, asked int
 	}{
-		{"ann", "/apis/none.test/v1/xs", 1, 2}, {"mallory", "/apis/none.test/v1/xs", 0, 1},
-		{"ann", "/apis/foreign.test/v1/xs", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/things/x", 0, 1},
-		{"ann", "/apis/example.com/v1/namespaces/a/things/x/unknown", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/others", 1, 2},
-		{"ann", "/apis/none.test", 1, 2}, {"ann", "/apis/none.test/v1", 1, 2}, {"ann", "/apis/example.com", 0, 1}, {"ann", "/apis/none", 0, 1},
-		{"ann", "/apis", 0, 1}, {"ann", "/logs/none.test", 0, 1}, {"ann", "/logs/none.test/x/y/z", 0, 1}, {"ann", "/", 0, 1},
+		{name: "ann", path: "/apis/none.test/v1/xs", looks: 1, asked: 2}, {name: "mallory", path: "/apis/none.test/v1/xs", asked: 1},
+		{name: "ann", path: "/apis/foreign.test/v1/xs", asked: 1}, {
+			name:  "ann",
+			path:  "/apis/example.com/v1/namespaces/a/things/x",
+			asked: 1,
+		},
+		{name: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", asked: 1}, {
+			name:  "ann",
+			path:  "/apis/example.com/v1/namespaces/a/others",
+			looks: 1,
+			asked: 2,
+		},
+		{name: "ann", path: "/apis/none.test", looks: 1, asked: 2}, {name: "ann", path: "/apis/none.test/v1", looks: 1, asked: 2}, {
+			name:  "ann",
+			path:  "/apis/example.com",
+			asked: 1,
+		}, {
+			name:  "ann",
+			path:  "/apis/none",
+			asked: 1,
+		},
+		{name: "ann", path: "/apis", asked: 1}, {name: "ann", path: "/logs/none.test", asked: 1}, {name: "ann", path: "/logs/none.test/x/y/z", asked: 1}, {
+			name:  "ann",
+			path:  "/",
+			asked: 1,
+		},
 	} {
 		looks := 0
 		j := &countingAuthorizer{}

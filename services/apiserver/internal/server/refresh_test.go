@@ -112,17 +112,17 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 		user, path  string
 		code, looks int
 	}{
-		{"", customPath, 401, 0},
-		{"", "/apis/example.com", 401, 0},
-		{"mallory", customPath, 403, 0},
-		{"mallory", customPath + "?watch=1", 403, 0},
-		{"mallory", "/apis/example.com", 403, 0},
-		{"alice", customPath, 200, 1},
-		{"alice", customPath + "?watch=1", 200, 1},
-		{"alice", "/apis/example.com", 404, 1},
-		{"alice", "/apis/example.com/v1/others", 404, 1},
-		{"alice", "/api/v1/namespaces/a/pods", 200, 0},
-		{"alice", "/api/v1/namespaces/a/unknown", 404, 0},
+		{path: customPath, code: 401},
+		{path: "/apis/example.com", code: 401},
+		{user: "mallory", path: customPath, code: 403},
+		{user: "mallory", path: customPath + "?watch=1", code: 403},
+		{user: "mallory", path: "/apis/example.com", code: 403},
+		{user: "alice", path: customPath, code: 200, looks: 1},
+		{user: "alice", path: customPath + "?watch=1", code: 200, looks: 1},
+		{user: "alice", path: "/apis/example.com", code: 404, looks: 1},
+		{user: "alice", path: "/apis/example.com/v1/others", code: 404, looks: 1},
+		{user: "alice", path: "/api/v1/namespaces/a/pods", code: 200},
+		{user: "alice", path: "/api/v1/namespaces/a/unknown", code: 404},
 	} {
 		d := newRefreshFixture(t, 0)
 		code := d.send(test.user, test.path)
@@ -143,9 +143,9 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 		// meanwhile is the code that another user gets while the request runs.
 		meanwhile, looks int
 	}{
-		{"list of unknown resource", customPath, 429, 1},
-		{"list of known resource", "/api/v1/namespaces/a/pods", 429, 0},
-		{"watch of unknown resource", customPath + "?watch=1", 200, 2},
+		{name: "list of unknown resource", path: customPath, meanwhile: 429, looks: 1},
+		{name: "list of known resource", path: "/api/v1/namespaces/a/pods", meanwhile: 429},
+		{name: "watch of unknown resource", path: customPath + "?watch=1", meanwhile: 200, looks: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newRefreshFixture(t, 1)
@@ -173,10 +173,10 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		path                  string
 		returns, done, looked int
 	}{
-		{customPath, 0, 1, 1},
-		{customPath, 2, 3, 3},
-		{customPath, 9, 4, 4},
-		{"/api/v1/namespaces/a/pods", 9, 1, 0},
+		{path: customPath, done: 1, looked: 1},
+		{path: customPath, returns: 2, done: 3, looked: 3},
+		{path: customPath, returns: 9, done: 4, looked: 4},
+		{path: "/api/v1/namespaces/a/pods", returns: 9, done: 1},
 	} {
 		d := newRefreshFixture(t, 0)
 		done := 0

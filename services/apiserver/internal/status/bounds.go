@@ -118,17 +118,26 @@ func leftOut(n int) metav1.StatusCause {
 // limit.
 func Shortened(st *metav1.Status) *metav1.Status {
 	out := metav1.Status{
-		TypeMeta: st.TypeMeta, Status: shortened(st.Status, maxCause), Code: st.Code,
-		Message: st.Message, Reason: metav1.StatusReason(shortened(string(st.Reason), maxCause)),
+		TypeMeta: st.TypeMeta,
+		Status:   shortened(st.Status, maxCause),
+		Code:     st.Code,
+		Message:  st.Message,
+		Reason:   metav1.StatusReason(shortened(string(st.Reason), maxCause)),
 		ListMeta: metav1.ListMeta{
-			SelfLink: shortened(st.SelfLink, maxCause), ResourceVersion: shortened(st.ResourceVersion, maxCause),
-			Continue: shortened(st.Continue, maxCause), RemainingItemCount: st.RemainingItemCount,
+			SelfLink:           shortened(st.SelfLink, maxCause),
+			ResourceVersion:    shortened(st.ResourceVersion, maxCause),
+			Continue:           shortened(st.Continue, maxCause),
+			RemainingItemCount: st.RemainingItemCount,
 		},
 	}
 	if d := st.Details; d != nil {
 		out.Details = &metav1.StatusDetails{
-			Name: d.Name, Group: shortened(d.Group, maxCause), Kind: shortened(d.Kind, maxCause),
-			UID: types.UID(shortened(string(d.UID), maxCause)), Causes: d.Causes, RetryAfterSeconds: d.RetryAfterSeconds,
+			Name:              d.Name,
+			Group:             shortened(d.Group, maxCause),
+			Kind:              shortened(d.Kind, maxCause),
+			UID:               types.UID(shortened(string(d.UID), maxCause)),
+			Causes:            d.Causes,
+			RetryAfterSeconds: d.RetryAfterSeconds,
 		}
 	}
 	return bounded(&out)

@@ -16,7 +16,11 @@ import (
 // Error returns a Status as an error.
 func Error(code int, reason metav1.StatusReason, message string, details *metav1.StatusDetails) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: details,
+		Status:  metav1.StatusFailure,
+		Code:    int32(code),
+		Reason:  reason,
+		Message: message,
+		Details: details,
 	}}
 }
 

@@ -170,21 +170,35 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 		after  int64
 		want   int
 	}{
-		{"defined by the load", []storage.Event{event(5, definition, definitionOf("widgets", ""))},
-			[]storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))}, 10, 2},
-		{"defined in the batch", nil,
-			[]storage.Event{
+		{
+			name:   "defined by the load",
+			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
+			batch:  []storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))},
+			after:  10,
+			want:   2,
+		},
+		{
+			name: "defined in the batch",
+			batch: []storage.Event{
 				event(11, definition, definitionOf("widgets", "")),
 				event(12, "/registry/widgets/a/x", onNode("")),
 				event(13, "/registry/widgets/a/y", onNode("")),
-			}, 11, 2},
-		{"defined again in the batch", []storage.Event{event(5, definition, definitionOf("widgets", ""))},
-			[]storage.Event{
+			},
+			after: 11,
+			want:  2,
+		},
+		{
+			name:   "defined again in the batch",
+			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
+			batch: []storage.Event{
 				event(11, "/registry/widgets/a/x", onNode("")),
 				{Type: storage.Deleted, Key: definition, Revision: 12},
 				event(13, definition, definitionOf("widgets", "")),
 				event(14, "/registry/widgets/a/y", onNode("")),
-			}, 13, 1},
+			},
+			after: 13,
+			want:  1,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -108,7 +108,10 @@ func (p *parser) value() (opened bool, err error) {
 
 func (p *parser) push(kind Kind, start, end int, flags uint8) {
 	p.entries = append(p.entries, entry{
-		start: uint32(start), end: uint32(end), next: Ref(len(p.entries) + 1), count: uint32(kind)<<4 | uint32(flags),
+		start: uint32(start),
+		end:   uint32(end),
+		next:  Ref(len(p.entries) + 1),
+		count: uint32(kind)<<4 | uint32(flags),
 	})
 }
 

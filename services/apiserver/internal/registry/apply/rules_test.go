@@ -95,13 +95,22 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		list []metav1.ManagedFieldsEntry
 		want []string
 	}{
-		{"none", "", nil, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"empty list resets ownership", "", []metav1.ManagedFieldsEntry{}, nil},
-		{"one empty entry resets ownership", "", []metav1.ManagedFieldsEntry{{}}, nil},
-		{"valid entries are used", "", []metav1.ManagedFieldsEntry{given},
-			[]string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"malformed entries are ignored", "", []metav1.ManagedFieldsEntry{broken},
-			[]string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{
+			name: "none",
+			want: []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
+		{name: "empty list resets ownership", list: []metav1.ManagedFieldsEntry{}},
+		{name: "one empty entry resets ownership", list: []metav1.ManagedFieldsEntry{{}}},
+		{
+			name: "valid entries are used",
+			list: []metav1.ManagedFieldsEntry{given},
+			want: []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
+		{
+			name: "malformed entries are ignored",
+			list: []metav1.ManagedFieldsEntry{broken},
+			want: []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, _ := managerOf(t, configMapGVK, c.sub)

@@ -21,12 +21,12 @@ func TestAddressSpans(t *testing.T) {
 		prefix, first, last string
 		size, static        uint64
 	}{
-		{"10.0.0.0/24", "10.0.0.1", "10.0.0.254", 254, 16},
-		{"10.0.0.0/20", "10.0.0.1", "10.0.15.254", 4094, 255},
-		{"10.0.0.0/16", "10.0.0.1", "10.0.255.254", 65534, 256},
-		{"10.0.0.8/29", "10.0.0.9", "10.0.0.14", 6, 0},
-		{"fd00::/120", "fd00::1", "fd00::ff", 255, 16},
-		{"fd00::/64", "fd00::1", "fd00::ffff:ffff:ffff:ffff", 1<<64 - 1, 256},
+		{prefix: "10.0.0.0/24", first: "10.0.0.1", last: "10.0.0.254", size: 254, static: 16},
+		{prefix: "10.0.0.0/20", first: "10.0.0.1", last: "10.0.15.254", size: 4094, static: 255},
+		{prefix: "10.0.0.0/16", first: "10.0.0.1", last: "10.0.255.254", size: 65534, static: 256},
+		{prefix: "10.0.0.8/29", first: "10.0.0.9", last: "10.0.0.14", size: 6},
+		{prefix: "fd00::/120", first: "fd00::1", last: "fd00::ff", size: 255, static: 16},
+		{prefix: "fd00::/64", first: "fd00::1", last: "fd00::ffff:ffff:ffff:ffff", size: 1<<64 - 1, static: 256},
 	} {
 		s := spanOf(netip.MustParsePrefix(c.prefix))
 		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {

@@ -177,11 +177,23 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 		newest      func(error) bool
 		known       func(error) bool
 	}{
-		"all is there":          {true, true, nil, isNil, isNil},
-		"the cache is loaded":   {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the kind's is":         {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the store is gone":     {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
-		"the store is too slow": {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
+		"all is there":        {loaded: true, own: true, newest: isNil, known: isNil},
+		"the cache is loaded": {own: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"the kind's is":       {loaded: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"the store is gone": {
+			loaded:    true,
+			own:       true,
+			confirmed: storage.ErrUnavailable,
+			newest:    apierrors.IsInternalError,
+			known:     isNil,
+		},
+		"the store is too slow": {
+			loaded:    true,
+			own:       true,
+			confirmed: context.DeadlineExceeded,
+			newest:    apierrors.IsTimeout,
+			known:     isNil,
+		},
 	} {
 		s := &store{confirmed: c.confirmed}
 		client := &internalclient.Client{Doer: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
@@ -280,19 +292,41 @@ func TestInternalWrites(t *testing.T) {
 		asked, said string
 		is          func(error) bool
 	}{
-		"create":         {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
-		"update":         {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
-		"update and see": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
-		"patch": {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
-			"update m", "patched", isNil},
-		"apply":  {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
-		"delete": {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
-		"delete another one": {func() error {
-			return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
-		}, "", "", apierrors.IsConflict},
-		"no object":    {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
-		"no patch":     {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
-		"another kind": {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
+		"create": {
+			do:    func() error { return client.Create(ctx, configs, sent("n", "created")) },
+			asked: "create n",
+			said:  "created",
+			is:    isNil,
+		},
+		"update": {
+			do:    func() error { return client.Update(ctx, m, sent("m", "updated"), nil) },
+			asked: "update m",
+			said:  "updated",
+			is:    isNil,
+		},
+		"update and see": {
+			do:    func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
+			asked: "update m",
+			said:  "seen",
+			is:    isNil,
+		},
+		"patch": {
+			do:    func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
+			asked: "update m",
+			said:  "patched",
+			is:    isNil,
+		},
+		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, asked: "update m", said: "applied", is: isNil},
+		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, asked: "delete m", is: isNil},
+		"delete another one": {
+			do: func() error {
+				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+			},
+			is: apierrors.IsConflict,
+		},
+		"no object":    {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
+		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
+		"another kind": {do: func() error { return client.Create(ctx, configs, secret()) }, is: isError},
 	} {
 		s.asked, s.last = nil, nil
 		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {

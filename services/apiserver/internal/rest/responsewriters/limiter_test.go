@@ -242,10 +242,10 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 		leave bool
 		want  string
 	}{
-		{"timeout before the first chunk", true, false, "request did not complete within the allotted timeout"},
-		{"timeout after the first chunk", false, false, http.ErrAbortHandler.Error()},
-		{"client disconnects", true, true, ""},
-		{"client disconnects after the first chunk", false, true, ""},
+		{name: "timeout before the first chunk", slow: true, want: "request did not complete within the allotted timeout"},
+		{name: "timeout after the first chunk", want: http.ErrAbortHandler.Error()},
+		{name: "client disconnects", slow: true, leave: true},
+		{name: "client disconnects after the first chunk", leave: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -50,26 +50,42 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 		created bool
 		swaps   int
 	}{
-		{"missing", limits("", "me"), nil, "", true, 1},
-		{"UID of another object", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
-		{"not allowed", limits("", "me"), func(w *fixture) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
-		{"created concurrently", limits("", "me"), func(w *fixture) {
-			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
-				if n == 1 {
-					w.put(w.kind("limitranges"), limits("", "you"))
+		{name: "missing", wanted: limits("", "me"), created: true, swaps: 1},
+		{name: "UID of another object", wanted: limits("u", "me"), reason: metav1.StatusReasonConflict},
+		{
+			name:    "not allowed",
+			wanted:  limits("", "me"),
+			prepare: func(w *fixture) { w.forbidden = true },
+			reason:  metav1.StatusReasonForbidden,
+		},
+		{
+			name:   "created concurrently",
+			wanted: limits("", "me"),
+			prepare: func(w *fixture) {
+				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+					if n == 1 {
+						w.put(w.kind("limitranges"), limits("", "you"))
+					}
+					return false, nil
 				}
-				return false, nil
-			}
-		}, "", false, 2},
-		{"deleted concurrently", limits("", "me"), func(w *fixture) {
-			w.put(w.kind("limitranges"), limits("", "you"))
-			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
-				if n == 1 {
-					w.remove(w.kind("limitranges"), "l")
+			},
+			swaps: 2,
+		},
+		{
+			name:   "deleted concurrently",
+			wanted: limits("", "me"),
+			prepare: func(w *fixture) {
+				w.put(w.kind("limitranges"), limits("", "you"))
+				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+					if n == 1 {
+						w.remove(w.kind("limitranges"), "l")
+					}
+					return false, nil
 				}
-				return false, nil
-			}
-		}, "", true, 2},
+			},
+			created: true,
+			swaps:   2,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -329,11 +345,24 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 		metadata map[string]any
 		causes   string
 	}{
-		{"no name", false, map[string]any{}, "metadata.name <nil>"},
-		{"long annotations", false, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"an invalid label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
-		{"an update with long annotations", true, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"an update with valid metadata", true, map[string]any{"name": "x"}, "a"},
+		{name: "no name", metadata: map[string]any{}, causes: "metadata.name <nil>"},
+		{
+			name:     "long annotations",
+			metadata: map[string]any{"name": "x", "annotations": long},
+			causes:   "metadata.annotations <nil>",
+		},
+		{
+			name:     "an invalid label",
+			metadata: map[string]any{"name": "x", "labels": map[string]any{"a": "-"}},
+			causes:   "metadata.labels a",
+		},
+		{
+			name:     "an update with long annotations",
+			update:   true,
+			metadata: map[string]any{"name": "x", "annotations": long},
+			causes:   "metadata.annotations <nil>",
+		},
+		{name: "an update with valid metadata", update: true, metadata: map[string]any{"name": "x"}, causes: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			things := w.kind("things")

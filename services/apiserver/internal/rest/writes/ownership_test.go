@@ -35,12 +35,26 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 		want   string // the manager afterwards
 		warns  bool
 	}{
-		{"nothing", func(registry.Object) {}, "creator", false},
-		{"another entry", func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" }, "plugin", false},
-		{"no operation", func(o registry.Object) { o.GetManagedFields()[0].Operation = "" }, "creator", true},
-		{"no fields", func(o registry.Object) {
-			o.GetManagedFields()[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:`)}
-		}, "creator", true},
+		{name: "nothing", change: func(registry.Object) {}, want: "creator"},
+		{
+			name:   "another entry",
+			change: func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" },
+			want:   "plugin",
+		},
+		{
+			name:   "no operation",
+			change: func(o registry.Object) { o.GetManagedFields()[0].Operation = "" },
+			want:   "creator",
+			warns:  true,
+		},
+		{
+			name: "no fields",
+			change: func(o registry.Object) {
+				o.GetManagedFields()[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:`)}
+			},
+			want:  "creator",
+			warns: true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{

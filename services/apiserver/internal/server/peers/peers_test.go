@@ -45,20 +45,20 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		header string
 		want   bool
 	}{
-		{"theirs", in("g", "v1", "theirs"), "", true},
-		{"of another group", in("old.g", "v1", "theirs"), "", true},
-		{"of another version", in("g", "v2", "theirs"), "", false},
-		{"from a peer", in("g", "v1", "theirs"), "true", false},
-		{"from no peer", in("g", "v1", "theirs"), "false", true},
-		{"no resource", &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}, "", false},
-		{"another's too", in("g", "v1", "both"), "", true},
-		{"mine alone", in("g", "v1", "mine"), "", false},
-		{"of one that is gone", in("g", "v1", "gone"), "", false},
-		{"defined", in("g", "v1", "defined"), "", false},
-		{"owned", in("g", "v1", "owned"), "", true},
-		{"of the core", in("", "v1", "pods"), "", true},
-		{"unknown", in("g", "v1", "nobodys"), "", false},
-		{"broken", in("g", "v1", "broken"), "", false},
+		{name: "theirs", op: in("g", "v1", "theirs"), want: true},
+		{name: "of another group", op: in("old.g", "v1", "theirs"), want: true},
+		{name: "of another version", op: in("g", "v2", "theirs")},
+		{name: "from a peer", op: in("g", "v1", "theirs"), header: "true"},
+		{name: "from no peer", op: in("g", "v1", "theirs"), header: "false", want: true},
+		{name: "no resource", op: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
+		{name: "another's too", op: in("g", "v1", "both"), want: true},
+		{name: "mine alone", op: in("g", "v1", "mine")},
+		{name: "of one that is gone", op: in("g", "v1", "gone")},
+		{name: "defined", op: in("g", "v1", "defined")},
+		{name: "owned", op: in("g", "v1", "owned"), want: true},
+		{name: "of the core", op: in("", "v1", "pods"), want: true},
+		{name: "unknown", op: in("g", "v1", "nobodys")},
+		{name: "broken", op: in("g", "v1", "broken")},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(peers.Header, c.header)

@@ -398,19 +398,34 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		name, before, after string
 		lost                bool
 	}{
-		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))),
-			rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))),
-			rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))),
-			false},
-		{"for the group", rules(rule("'*.*'", keys("aescbc", key32))),
-			rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"removed, and the wider one has fewer keys",
-			rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))),
-			rules(rule("'*.*'", keys("secretbox", key32))), true},
-		{"for another resource", rules(rule("'*.*'", keys("aescbc", key32))),
-			rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))),
-			false},
+		{
+			name:   "narrower, another key",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			lost:   true,
+		},
+		{
+			name:   "narrower, both keys",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))),
+		},
+		{
+			name:   "for the group",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			lost:   true,
+		},
+		{
+			name:   "removed, and the wider one has fewer keys",
+			before: rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))),
+			after:  rules(rule("'*.*'", keys("secretbox", key32))),
+			lost:   true,
+		},
+		{
+			name:   "for another resource",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := open(t, c.before).Current(), open(t, c.after).Current()

@@ -181,16 +181,38 @@ func TestTokenLifetime(t *testing.T) {
 		audiences []string
 		want      int64
 	}{
-		"as requested":                        {Issuer{}, 1 << 31, nil, nil, 1 << 31},
-		"no longer than allowed":              {Issuer{MaxLifetime: time.Hour}, 3601, nil, nil, 3600},
-		"shorter than allowed":                {Issuer{MaxLifetime: time.Hour}, 3599, nil, nil, 3599},
-		"of an old client":                    {Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour}, 3607, pod, nil, year},
-		"of an old client, without extension": {Issuer{}, 3607, pod, nil, 3607},
-		"of an old client, without a pod":     {Issuer{ExtendLifetime: true}, 3607, nil, nil, 3607},
-		"of a newer client":                   {Issuer{ExtendLifetime: true}, 3608, pod, nil, 3608},
-		"for one of the server's audiences":   {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own"}, year},
-		"for another audience too":            {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own", "vault"}, 3607},
-		"shortened to that of an old client":  {Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second}, 86400, pod, nil, year},
+		"as requested":           {issuer: Issuer{}, seconds: 1 << 31, want: 1 << 31},
+		"no longer than allowed": {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3601, want: 3600},
+		"shorter than allowed":   {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3599, want: 3599},
+		"of an old client": {
+			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour},
+			seconds: 3607,
+			ref:     pod,
+			want:    year,
+		},
+		"of an old client, without extension": {issuer: Issuer{}, seconds: 3607, ref: pod, want: 3607},
+		"of an old client, without a pod":     {issuer: Issuer{ExtendLifetime: true}, seconds: 3607, want: 3607},
+		"of a newer client":                   {issuer: Issuer{ExtendLifetime: true}, seconds: 3608, ref: pod, want: 3608},
+		"for one of the server's audiences": {
+			issuer:    Issuer{ExtendLifetime: true},
+			seconds:   3607,
+			ref:       pod,
+			audiences: []string{"own"},
+			want:      year,
+		},
+		"for another audience too": {
+			issuer:    Issuer{ExtendLifetime: true},
+			seconds:   3607,
+			ref:       pod,
+			audiences: []string{"own", "vault"},
+			want:      3607,
+		},
+		"shortened to that of an old client": {
+			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second},
+			seconds: 86400,
+			ref:     pod,
+			want:    year,
+		},
 	} {
 		i := c.issuer
 		got, life, err := issue(t, &i, c.seconds, c.ref, c.audiences...)

@@ -76,8 +76,20 @@ func TestHealthIsCached(t *testing.T) {
 		well, ill    time.Duration
 		calls        int // the first one and two checks
 	}{
-		{"well, kept", "ok", time.Hour, time.Nanosecond, 1}, {"well, not kept", "ok", time.Nanosecond, time.Hour, 3},
-		{"ill, kept", "no", time.Nanosecond, time.Hour, 1}, {"ill, not kept", "no", time.Hour, time.Nanosecond, 3},
+		{name: "well, kept", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1}, {
+			name:   "well, not kept",
+			health: "ok",
+			well:   time.Nanosecond,
+			ill:    time.Hour,
+			calls:  3,
+		},
+		{name: "ill, kept", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1}, {
+			name:   "ill, not kept",
+			health: "no",
+			well:   time.Hour,
+			ill:    time.Nanosecond,
+			calls:  3,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)

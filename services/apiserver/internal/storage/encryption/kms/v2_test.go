@@ -210,7 +210,12 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 		doubt  time.Duration
 		proven bool
 		calls  int
-	}{{"in doubt", time.Nanosecond, false, 2}, {"not yet", time.Hour, false, 1}, {"proven", time.Nanosecond, true, 1}} {
+	}{{name: "in doubt", doubt: time.Nanosecond, calls: 2}, {name: "not yet", doubt: time.Hour, calls: 1}, {
+		name:   "proven",
+		doubt:  time.Nanosecond,
+		proven: true,
+		calls:  1,
+	}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
