@@ -125,11 +125,11 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		},
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
-				back := request.Suspend(ctx)
+				resume := request.Suspend(ctx)
 				if !i.free() {
 					t.Error("the request holds the permit while it waits for another server")
 				}
-				back()
+				resume()
 				return authz.Allow
 			}, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true},
 		},

@@ -46,9 +46,9 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 						t.Error("the work was not admitted")
 					}
 					at.Store("work")
-					back := request.Suspend(r.Context())
+					resume := request.Suspend(r.Context())
 					<-answer
-					back()
+					resume()
 					at.Store("more work")
 					<-answer
 					w.WriteHeader(http.StatusOK)

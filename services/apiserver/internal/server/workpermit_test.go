@@ -22,8 +22,8 @@ func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 		t.Error("small work was not admitted")
 	}
 	free("small", true)
-	back := request.Suspend(ctx)
-	back()
+	resume := request.Suspend(ctx)
+	resume()
 	free("small after a wait", true)
 	for range 2 {
 		if request.Estimate(ctx, largeBody) != nil {

@@ -87,8 +87,8 @@ func hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 }
 // tag returns the bits of a hash that a slot holds.
 func tag(h uint64) uint32 { return uint32(h>>placeBits) &^ placeMask }
 
-// room returns how many bytes can be added.
-func (x *index) room() int { return len(x.dict.text) - int(x.dict.used.Load()) }
+// free returns how many bytes can be added.
+func (x *index) free() int { return len(x.dict.text) - int(x.dict.used.Load()) }
 
 // add adds text, which must fit. Calls must not be concurrent.
 func (x *index) add(more []byte) {
@@ -175,8 +175,8 @@ func (m *matches) step() (start, end, at int, ok bool) {
 	return 0, 0, 0, false
 }
 
-// took advances past a match that step returned.
-func (m *matches) took(start, end, at int) { m.own, m.next = end, at+end-start }
+// advance advances past a match that step returned.
+func (m *matches) advance(start, end, at int) { m.own, m.next = end, at+end-start }
 
 // pack appends the packed form of a value. own is the number of its bytes that are not in the
 // dictionary.
@@ -193,7 +193,7 @@ func (x *index) pack(dst, value []byte) (_ []byte, own int) {
 		dst = append(dst, value[m.own:start]...)
 		dst = binary.AppendUvarint(dst, uint64(end-start))
 		dst = binary.AppendVarint(dst, int64(at-m.next))
-		m.took(start, end, at)
+		m.advance(start, end, at)
 	}
 	if rest := value[m.own:]; len(rest) > 0 {
 		own += len(rest)

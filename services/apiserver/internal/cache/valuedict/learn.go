@@ -48,7 +48,7 @@ func (s *Pool) learn(value []byte, all int64) {
 			break
 		}
 		found += s.search(value[m.own:start], all)
-		m.took(start, end, at)
+		m.advance(start, end, at)
 	}
 	found += s.search(value[m.own:], all)
 	s.found += found
@@ -90,11 +90,11 @@ func (s *Pool) search(own []byte, all int64) (found int) {
 				found += len(phrase)
 			}
 		}
-		m.took(start, end, at)
+		m.advance(start, end, at)
 	}
 	if found < len(own)/2 {
 		own = own[:min(len(own), len(s.recent.dict.text)/recentPart)]
-		if s.recent.room() < len(own) {
+		if s.recent.free() < len(own) {
 			s.forget(all)
 		}
 		s.recent.add(own)

@@ -85,7 +85,7 @@ func (s *Pool) begin() *index {
 // returns nil if no new dictionary is allowed. The caller holds mu.
 func (s *Pool) indexFor(phrase int, all int64) *index {
 	x := s.current.Load()
-	if x == nil || x.room() >= phrase {
+	if x == nil || x.free() >= phrase {
 		return x
 	}
 	size := len(x.dict.text)

@@ -70,11 +70,11 @@ func skipString(doc []byte, i int) (int, error) {
 // structural holds the bytes that matter within an object or list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
-func skipContainer(doc []byte, i int) (int, error) { return leave(doc, i, 0) }
+func skipContainer(doc []byte, i int) (int, error) { return skipToEnd(doc, i, 0) }
 
-// leave returns the position after the end of the outermost of depth objects and lists that are
+// skipToEnd returns the position after the end of the outermost of depth objects and lists that are
 // open at i.
-func leave(doc []byte, i, depth int) (int, error) {
+func skipToEnd(doc []byte, i, depth int) (int, error) {
 	for i < len(doc) {
 		b := doc[i]
 		if !structural[b] {
@@ -148,7 +148,7 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 			return 0, err
 		}
 		if !more {
-			return leave(doc, end, 1)
+			return skipToEnd(doc, end, 1)
 		}
 		i = Space(doc, end)
 		if i == len(doc) {
@@ -197,7 +197,7 @@ func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err
 			return 0, err
 		}
 		if !more {
-			return leave(doc, end, 1)
+			return skipToEnd(doc, end, 1)
 		}
 		i = Space(doc, end)
 		if i == len(doc) {

@@ -85,7 +85,7 @@ func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
 		return dst, false
 	}
 	days, rest := floorDiv(seconds, 24*60*60)
-	year, month, day := civil(days)
+	year, month, day := dateOf(days)
 	dst = append(dst, '"')
 	dst = digits(digits(dst, year/100), year%100)
 	dst = append(digits(append(dst, '-'), month), '-')
@@ -113,9 +113,9 @@ func floorDiv(a, b int64) (int64, int64) {
 	return q, r
 }
 
-// civil returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
+// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
 // years, which start in March.
-func civil(days int64) (year, month, day int64) {
+func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
 	era, ofEra := floorDiv(days+719468, eraDays)
 	ofYears := (ofEra - ofEra/1460 + ofEra/36524 - ofEra/(eraDays-1)) / 365

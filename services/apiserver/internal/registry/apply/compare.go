@@ -77,8 +77,8 @@ func (t *pathSet) node(n int) *fieldpath.Set {
 	return t.nodes[n-1]
 }
 
-// back drops the nodes below the first n elements of the path.
-func (t *pathSet) back(n int) {
+// truncate drops the nodes below the first n elements of the path.
+func (t *pathSet) truncate(n int) {
 	if len(t.nodes) > n {
 		t.nodes = t.nodes[:n]
 	}
@@ -94,8 +94,8 @@ func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
 
 func (c *comparer) pop() {
 	c.path = c.path[:len(c.path)-1]
-	c.set.back(len(c.path))
-	c.removed.back(len(c.path))
+	c.set.truncate(len(c.path))
+	c.removed.truncate(len(c.path))
 }
 
 // object compares two objects except for the fields without owners.

@@ -78,8 +78,8 @@ func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 	d.path = append(d.path, e)
 	ok := visit()
 	d.path = d.path[:len(d.path)-1]
-	d.set.back(len(d.path))
-	d.removed.back(len(d.path))
+	d.set.truncate(len(d.path))
+	d.removed.truncate(len(d.path))
 	return ok
 }
 

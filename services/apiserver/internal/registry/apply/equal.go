@@ -133,21 +133,21 @@ func equalScalars(a, b reflect.Value) bool {
 // equalOpaque reports whether two values that encode themselves have equal JSON.
 func equalOpaque(a, b reflect.Value) bool {
 	if a.CanAddr() && b.CanAddr() {
-		return alike(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
+		return equalPointees(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
 	if a.Type() == quantities && b.Type() == quantities { // map values are not addressable
 		x := a.Interface().(resource.Quantity)
 		y := b.Interface().(resource.Quantity)
-		return alike(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
+		return equalPointees(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
 	return reflect.DeepEqual(a.Interface(), b.Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
 }
 
 var quantities = reflect.TypeFor[resource.Quantity]()
 
-// alike reports whether two pointers point to equal values. For the usual types it avoids
+// equalPointees reports whether two pointers point to equal values. For the usual types it avoids
 // reflect.DeepEqual, which costs more than all other fields of an object.
-func alike(a, b any) bool {
+func equalPointees(a, b any) bool {
 	same := false
 	switch p := a.(type) {
 	case *metav1.Time:

@@ -243,7 +243,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 			if _, err := a.Cache.MostRecent(ctx); err != nil {
 				return netip.Addr{}, err
 			}
-			if err := a.look(ctx); err != nil {
+			if err := a.refresh(ctx); err != nil {
 				return netip.Addr{}, err
 			}
 		}

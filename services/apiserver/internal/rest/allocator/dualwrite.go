@@ -57,8 +57,8 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	return out
 }
 
-// place returns the position of an address, or false if the range allocation does not cover it.
-func (b *addressBits) place(addr netip.Addr) (int, bool) {
+// position returns the position of an address, or false if the range allocation does not cover it.
+func (b *addressBits) position(addr netip.Addr) (int, bool) {
 	if !b.span.contains(addr) {
 		return 0, false
 	}
@@ -69,7 +69,7 @@ func (b *addressBits) place(addr netip.Addr) (int, bool) {
 // places returns the positions of the addresses that have one.
 func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if at, ok := b.place(addr); ok {
+		if at, ok := b.position(addr); ok {
 			out = append(out, at)
 		}
 	}
@@ -78,7 +78,7 @@ func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 
 // mark marks an address as taken. It returns errAddressTaken if it is taken.
 func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
 }
 
 func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
 
 // marked reports whether an address is taken in the last known state, which may be outdated.
 func (b *addressBits) marked(addr netip.Addr) bool {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return ok && b.known != nil && b.known.has(at)
@@ -115,10 +115,10 @@ func (a *Allocator) marked(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.bits, func(b *addressBits) bool { return b.marked(addr) })
 }
 
-// look reads the current state of all ranges.
-func (a *Allocator) look(ctx context.Context) error {
+// refresh reads the current state of all ranges.
+func (a *Allocator) refresh(ctx context.Context) error {
 	for _, b := range a.bits {
-		if err := b.look(ctx); err != nil {
+		if err := b.refresh(ctx); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 			if familyOf(addr) != familyOf(b.span.first) {
 				continue
 			}
-			at, ok := b.place(addr)
+			at, ok := b.position(addr)
 			if r.Bitmap {
 				r.reportBit(ctx, b, s, addr, old, next, text == "")
 			}
@@ -215,7 +215,7 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 		}
 	}
 	var leaked int
-	b.leaked, leaked = leaks(old, next, b.leaked)
+	b.leaked, leaked = copyUnused(old, next, b.leaked)
 	if r.Bitmap && leaked > 0 {
 		r.metrics.addressRepairKinds.WithLabelValues("leak").Add(float64(leaked))
 	}
@@ -225,7 +225,7 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 // reportBit reports an address of a service that the stored state lacks, that another
 // service has in next, or that is out of range. fresh means that nothing was stored.
 func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, fresh bool) {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	p := problem{action: "ClusterIPAllocation"}
 	switch family := familyOf(addr); {
 	case !ok:

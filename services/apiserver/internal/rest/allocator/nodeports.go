@@ -137,7 +137,7 @@ func requested(s *corev1.Service, port int32) int32 {
 // allocateDryRun is take for a dry run. It allocates nothing and does not check whether a port is
 // free, because that may change before the real write.
 func (p *ports) allocateDryRun(_ context.Context, wanted []int) ([]int, error) {
-	got, err := p.pick(&bitSet{taken: newBits()}, slices.Clone(wanted))
+	got, err := p.mark(&bitSet{taken: newBits()}, slices.Clone(wanted))
 	return got, err
 }
 
@@ -187,7 +187,7 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 	}
 	var got []int
 	err := p.change(ctx, func(s *bitSet) (err error) {
-		got, err = p.pick(s, wanted)
+		got, err = p.mark(s, wanted)
 		return err
 	})
 	p.metrics.ports(wanted, err)
@@ -197,8 +197,8 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 	return got, nil
 }
 
-// pick marks the wanted ports as taken and returns them.
-func (p *ports) pick(s *bitSet, wanted []int) ([]int, error) {
+// mark marks the wanted ports as taken and returns them.
+func (p *ports) mark(s *bitSet, wanted []int) ([]int, error) {
 	got := make([]int, len(wanted))
 	for i, port := range wanted {
 		var offset int

@@ -263,7 +263,7 @@ func (r *run) ports(ctx context.Context) error {
 			r.portOf(ctx, s, port, old, next, text == "")
 		}
 	}
-	found, leaked := leaks(old, next, r.repairs.leaked)
+	found, leaked := copyUnused(old, next, r.repairs.leaked)
 	r.repairs.leaked = found
 	if leaked > 0 {
 		r.metrics.portRepairKind.WithLabelValues("leak").Add(float64(leaked))

@@ -130,8 +130,8 @@ func (w *Pool) work(j job) {
 	next := make(chan job, 1)
 	for {
 		j.f()
-		more, goesOn := w.done(j, next)
-		if !goesOn {
+		more, continues := w.done(j, next)
+		if !continues {
 			return
 		}
 		if more.f != nil {
@@ -139,7 +139,7 @@ func (w *Pool) work(j job) {
 			runtime.Gosched() // other goroutines have waited in the run queue
 			continue
 		}
-		if more, goesOn = <-next; !goesOn {
+		if more, continues = <-next; !continues {
 			return
 		}
 		j = more
@@ -147,8 +147,8 @@ func (w *Pool) work(j job) {
 }
 
 // done ends a job and returns the next job of its worker. Without one, the worker waits on next, or
-// ends if goesOn is false because enough workers are idle.
-func (w *Pool) done(j job, next chan job) (more job, goesOn bool) {
+// ends if continues is false because enough workers are idle.
+func (w *Pool) done(j job, next chan job) (more job, continues bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tick-j.began < uint(len(w.fresh)) {

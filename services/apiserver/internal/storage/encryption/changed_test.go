@@ -105,7 +105,7 @@ func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 		log := &lines{}
 		b := builder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		b.Pace = kms.Pace{Well: time.Second, Ill: time.Second, WellKept: time.Millisecond, IllKept: time.Millisecond}
+		b.Pace = kms.Pace{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
 		live := openWith(t, b, rules(rule("secrets", absent("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
 		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {

@@ -80,7 +80,7 @@ func TestStoredByKMS(t *testing.T) {
 	recorded(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Well, pace.WellKept = time.Hour, time.Hour }))
+	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
 	seen := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {
@@ -345,7 +345,7 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 	}
 	b := builder(t)
 	b.Metrics, b.Pace = m, pace()
-	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // probed only by checks
+	b.Pace.HealthyInterval, b.Pace.HealthyTTL = time.Hour, time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
 	s := newRawStore()

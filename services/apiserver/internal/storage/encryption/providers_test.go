@@ -429,10 +429,10 @@ func FuzzOpen(f *testing.F) {
 // pace returns short intervals for probes.
 func pace() kms.Pace {
 	return kms.Pace{
-		Well:     20 * time.Millisecond,
-		Ill:      10 * time.Millisecond,
-		WellKept: time.Millisecond,
-		IllKept:  time.Millisecond,
-		Doubt:    time.Millisecond,
+		HealthyInterval:   20 * time.Millisecond,
+		UnhealthyInterval: 10 * time.Millisecond,
+		HealthyTTL:        time.Millisecond,
+		UnhealthyTTL:      time.Millisecond,
+		Doubt:             time.Millisecond,
 	}
 }

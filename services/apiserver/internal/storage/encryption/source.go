@@ -85,7 +85,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 		again := time.NewTicker(tryEvery)
 		defer again.Stop()
 		for {
-			if err := s.outdated(inner); err != nil { // may block: this goroutine does nothing else
+			if err := s.reloadReason(inner); err != nil { // may block: this goroutine does nothing else
 				cancel(err)
 				return
 			}
@@ -142,7 +142,7 @@ func (s *Source) note(seal *storage.Seal) {
 
 // outdated returns why every value must be decrypted again: its key is no longer available, or an
 // unreadable value may be readable now. Nil means that there is no reason.
-func (s *Source) outdated(ctx context.Context) error {
+func (s *Source) reloadReason(ctx context.Context) error {
 	now := s.values.live.Current()
 	if now != s.shown {
 		if s.damaged.Load() > 0 || !now.covers(s.shown) {

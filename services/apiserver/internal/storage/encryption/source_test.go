@@ -127,7 +127,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	p := kmstest.New(t)
 	s := newRawStore()
 	pacing := func(pace *kms.Pace) {
-		*pace = kms.Pace{Well: time.Hour, Ill: time.Hour, WellKept: time.Nanosecond, IllKept: time.Nanosecond, Doubt: time.Nanosecond}
+		*pace = kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, Doubt: time.Nanosecond}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
 	store := s.at(sealing)

@@ -177,7 +177,7 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 		select {
 		case b := <-feed.batches:
 			p.answer()
-			p.batch(p.gather(feed, b))
+			p.batch(p.appendWaiting(feed, b))
 		case <-p.checks:
 		case err := <-feed.failed:
 			return err
@@ -201,8 +201,8 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-// gather adds batches that are already waiting.
-func (p *publisher) gather(f *feed, b storage.Batch) storage.Batch {
+// appendWaiting adds batches that are already waiting.
+func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
 	}

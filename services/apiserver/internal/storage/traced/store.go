@@ -64,9 +64,9 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 
 // wrote adds the events of a write and ends its span. A conflict with an earlier write counts as an
 // answer.
-func (o operation) wrote(revision int64, err error, answered ...string) {
+func (o operation) endWrite(revision int64, err error, answered ...string) {
 	switch {
-	case err != nil && !overtaken(err):
+	case err != nil && !isConflict(err):
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
 	default:
 		for _, event := range answered {
@@ -84,14 +84,14 @@ func (o operation) wrote(revision int64, err error, answered ...string) {
 
 // end ends the span. An error that reports another write is an answer, not a failure.
 func (o operation) end(err error) {
-	if !overtaken(err) {
+	if !isConflict(err) {
 		o.span.Fail(err)
 	}
 	o.span.End()
 }
 
-// overtaken reports whether an error means that the store has another state than expected.
-func overtaken(err error) bool {
+// isConflict reports whether an error means that the store has another state than expected.
+func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	var precondition *storage.PreconditionError
@@ -118,7 +118,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	inner, op := s.startWrite(ctx, "Create etcd3", key, value)
 	revision, err := s.Interface.Create(inner, key, value, opts)
-	op.wrote(revision, err, "Txn call succeeded")
+	op.endWrite(revision, err, "Txn call succeeded")
 	return revision, err
 }
 
@@ -127,7 +127,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	inner, op := s.startWrite(ctx, "GuaranteedUpdate etcd3", key, value)
 	op.span.Event("initial value restored")
 	revision, err := s.Interface.Update(inner, key, value, expected, opts)
-	op.wrote(revision, err, "Txn call completed", "Transaction committed")
+	op.endWrite(revision, err, "Txn call completed", "Transaction committed")
 	return revision, err
 }
 

@@ -47,13 +47,13 @@ func (p *service) evict(c *handlers.Call) error {
 	}
 	e.Namespace = c.Op.Namespace
 	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
-	asked := req.Options.(*metav1.CreateOptions).DryRun
+	dryRun := req.Options.(*metav1.CreateOptions).DryRun
 	var do *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
 		if e.Name != c.Op.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 		}
-		do, err = evictionOptions(e, asked)
+		do, err = evictionOptions(e, dryRun)
 		return err
 	})
 	if err != nil {
@@ -85,9 +85,9 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 	return nil, fmt.Errorf("%T is not an Eviction", obj)
 }
 
-// evictionOptions returns the options of the deletion. asked is dryRun in the query. The body may
+// evictionOptions returns the options of the deletion. dryRun is dryRun in the query. The body may
 // repeat it, or set it if the query does not.
-func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOptions, error) {
+func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
 	if do == nil {
 		do = &metav1.DeleteOptions{}
@@ -100,9 +100,9 @@ func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOption
 	}
 	switch {
 	case len(do.DryRun) == 0:
-		do.DryRun = asked
-	case len(asked) > 0 && !slices.Equal(do.DryRun, asked):
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", asked, do.DryRun))
+		do.DryRun = dryRun
+	case len(dryRun) > 0 && !slices.Equal(do.DryRun, dryRun):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, do.DryRun))
 	}
 	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
@@ -162,7 +162,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 	if err != nil {
 		return err
 	}
-	if budget != nil && !podReady(pod) && unhealthyMayGo(budget) {
+	if budget != nil && !podReady(pod) && mayEvictUnhealthy(budget) {
 		_, err := p.Writes.Delete(c.Context(), thisState)
 		o := anyState.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
@@ -171,7 +171,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 		return err
 	}
 	if budget != nil {
-		if err := p.spend(c, anyState, budget.Name, pod.Name); err != nil {
+		if err := p.takeDisruption(c, anyState, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
@@ -197,9 +197,9 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-// unhealthyMayGo reports whether a pod that is not ready, and so does not count as healthy, may be
+// mayEvictUnhealthy reports whether a pod that is not ready, and so does not count as healthy, may be
 // evicted without spending the budget (KEP-3017).
-func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
+func mayEvictUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
 	}
@@ -221,9 +221,9 @@ func refuseEviction(retryAfter int, cause string) error {
 	return err
 }
 
-// spend takes one disruption from a budget and records the pod, so that the budget's controller no
+// takeDisruption takes one disruption from a budget and records the pod, so that the budget's controller no
 // longer counts it as available.
-func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod string) error {
+func (p *service) takeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
 	kind := c.StoredKind(budgets)
 	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
 	write.User, write.Manager, write.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}

@@ -111,9 +111,9 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 
 // reviewToken sets the status of a TokenReview.
 func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
-	back := request.Suspend(ctx)
+	resume := request.Suspend(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
-	back()
+	resume()
 	if err != nil { // the review may not have been possible
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil

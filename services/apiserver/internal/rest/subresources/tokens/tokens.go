@@ -206,9 +206,9 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		}
 	}
 	claims := sign.Claims(i.Name)
-	back := request.Suspend(ctx) // the signer may be another process
+	resume := request.Suspend(ctx) // the signer may be another process
 	token, err := i.Signer.SignClaims(ctx, claims)
-	back()
+	resume()
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}

@@ -147,8 +147,8 @@ func (m *Metrics) named(provider, key, server string) {
 	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
 
-// draw generates the random bytes of a key.
-func (m *Metrics) draw(key []byte, read func([]byte) (int, error)) error {
+// generateKey generates the random bytes of a key.
+func (m *Metrics) generateKey(key []byte, read func([]byte) (int, error)) error {
 	start := time.Now()
 	if _, err := read(key); err != nil {
 		m.failures.Inc()

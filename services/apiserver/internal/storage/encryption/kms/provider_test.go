@@ -95,7 +95,7 @@ func TestHealthIsCached(t *testing.T) {
 			p := kmstest.New(t)
 			p.Say(c.health)
 			cfg := config(t, p)
-			cfg.Pace.WellKept, cfg.Pace.IllKept = c.well, c.ill
+			cfg.Pace.HealthyTTL, cfg.Pace.UnhealthyTTL = c.well, c.ill
 			provider := second(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
@@ -119,7 +119,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			p := kmstest.New(t)
 			p.Say(c.health)
 			cfg := config(t, p)
-			cfg.Pace.Well, cfg.Pace.Ill = c.well, c.ill
+			cfg.Pace.HealthyInterval, cfg.Pace.UnhealthyInterval = c.well, c.ill
 			provider := second(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

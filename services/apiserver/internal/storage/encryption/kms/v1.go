@@ -148,7 +148,7 @@ func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
 // Seal implements Provider.
 func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error) {
 	dek := make([]byte, v1Key)
-	if err := p.Metrics.draw(dek, rand.Read); err != nil {
+	if err := p.Metrics.generateKey(dek, rand.Read); err != nil {
 		return nil, err
 	}
 	sealed, err := p.seal(ctx, dek)

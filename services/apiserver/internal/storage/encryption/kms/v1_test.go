@@ -331,7 +331,7 @@ func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.Refuse(true)
 	cfg := config(t, plugin)
-	cfg.Pace.IllKept = time.Hour
+	cfg.Pace.UnhealthyTTL = time.Hour
 	p := first(t, cfg)
 	for i, want := range []string{
 		"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal",

@@ -189,7 +189,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 // generate creates a random seed and has the plugin encrypt it.
 func (p *v2) generate(ctx context.Context) (*state, error) {
 	seed := make([]byte, ciphers.MinSeed)
-	if err := p.Metrics.draw(seed, rand.Read); err != nil {
+	if err := p.Metrics.generateKey(seed, rand.Read); err != nil {
 		return nil, err
 	}
 	answer, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
@@ -307,7 +307,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 		}
 	}
 	span.Event("About to decrypt DEK using remote service")
-	o, err := p.ask(ctx, id, e, now)
+	o, err := p.decryptKey(ctx, id, e, now)
 	if err != nil {
 		span.Event("DEK decryption failed")
 		return nil, &KeyError{string(id[:]), err}
@@ -316,9 +316,9 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	return o, nil
 }
 
-// ask has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
+// decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
 // state of the plugin and of the key.
-func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
+func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
 		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}

@@ -65,7 +65,7 @@ func (m *maintenance) run(ctx context.Context) error {
 		}
 	}
 	work(m.checkDisk)
-	work(m.look)
+	work(m.maintain)
 	for {
 		select {
 		case <-ctx.Done():
@@ -73,14 +73,14 @@ func (m *maintenance) run(ctx context.Context) error {
 		case <-disk.C:
 			work(m.checkDisk)
 		case <-ticker.C:
-			work(m.look)
+			work(m.maintain)
 			work(m.reserveSpace)
 		}
 	}
 }
 
-// look does the work that is due.
-func (m *maintenance) look(ctx context.Context) error {
+// maintain does the work that is due.
+func (m *maintenance) maintain(ctx context.Context) error {
 	s := m.server
 	if err := s.gate.enter(); err != nil {
 		return err

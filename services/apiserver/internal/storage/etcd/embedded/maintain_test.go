@@ -75,7 +75,7 @@ func writesRejected(t *testing.T, s *Server) bool {
 
 func look(t *testing.T, m *maintenance) {
 	t.Helper()
-	if err := m.look(t.Context()); err != nil {
+	if err := m.maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
