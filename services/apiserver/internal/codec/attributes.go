@@ -175,7 +175,8 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 		}
 		b = rest
 		for i := range t {
-			switch branch := &t[i]; {
+			branch := &t[i]
+			switch {
 			case branch.num != f.num:
 			case branch.below == nil:
 				values[branch.field].Value = fields[branch.field].text(f)

@@ -34,7 +34,8 @@ func Profiles() http.Handler {
 
 // serveProfile serves /debug/pprof as Kubernetes components do.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
-	switch name, below := strings.CutPrefix(r.URL.Path, profilePrefix); {
+	name, below := strings.CutPrefix(r.URL.Path, profilePrefix)
+	switch {
 	case !below:
 		http.Redirect(w, r, profilePrefix, http.StatusMovedPermanently)
 	case name == "cmdline":

@@ -96,7 +96,8 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 			r.Header.Set("Accept", strings.Repeat("x", 2000))
 		}
 		h.ServeHTTP(httptest.NewRecorder(), r)
-		switch got := log.String(); {
+		got := log.String()
+		switch {
 		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
 			t.Errorf("%s %s: %s", c.method, c.path, got)
 		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):

@@ -140,7 +140,8 @@ func (m *matches) step() (start, end, at int, ok bool) {
 				slot := slots[h>>shift].Load()
 				at = int(slot&placeMask) - 1
 				if at < 0 || slot&^placeMask != tag(h) || at+word > len(text) || load(text[at:]) != v {
-					switch n := p - own; {
+					n := p - own
+					switch {
 					case n < patience:
 						p++
 					case n < longPatience:

@@ -22,7 +22,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		t.Helper()
 		ev := storage.Event{Type: storage.Updated, Key: key, Value: value}
 		var err error
-		switch rev := live[key]; {
+		rev := live[key]
+		switch {
 		case rev == 0 && value == nil:
 			return
 		case rev == 0:

@@ -67,7 +67,8 @@ type drawn struct {
 }
 
 func (d drawn) value(depth int) any {
-	switch n := d.IntN(10); {
+	n := d.IntN(10)
+	switch {
 	case n < 4 && depth > 0:
 		m := map[string]any{}
 		for range d.IntN(4) {

@@ -196,7 +196,8 @@ func (p *parser) closeAll() (done bool, err error) {
 			return false, errInvalid
 		}
 		object := e.kind() == Object
-		switch c := p.raw[p.at]; {
+		c := p.raw[p.at]
+		switch {
 		case c == ',':
 			p.at++
 			p.space()

@@ -27,7 +27,8 @@ func (d *Doc) String(r Ref) string {
 // Runes returns the length of a string in code points.
 func (d *Doc) Runes(r Ref) int {
 	e := &d.entries[r]
-	switch f := e.flags(); {
+	f := e.flags()
+	switch {
 	case f&(escaped|malformed) != 0:
 		return utf8.RuneCountInString(d.String(r))
 	case f&wide != 0:
@@ -41,7 +42,8 @@ func (d *Doc) Runes(r Ref) int {
 func unescape(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
-		switch c := b[i]; {
+		c := b[i]
+		switch {
 		case c == '\\':
 			var r rune
 			r, i = unescapeOne(b, i+1)

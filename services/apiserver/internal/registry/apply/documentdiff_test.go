@@ -119,7 +119,8 @@ func (d documents) mixed(a, b any) any {
 		if y, ok := b.(map[string]any); ok {
 			m := map[string]any{}
 			for name, v := range x {
-				switch w, both := y[name]; {
+				w, both := y[name]
+				switch {
 				case both:
 					m[name] = d.mixed(v, w)
 				case d.Intn(4) > 0:

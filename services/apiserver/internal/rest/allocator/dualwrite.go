@@ -16,8 +16,8 @@ var bitKeys = []string{"/ranges/serviceips", "/ranges/secondaryserviceips"}
 // Maximum sizes of a range allocation: the part of a range that Kubernetes records, and the limit
 // of one value in the store.
 const (
-	mostBits4 = 1 << 20
-	mostBits6 = 1<<16 - 1
+	maxBitsIPv4 = 1 << 20
+	maxBitsIPv6 = 1<<16 - 1
 )
 
 // addressBits holds the taken addresses of a configured range in the form of servers without
@@ -34,9 +34,9 @@ type addressBits struct {
 // addressBitsOf returns the addressBits of the configured ranges.
 func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBits{span: spanOf(p), most: mostBits6}
+		b := &addressBits{span: spanOf(p), most: maxBitsIPv6}
 		if p.Addr().Is4() {
-			b.most = mostBits4
+			b.most = maxBitsIPv4
 		}
 		b.bits = &bits{
 			store: a.Store,
@@ -185,9 +185,9 @@ func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// addressBits rebuilds a range allocation of addresses from the services. The stored
+// rebuildAddressBits rebuilds a range allocation of addresses from the services. The stored
 // state is read before the services, so an allocation in between makes the write fail.
-func (r *run) addressBits(ctx context.Context, b *addressBits) error {
+func (r *run) rebuildAddressBits(ctx context.Context, b *addressBits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, text, err := b.read(ctx)
@@ -227,7 +227,8 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, fresh bool) {
 	at, ok := b.position(addr)
 	p := problem{action: "ClusterIPAllocation"}
-	switch family := familyOf(addr); {
+	family := familyOf(addr)
+	switch {
 	case !ok:
 		p.kind, p.reason = "outOfRange", "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
@@ -243,8 +244,8 @@ func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, 
 	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
 }
 
-// unconfigured reports addresses of families that the cluster has no range for.
-func (r *run) unconfigured(ctx context.Context) error {
+// reportUnconfigured reports addresses of families that the cluster has no range for.
+func (r *run) reportUnconfigured(ctx context.Context) error {
 	services, err := r.newest(ctx)
 	if err != nil {
 		return err

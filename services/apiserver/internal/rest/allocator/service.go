@@ -202,7 +202,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	r := &run{Allocator: a, seen: map[string]bool{}}
 	var errs []error
 	for _, addr := range addressesOf(s) {
-		errs = append(errs, r.addressOf(ctx, s, addr))
+		errs = append(errs, r.repairAddress(ctx, s, addr))
 	}
 	return errors.Join(errs...)
 }

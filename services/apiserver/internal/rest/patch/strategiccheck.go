@@ -86,7 +86,8 @@ func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, me
 		value := patch[key]
 		at := child(at, key)
 		list, isList := value.([]any)
-		switch name, isOrder := strings.CutPrefix(key, orderDirective); {
+		name, isOrder := strings.CutPrefix(key, orderDirective)
+		switch {
 		case key == patchDirective:
 			if _, ok := value.(string); !ok {
 				errs = append(errs, field.TypeInvalid(at, value, "must be a string"))

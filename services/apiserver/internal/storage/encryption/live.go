@@ -115,7 +115,7 @@ func (l *Live) replace(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.WellWithin, wellWithin))
+	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, wellWithin))
 	defer cancel()
 	if err := next.waitHealthy(within); err != nil {
 		next.Close()

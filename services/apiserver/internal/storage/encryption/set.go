@@ -26,9 +26,9 @@ type Builder struct {
 	ServerID string
 	// Pace holds the intervals of plugin calls.
 	Pace kms.Pace
-	// WellWithin is the time for the plugins of a new configuration to become healthy; 0 means 10
+	// HealthTimeout is the time for the plugins of a new configuration to become healthy; 0 means 10
 	// s.
-	WellWithin time.Duration
+	HealthTimeout time.Duration
 	// Wait is how requests wait for plugins; see kms.Config.
 	Wait    func(context.Context, func(context.Context) error) error
 	Logger  *slog.Logger
@@ -250,7 +250,7 @@ func (s *Set) waitHealthy(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return &unhealthyError{err}
-			case <-time.After(wellAgain):
+			case <-time.After(healthRetry):
 			}
 		}
 	}
@@ -265,8 +265,8 @@ func (e *unhealthyError) Error() string {
 }
 func (e *unhealthyError) Unwrap() error { return e.err }
 
-// wellAgain is the interval of checks of an unhealthy plugin.
-const wellAgain = 250 * time.Millisecond
+// healthRetry is the interval of checks of an unhealthy plugin.
+const healthRetry = 250 * time.Millisecond
 
 // Close ends the goroutines and the connections.
 func (s *Set) Close() {

@@ -93,14 +93,16 @@ func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorLi
 	if n := o.LimitBytes; n != nil && *n < 1 {
 		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
 	}
-	switch n := o.SinceSeconds; {
+	n := o.SinceSeconds
+	switch {
 	case n != nil && o.SinceTime != nil:
 		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case n != nil && *n < 1:
 		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
 	}
 	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
-	switch s := o.Stream; {
+	s := o.Stream
+	switch {
 	case s == nil:
 	case !split:
 		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))

@@ -263,7 +263,8 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 			Resource: "poddisruptionbudget",
 		}, b.Name, errors.New(reason))
 	}
-	switch s := &b.Status; {
+	s := &b.Status
+	switch {
 	case s.ObservedGeneration < b.Generation:
 		return tooManyEvictions(b.Name)
 	case s.DisruptionsAllowed < 0:
@@ -273,7 +274,6 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	case s.DisruptionsAllowed > 0:
 		return nil
 	}
-	s := &b.Status
 	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, s.DesiredHealthy, s.CurrentHealthy)
 	if c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil &&
 		c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse {

@@ -27,8 +27,8 @@ const (
 	maxKeys = 10_000
 	// maxRefused bounds the keys remembered as rejected.
 	maxRefused = 1_000
-	// keptFor is how long an unused decrypted key is cached.
-	keptFor = time.Hour
+	// maxUnused is how long an unused decrypted key is cached.
+	maxUnused = time.Hour
 
 	apiVersion     = "v2"
 	apiVersionBeta = "v2beta1"
@@ -302,7 +302,7 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	}
 	now := time.Now()
 	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Pace.Doubt) {
-		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(keptFor) {
+		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(maxUnused) {
 			return o, nil
 		}
 	}
@@ -328,7 +328,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 		}
 	}
 	var made singleflight.Result
-	landed := p.flights.DoChan(string(id[:]), func() (any, error) {
+	result := p.flights.DoChan(string(id[:]), func() (any, error) {
 		o, err := p.decrypt(ctx, id, e)
 		if err != nil {
 			p.refused.Add(id, refusal{err, time.Now()})
@@ -340,7 +340,7 @@ func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time)
 	})
 	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
-		made = <-landed
+		made = <-result
 		close(done)
 	}()
 	if err := p.await(ctx, done); err != nil {

@@ -19,8 +19,8 @@ const (
 	maintainEvery = time.Minute
 	// diskEvery is the interval of checks of the disk.
 	diskEvery = 2 * time.Second
-	// leastFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
-	leastFree = 64 << 20
+	// minFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
+	minFree = 64 << 20
 	// busyWrites is the number of writes per second above which the server is not idle. An idle
 	// control plane renews some leases.
 	busyWrites = 5
@@ -30,10 +30,10 @@ const (
 
 // maintenance maintains the database while the server runs. One goroutine owns it.
 type maintenance struct {
-	server    *Server
-	log       *slog.Logger
-	every     time.Duration
-	leastFree int64
+	server  *Server
+	log     *slog.Logger
+	every   time.Duration
+	minFree int64
 	// revision was the newest one at the last check; 0 before the first.
 	revision int64
 	at       time.Time
@@ -46,7 +46,7 @@ type maintenance struct {
 // that takes much of the room, and frees space when the database has reached its quota, until ctx
 // ends. Until space is free, also on the disk, etcd rejects all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
-	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree, space: diskSpace}
+	m := &maintenance{server: s, log: s.log, every: maintainEvery, minFree: minFree, space: diskSpace}
 	var trims sync.WaitGroup
 	defer trims.Wait()
 	trims.Go(func() { (&trimmer{server: s, log: s.log, space: diskSpace}).run(ctx) })
@@ -59,8 +59,8 @@ func (m *maintenance) run(ctx context.Context) error {
 	disk := time.NewTicker(diskEvery)
 	defer ticker.Stop()
 	defer disk.Stop()
-	work := func(look func(context.Context) error) {
-		if err := look(ctx); err != nil && ctx.Err() == nil {
+	work := func(task func(context.Context) error) {
+		if err := task(ctx); err != nil && ctx.Err() == nil {
 			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
 		}
 	}
@@ -102,7 +102,7 @@ func (m *maintenance) maintain(ctx context.Context) error {
 	}
 	size, used := s.sizes()
 	idle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
-	if free := size - used; idle && free >= m.leastFree && free > used {
+	if free := size - used; idle && free >= m.minFree && free > used {
 		return m.defragment("much of it is free")
 	}
 	return nil
@@ -144,14 +144,14 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	return nil
 }
 
-func (m *maintenance) defragment(why string) error {
+func (m *maintenance) defragment(reason string) error {
 	begin := time.Now()
 	before, _ := m.server.sizes()
 	if err := m.server.etcd.Server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.sizes()
-	m.log.Info("defragmented the database of the embedded etcd", "why", why, "before", before, "bytes", after, "took", time.Since(begin))
+	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(begin))
 	return nil
 }
 

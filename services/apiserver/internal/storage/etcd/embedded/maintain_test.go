@@ -30,11 +30,11 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 	}
 	log := &bytes.Buffer{}
 	return s, &maintenance{
-		server:    s,
-		log:       slog.New(slog.NewTextHandler(log, nil)),
-		every:     time.Hour,
-		leastFree: 1 << 20,
-		space:     diskSpace,
+		server:  s,
+		log:     slog.New(slog.NewTextHandler(log, nil)),
+		every:   time.Hour,
+		minFree: 1 << 20,
+		space:   diskSpace,
 	}, log
 }
 
