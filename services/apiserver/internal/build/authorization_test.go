@@ -290,7 +290,7 @@ func TestAuthorizationOptions(t *testing.T) {
 		var said strings.Builder
 		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &said)
 		if (code == options.ExitOK) != (c.want == "") || !strings.Contains(said.String(), c.want) {
-			t.Errorf("%s: %d %s, want %s", c.args, code, &said, c.want)
+			t.Errorf("%s: got %d %s, want %s", c.args, code, &said, c.want)
 		}
 	}
 }

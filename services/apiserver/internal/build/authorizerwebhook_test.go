@@ -29,6 +29,7 @@ type authorizerWebhook struct {
 	answer func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus)
 }
 
+// newAuthorizerWebhook starts an authorization webhook that records reviews.
 func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 	t.Helper()
 	z := &authorizerWebhook{}

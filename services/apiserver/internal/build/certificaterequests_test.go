@@ -114,7 +114,7 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
 		if r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...); r.code != c.code || c.want != "" && r.at("message") != c.want {
-			t.Errorf("%s %s %s: %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
+			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		})
 		for _, path := range []string{"/version", "/livez"} {
 			if code := a.getAnonymously(path); code != c.code {
-				t.Errorf("%v: %s without a credential: %d, want %d", c.args, path, code, c.code)
+				t.Errorf("%v: %s without a credential: got %d, want %d", c.args, path, code, c.code)
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
 		})
 		if got := [2]int{a.getAnonymously("/livez"), a.getAnonymously("/api/v1/secrets")}; got != codes {
-			t.Errorf("%s: %v, want %v", anonymous, got, codes)
+			t.Errorf("%s: got %v, want %v", anonymous, got, codes)
 		}
 	}
 }

@@ -19,6 +19,7 @@ type step struct {
 	lacks              []string
 }
 
+// steps sends requests in order and checks each response.
 func (a *api) steps(t *testing.T, steps []step) {
 	t.Helper()
 	for _, s := range steps {
@@ -28,7 +29,7 @@ func (a *api) steps(t *testing.T, steps []step) {
 		}
 		r := a.send(s.method, s.path, s.body, header...)
 		if r.code != s.code {
-			t.Errorf("%s: %d, want %d: %s", s.what, r.code, s.code, r.body)
+			t.Errorf("%s: got %d, want %d: %s", s.what, r.code, s.code, r.body)
 			continue
 		}
 		var status struct {
@@ -317,7 +318,7 @@ func TestMetadataErrorCauses(t *testing.T) {
 	} {
 		r := a.want(422, "PATCH", configMaps+"/"+c.name, c.patch, "Content-Type", mergePatch)
 		if got := strings.Join(causes(r), " "); got != c.want {
-			t.Errorf("%s: %s, want %s", c.patch, got, c.want)
+			t.Errorf("%s: got %s, want %s", c.patch, got, c.want)
 		}
 	}
 }

@@ -48,7 +48,8 @@ func TestExternalSigner(t *testing.T) {
 			sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" },
 			keys: func(s *externaljwttest.State) {
 				s.Keys, s.Made = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false)), time.Now()
-			}, known: true,
+			},
+			known: true,
 		},
 		{
 			name: "undiscoverable key", sign: func(s *externaljwttest.State) {

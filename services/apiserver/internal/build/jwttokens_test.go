@@ -96,7 +96,7 @@ func TestAuthenticationConfigFile(t *testing.T) {
 		"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized,
 	} {
 		if code := a.getAnonymously(path); code != want {
-			t.Errorf("anonymous, %s: %d, want %d", path, code, want)
+			t.Errorf("anonymous, %s: got %d, want %d", path, code, want)
 		}
 	}
 	withdrawn := token

@@ -30,6 +30,7 @@ type candidate struct {
 	kill         func()
 }
 
+// runCandidate runs a candidate of the client library until the test ends.
 func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	a.t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport})

@@ -38,7 +38,10 @@ func TestLegacyTokens(t *testing.T) {
 	sa := a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:default:sa"},
-		LegacyNamespace:  "default", LegacySecretName: "home", LegacyName: "sa", LegacyUID: fmt.Sprint(sa.at("metadata", "uid")),
+		LegacyNamespace:  "default",
+		LegacySecretName: "home",
+		LegacyName:       "sa",
+		LegacyUID:        fmt.Sprint(sa.at("metadata", "uid")),
 	}).SignedString(key)
 	if err != nil {
 		t.Fatal(err)

@@ -283,7 +283,7 @@ func TestMetricsCountRequests(t *testing.T) {
 		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v1.apps"}},
 	} {
 		if n := count(c.name, c.labels...); n < c.least || n > c.most {
-			t.Errorf("%s %v: %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
+			t.Errorf("%s %v: got %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
 		if got := a.send(method, path, configMap("c"), append(as(c.user), "Content-Type", contentType(method))...); got.code != c.code {
-			t.Errorf("%s: %s: %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
+			t.Errorf("%s: %s: got %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
 		} else if got.code == 504 &&
 			(got.header.Get("Retry-After") != "1" ||
 				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {

@@ -29,7 +29,7 @@ func TestPolicyParametersAreNotLeaked(t *testing.T) {
 			headers = append(headers, "Content-Type", "application/merge-patch+json")
 		}
 		if r := a.want(code, method, path, body, headers...); !strings.Contains(string(r.body), says) {
-			t.Errorf("%s %s: %s, want %s", method, path, r.body, says)
+			t.Errorf("%s %s: got %s, want %s", method, path, r.body, says)
 		}
 	}
 	const kind = `"paramKind":{"apiVersion":"v1","kind":"Secret"},`

@@ -215,7 +215,7 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 		conn, code := open([]string{ofNode, ofExec, podsPath + "/p/portforward"}[i%3])
 		defer conn.Close()
 		if want := map[bool]int{true: 101, false: 429}[i < 5]; code != want {
-			t.Fatalf("connection %d: %d, want %d", i, code, want)
+			t.Fatalf("connection %d: got %d, want %d", i, code, want)
 		}
 		conns = append(conns, conn)
 	}

@@ -125,6 +125,7 @@ func (r *randomWriter) collection() string {
 	return path + r.kind.Resource
 }
 
+// run writes random objects of a kind through every verb.
 func (r *randomWriter) run() {
 	query := ""
 	if slices.Contains(influential, r.kind.Resource) {

@@ -48,7 +48,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 			got = append(got, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 		}
 		if want := "[ADDED second ADDED third DELETED second]"; fmt.Sprint(got) != want {
-			t.Errorf("%s from %s: %v, want %s", path, version, got, want)
+			t.Errorf("%s from %s: got %v, want %s", path, version, got, want)
 		}
 	}
 }

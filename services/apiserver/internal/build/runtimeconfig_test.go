@@ -27,7 +27,7 @@ func TestRuntimeConfig(t *testing.T) {
 			"/apis/node.k8s.io": 404, "/apis/node.k8s.io/v1/runtimeclasses": 404, "/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
 		} {
 			if r := a.get(path); r.code != code {
-				t.Errorf("%s: %d, want %d", path, r.code, code)
+				t.Errorf("%s: got %d, want %d", path, r.code, code)
 			}
 		}
 		if ip := a.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
@@ -69,7 +69,7 @@ func TestRuntimeConfig(t *testing.T) {
 		"/apis/batch/v1/cronjobs": 200,
 	} {
 		if r := a.get(path); r.code != code {
-			t.Errorf("%s: %d, want %d", path, r.code, code)
+			t.Errorf("%s: got %d, want %d", path, r.code, code)
 		}
 	}
 	a.want(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")

@@ -65,7 +65,7 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 		name := fmt.Sprint("c", i)
 		rv := a.want(201, "POST", configMaps, configMap(name)).version()
 		if r := a.get(configMaps + "/" + name); r.code != 200 || r.version() != rv {
-			t.Fatalf("get: %d at %s, want %s", r.code, r.version(), rv)
+			t.Fatalf("get: got %d at %s, want %s", r.code, r.version(), rv)
 		}
 		if n := len(a.get(configMaps).at("items").([]any)); n != i+1 {
 			t.Fatalf("list shows %d of %d", n, i+1)
@@ -164,7 +164,7 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 				plain, unzipped = a.bothWays(accept)
 			}
 			if !strings.Contains(accept, "Table") && !bytes.Equal(unzipped, plain) {
-				t.Errorf("round %d, %s: %d bytes, want %d", round, accept, len(unzipped), len(plain))
+				t.Errorf("round %d, %s: got %d bytes, want %d", round, accept, len(unzipped), len(plain))
 			}
 		}
 		a.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)

@@ -117,8 +117,11 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			call: "etcdserverpb.KV/Txn",
 		},
 		{
-			method: "GET", path: node, root: "GET /api/v1/nodes/{:name}", operation: "Get",
-			events: []string{"About to Get from storage", "About to write a response", "Writing http response done"},
+			method:    "GET",
+			path:      node,
+			root:      "GET /api/v1/nodes/{:name}",
+			operation: "Get",
+			events:    []string{"About to Get from storage", "About to write a response", "Writing http response done"},
 			store: wantedSpan{
 				name:       "cacher.Get",
 				attributes: map[string]string{"resource-version": ""},
@@ -127,10 +130,13 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			call: "etcdserverpb.KV/Range",
 		},
 		{
-			method: "GET", path: nodes, root: "GET /api/v1/nodes", operation: "List",
-			events: []string{"About to List from storage", "Listing from storage done", "Writing http response done"},
-			store:  wantedSpan{name: "cacher.GetList", events: []string{"Ready"}},
-			call:   "etcdserverpb.KV/Range",
+			method:    "GET",
+			path:      nodes,
+			root:      "GET /api/v1/nodes",
+			operation: "List",
+			events:    []string{"About to List from storage", "Listing from storage done", "Writing http response done"},
+			store:     wantedSpan{name: "cacher.GetList", events: []string{"Ready"}},
+			call:      "etcdserverpb.KV/Range",
 		},
 		{
 			method:    "PUT",
@@ -139,7 +145,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			root:      "PUT /api/v1/nodes/{:name}",
 			operation: "Update",
 			events:    create,
-			store:     wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+			store:     wantedSpan{name: "GuaranteedUpdate etcd3", events: update},
+			call:      "etcdserverpb.KV/Txn",
 		},
 		{
 			method:    "PATCH",
@@ -152,7 +159,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 				"limitedReadBody succeeded", "Recorded the audit event", "About to apply patch", "About to check admission control", "Object stored in database",
 				"About to write a response", "Writing http response done",
 			},
-			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update},
+			call:  "etcdserverpb.KV/Txn",
 		},
 		{
 			method:    "DELETE",
@@ -164,7 +172,8 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 				"limitedReadBody succeeded", "Decoded delete options", "Recorded the audit event", "About to delete object from database", "Object deleted from database",
 				"About to write a response", "Writing http response done",
 			},
-			store: wantedSpan{name: "Delete etcd3"}, call: "etcdserverpb.KV/Txn",
+			store: wantedSpan{name: "Delete etcd3"},
+			call:  "etcdserverpb.KV/Txn",
 		},
 	} {
 		t.Run(c.operation, func(t *testing.T) {
@@ -194,9 +203,14 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 					name:       c.root,
 					attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": c.path, "http.method": c.method},
 				},
-				{name: c.operation, parent: c.root, events: c.events, attributes: map[string]string{
-					"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
-				}},
+				{
+					name:   c.operation,
+					parent: c.root,
+					events: c.events,
+					attributes: map[string]string{
+						"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
+					},
+				},
 				c.store, call,
 				{
 					name:   "SerializeObject",

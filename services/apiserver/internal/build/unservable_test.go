@@ -129,7 +129,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 		}
 		for _, r := range []answer{a.get(path + "/unservable"), a.get(path), a.send("DELETE", path+"/unservable", "")} {
 			if text := fmt.Sprint(r.at("message")); r.code != 500 || !strings.Contains(text, bad.text) {
-				t.Errorf("%s: %d %s, want %q", path, r.code, text, bad.text)
+				t.Errorf("%s: got %d %s, want %q", path, r.code, text, bad.text)
 			}
 		}
 	}

@@ -119,7 +119,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 			want = strings.Replace(want, "?", "?follow=true&", 1)
 		}
 		if string(all) != want {
-			t.Errorf("%s: %q, want %q", c.path, all, want)
+			t.Errorf("%s: got %q, want %q", c.path, all, want)
 		}
 		conn.Close()
 	}

@@ -58,7 +58,7 @@ func TestRequestWidths(t *testing.T) {
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
-			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)

@@ -146,7 +146,7 @@ func TestInvalidPatches(t *testing.T) {
 	} {
 		r := a.send("PATCH", configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
 		if r.code != c.code || !strings.Contains(fmt.Sprint(r.at("message")), c.message) {
-			t.Errorf("%s %s: %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
+			t.Errorf("%s %s: got %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
 		}
 	}
 	if v := a.get(configMaps+"/a").at("data", "k"); v != "v" {
@@ -210,7 +210,7 @@ func TestFieldValidation(t *testing.T) {
 			}
 			refused := r.code == 400 || r.code == 422
 			if refused != (mode == "Strict") || warning != want {
-				t.Errorf("%s %s %q: %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
+				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
 			}
 			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {
 				t.Errorf("%s: %s", c.body, r.body)

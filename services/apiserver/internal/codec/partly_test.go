@@ -143,6 +143,7 @@ func BenchmarkCells(b *testing.B) {
 	}
 }
 
+// runningPod returns a pod of usual size with its status.
 func runningPod() *corev1.Pod {
 	now := metav1.NewTime(time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC))
 	started := true

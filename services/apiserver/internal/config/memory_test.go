@@ -32,7 +32,7 @@ func TestMemoryFlags(t *testing.T) {
 		}
 		if tc.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
-				t.Errorf("%s: %v, want %s", tc.flags, err, tc.wrong)
+				t.Errorf("%s: got %v, want %s", tc.flags, err, tc.wrong)
 			}
 			continue
 		}

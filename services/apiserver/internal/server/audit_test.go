@@ -91,6 +91,8 @@ type auditFixture struct {
 	handled  int
 }
 
+// newAuditFixture returns a server that audits at a level and passes requests to mux. change
+// adjusts its configuration.
 func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -107,11 +109,13 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 			a.handled++
 			mux(w, r)
 		}),
-		Responder:     responsewriters.Responder{Codec: c},
-		Authenticator: fixedUser{&request.User{Name: "ada"}},
-		Authorizer:    &impersonationRules{},
-		Metrics:       server.NewMetrics(a.registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+		Responder:      responsewriters.Responder{Codec: c},
+		Authenticator:  fixedUser{&request.User{Name: "ada"}},
+		Authorizer:     &impersonationRules{},
+		Metrics:        server.NewMetrics(a.registry),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
 			Policy:     levelPolicy(l),
 			Sinks:      []audit.Sink{a.recordingSink},
@@ -171,8 +175,12 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			want:   []string{"RequestReceived ada", "Panic 500 ada"},
 			panics: true,
 		},
-		"a late panic": {path: watchPath, mux: func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
-			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"}, panics: true},
+		"a late panic": {
+			path:   watchPath,
+			mux:    func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
+			want:   []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
+			panics: true,
+		},
 		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 		"not authenticated": {
 			change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} },
@@ -189,7 +197,8 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 			change: func(c *server.Config) {
 				c.LargeRequests = limit.New[string](limit.Options{Size: 1})
 				c.LargeRequests.TryAcquire(limit.Claim[string]{})
-			}, want: []string{"ResponseStarted 429"},
+			},
+			want: []string{"ResponseStarted 429"},
 		},
 		"may not impersonate": {
 			header: []string{"Impersonate-User", "eve"},

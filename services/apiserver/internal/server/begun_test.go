@@ -21,8 +21,12 @@ import (
 
 // execInfo is the request info of a pod exec.
 var execInfo = &requestinfo.Info{
-	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
-	Target: &apiset.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
+	Verb:       "get",
+	Path:       "/api/v1/namespaces/n/pods/p/exec",
+	Method:     "GET",
+	IsResource: true,
+	Target:     &apiset.Resource{Kind: &registry.Kind{}},
+	Sub:        &registry.Subresource{Name: "exec", Connect: true},
 }
 
 // Without flow control, a proxied connection does not count against MaxInFlight.
@@ -91,9 +95,14 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-			}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+			c := &Config{
+				Bounds:  testBounds,
+				Metrics: NewMetrics(reg),
+				Flow: flowcontrol.New(flowcontrol.Options{
+					Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+				}),
+				Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+			}
 			var inside http.HandlerFunc
 			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {

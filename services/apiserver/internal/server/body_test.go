@@ -367,9 +367,14 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // A watch with a long URL releases its bytes once it has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -427,9 +432,14 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-			Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-		}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+		c := &Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(reg),
+			Flow: flowcontrol.New(flowcontrol.Options{
+				Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+			}),
+			Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+		}
 		large := newShared(testBounds.LargeBytesPerCPU)
 		weighs := make(chan struct{})
 		done := make(chan string, 2)

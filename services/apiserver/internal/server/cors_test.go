@@ -38,7 +38,7 @@ func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	} {
 		err := errors.Join(server.CheckOrigins([]string{`^ok$`, pattern})...)
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", pattern, err, want)
+			t.Errorf("%q: got %v, want %q", pattern, err, want)
 		}
 	}
 }
@@ -53,11 +53,14 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 	}
 	var log bytes.Buffer
 	h, err := server.Handler(server.Config{
-		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: fixedUser{&request.User{Name: "u"}},
-		Authorizer: authz.AlwaysAllow{},
-		Metrics:    server.NewMetrics(prometheus.NewRegistry()),
-		Kinds:      apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger:     slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
+		Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		Authenticator:  fixedUser{&request.User{Name: "u"}},
+		Authorizer:     authz.AlwaysAllow{},
+		Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.NewTextHandler(&log, nil)),
+		RequestTimeout: time.Minute,
+		AllowedOrigins: origins,
 	})
 	if err != nil {
 		t.Fatal(err)

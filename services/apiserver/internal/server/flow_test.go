@@ -53,9 +53,17 @@ func TestResetStreamIsNotServed(t *testing.T) {
 // Health checks and the suite's services pass even if no seat is free.
 func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now), IsExempt: Exempt,
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats:    1,
+			MaxWait:  time.Second,
+			Metrics:  flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+			IsExempt: Exempt,
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var inside func()
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
@@ -82,7 +90,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 			{path("/version"), newClient("a", "system:binnacle").User, 429},
 		} {
 			if code := send(x.op, x.user); code != x.code {
-				t.Errorf("%s of %s in %v: %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
+				t.Errorf("%s of %s in %v: got %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
 			}
 		}
 	}
@@ -93,9 +101,14 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 
 func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {

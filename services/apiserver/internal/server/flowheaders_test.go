@@ -121,7 +121,7 @@ func TestReloadingRejectsOnlyReloadedResources(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest("GET", path))
 		if w.Code != want {
-			t.Errorf("%s: %d, want %d", path, w.Code, want)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
 }

@@ -88,8 +88,12 @@ func TestImpersonation(t *testing.T) {
 				"Impersonate-Extra-Scopes", "a", "Impersonate-Extra-Scopes", "b", "Impersonate-Extra-Acme.com%2fproject", "p"},
 			allowed: []string{"users alice", "groups dev", "groups ops", "authentication.k8s.io/userextras/acme.com/project p",
 				"authentication.k8s.io/userextras/scopes a", "authentication.k8s.io/userextras/scopes b", "authentication.k8s.io/uids u1"},
-			seen: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
-				Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}}},
+			seen: &request.User{
+				Name:   "alice",
+				UID:    "u1",
+				Groups: []string{"dev", "ops", "system:authenticated"},
+				Extra:  map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}},
+			},
 		},
 		"a service account": {
 			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"}, allowed: []string{"serviceaccounts ns/a"},
@@ -123,26 +127,36 @@ func TestImpersonation(t *testing.T) {
 			seen:    &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
 		},
 		"not that user": {
-			headers: []string{"Impersonate-User", "alice"}, asked: []string{"users alice"}, code: 403,
+			headers: []string{"Impersonate-User", "alice"},
+			asked:   []string{"users alice"},
+			code:    403,
 			message: `users "alice" is forbidden: User "boss" cannot impersonate resource "users" in API group "" at the cluster scope`,
 		},
 		"not that account": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"}, asked: []string{"serviceaccounts ns/a"}, code: 403,
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"},
+			asked:   []string{"serviceaccounts ns/a"},
+			code:    403,
 			message: `serviceaccounts "a" is forbidden: User "boss" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`,
 		},
 		"not that group": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:masters"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "groups system:masters"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:masters"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "groups system:masters"},
+			code:    403,
 			message: `groups "system:masters" is forbidden: User "boss" cannot impersonate resource "groups" in API group "" at the cluster scope`,
 		},
 		"not that extra": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Extra-Scopes", "a"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "authentication.k8s.io/userextras/scopes a"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Extra-Scopes", "a"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "authentication.k8s.io/userextras/scopes a"},
+			code:    403,
 			message: `userextras.authentication.k8s.io "a" is forbidden: User "boss" cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io" at the cluster scope`,
 		},
 		"not that uid": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Uid", "u1"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "authentication.k8s.io/uids u1"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Uid", "u1"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "authentication.k8s.io/uids u1"},
+			code:    403,
 			message: `uids.authentication.k8s.io "u1" is forbidden: User "boss" cannot impersonate resource "uids" in API group "authentication.k8s.io" at the cluster scope`,
 		},
 		"a group without a user": {headers: []string{"Impersonate-Group", "dev"}, code: 400, message: "without impersonating a user"},
@@ -166,9 +180,13 @@ func TestImpersonation(t *testing.T) {
 						}
 					}
 				}),
-				Responder: responsewriters.Responder{Codec: c}, Authenticator: fixedUser{&request.User{Name: "boss"}}, Authorizer: z,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
-				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+				Responder:      responsewriters.Responder{Codec: c},
+				Authenticator:  fixedUser{&request.User{Name: "boss"}},
+				Authorizer:     z,
+				Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+				Kinds:          apiset.NewLive(nil),
+				Logger:         slog.New(slog.DiscardHandler),
+				RequestTimeout: time.Minute,
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -47,6 +47,7 @@ type impersonationFixture struct {
 	checkedWithPermit []bool // for each check, whether the request held the permit
 }
 
+// newImpersonationFixture returns a server whose authorizer calls decide for each permission.
 func newImpersonationFixture(
 	t *testing.T,
 	decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision,
@@ -131,11 +132,17 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				}
 				resume()
 				return authz.Allow
-			}, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true},
+			},
+			groups: []string{large, "b"},
+			code:   200,
+			asked:  []bool{false, true, true},
 		},
 		"an unauthorized client": {
 			decide: func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
-			taken:  true, groups: []string{large}, code: 403, asked: []bool{true},
+			taken:  true,
+			groups: []string{large},
+			code:   403,
+			asked:  []bool{true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,9 +44,15 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 				<-release
 			}
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func TestVersionIsReadOnly(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.reason) {
-			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestLogsRequireCleanPath(t *testing.T) {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.text) {
-			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
 		}
 	}
 }

@@ -50,6 +50,7 @@ func (a recordingAuthorizer) Authorize(ctx context.Context, of *authz.Attributes
 	return authz.Allow, "", nil
 }
 
+// newRefreshFixture returns a server with an in-flight limit, whose API set the test replaces.
 func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -81,13 +82,18 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 				w.WriteHeader(404)
 			}
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: d, Authorizer: recordingAuthorizer{d: d},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Responder:     responsewriters.Responder{Codec: c},
+		Authenticator: d,
+		Authorizer:    recordingAuthorizer{d: d},
+		Metrics:       server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:         apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Refresh: func(context.Context) *apiset.Set {
 			d.refreshes.Add(1)
 			return apiset.Builder{}.Set(defined, 2)
 		},
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: inFlight,
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
+		MaxInFlight:    inFlight,
 	})
 	if err != nil {
 		t.Fatal(err)

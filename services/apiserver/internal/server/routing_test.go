@@ -199,8 +199,10 @@ func TestMuxRoutesPaths(t *testing.T) {
 		Metrics:   textHandler("metrics"),
 		SLIs:      textHandler("slis"),
 		OpenAPI:   textHandler("openapi"),
-		Issuer:    textHandler("issuer"), Profiling: true, LogFiles: t.TempDir(),
-		Flow: flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
+		Issuer:    textHandler("issuer"),
+		Profiling: true,
+		LogFiles:  t.TempDir(),
+		Flow:      flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
 	}
 	bare := &server.Mux{
 		API:       full.API,
@@ -317,7 +319,7 @@ func TestMuxRoutesPaths(t *testing.T) {
 			if got := w.Body.String(); got != want &&
 				(len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) &&
 				(want[0] != '~' || !strings.Contains(got, want[1:])) {
-				t.Errorf("%s %s: %q, want %q", test.method, test.path, got, want)
+				t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, want)
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
 		w := httptest.NewRecorder()
 		Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != want {
-			t.Errorf("%s: %d, want %d", path, w.Code, want)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
 }

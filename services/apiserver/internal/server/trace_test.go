@@ -36,9 +36,16 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 		t.Fatal(err)
 	}
 	config := server.Config{
-		Mux: mux, Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Mux:                 mux,
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	}
 	change(&config)
 	h, err := server.Handler(config)
@@ -101,7 +108,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
 			t.Errorf("%s %s: %s", c.method, c.path, got)
 		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):
-			t.Errorf("%s %s: %s\nwant %s", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %s\nwant %s", c.method, c.path, got, c.want)
 		}
 	}
 	log.Reset()

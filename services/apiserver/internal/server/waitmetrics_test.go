@@ -31,10 +31,16 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
-		Mux:       http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.From(r.Context()).Waits.Add(time.Hour) }),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Mux:                 http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.From(r.Context()).Waits.Add(time.Hour) }),
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(registry),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,10 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	}
 	logger := slog.New(slog.DiscardHandler)
 	s, err := serving.NewServer(serving.Config{
-		Options: o, Logger: logger, Health: health.New(health.Config{Logger: logger}), Metrics: prometheus.NewRegistry(),
+		Options: o,
+		Logger:  logger,
+		Health:  health.New(health.Config{Logger: logger}),
+		Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestZpagesRequireFeatureGates(t *testing.T) {
 			r.Header.Set("Accept", accept)
 			on.ServeHTTP(w, r)
 			if w.Code != code {
-				t.Errorf("%s with Accept %q: %d, want %d", path, accept, w.Code, code)
+				t.Errorf("%s with Accept %q: got %d, want %d", path, accept, w.Code, code)
 			}
 			if code == http.StatusOK && !regexp.MustCompile(want).MatchString(w.Body.String()) {
 				t.Errorf("%s: %q", path, w.Body)

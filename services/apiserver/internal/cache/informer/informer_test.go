@@ -132,6 +132,7 @@ type fixture struct {
 	stop, stopCache func()
 }
 
+// newFixture starts an informer over a source that has the given keys.
 func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
@@ -158,7 +159,8 @@ func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 		t.Fatal(err)
 	}
 	f.Informer = informer.New(informer.Config{
-		Store: f.cache.Store("a"), ChangesOnly: changesOnly,
+		Store:       f.cache.Store("a"),
+		ChangesOnly: changesOnly,
 		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
 			names := make([]string, len(objects))
 			for i, e := range objects {

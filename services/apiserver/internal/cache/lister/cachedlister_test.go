@@ -64,6 +64,7 @@ type fixture struct {
 	busy     bool
 }
 
+// newFixture returns a cached lister of limit ranges that counts decodings.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	r := &fixture{t: t, source: manualSource{make(chan storage.Batch), make(chan error)}, revision: 1}

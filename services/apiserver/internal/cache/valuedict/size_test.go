@@ -62,7 +62,7 @@ func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 			}
 		}
 		if good < 300 {
-			t.Errorf("with %d bytes of values: %d of 600 values of a new template were packed, want at least 300", all, good)
+			t.Errorf("with %d bytes of values: got %d of 600 values of a new template were packed, want at least 300", all, good)
 		}
 	}
 }

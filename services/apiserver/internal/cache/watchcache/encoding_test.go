@@ -138,6 +138,7 @@ func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
 	}
 }
 
+// testForgotten checks how many encodings are kept of deleted objects that history still contains.
 func testForgotten(t *testing.T, events, kept int) {
 	store := newMemStore()
 	after := define(store, "pods", "")

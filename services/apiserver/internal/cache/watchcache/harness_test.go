@@ -75,6 +75,7 @@ func verbatim(c *watchcache.Config) {
 	}
 }
 
+// newRig runs a cache over a store until the test ends. change adjusts its configuration.
 func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()

@@ -187,7 +187,7 @@ func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 		stored := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`)
 		kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
 		if stored == 0 || kept < stored {
-			t.Errorf("definition %d: %v bytes take %v, want at least as many", again+1, stored, kept)
+			t.Errorf("definition %d: got %v bytes take %v, want at least as many", again+1, stored, kept)
 		}
 		if again == 1 {
 			r.undefine("widgets")

@@ -267,8 +267,13 @@ type memWatcher struct {
 func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &memWatcher{
-		store: m, prefix: prefix, position: after, cancel: cancel,
-		batches: make(chan storage.Batch), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		store:    m,
+		prefix:   prefix,
+		position: after,
+		cancel:   cancel,
+		batches:  make(chan storage.Batch),
+		wake:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
 	}
 	m.mu.Lock()
 	m.watchers[w] = struct{}{}
@@ -278,6 +283,7 @@ func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (stora
 	return w, nil
 }
 
+// run delivers batches until the watcher ends.
 func (w *memWatcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer close(w.batches)
@@ -307,6 +313,7 @@ func (w *memWatcher) run(ctx context.Context) {
 	}
 }
 
+// next returns the next batch, or false at the end of the watch.
 func (w *memWatcher) next() (storage.Batch, bool) {
 	m := w.store
 	m.mu.Lock()

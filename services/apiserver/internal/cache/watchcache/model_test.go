@@ -244,7 +244,10 @@ func (m *machine) watchFrom(t *rapid.T) {
 		t.Fatal(err)
 	}
 	m.watchers = append(m.watchers, &modelWatcher{
-		Watcher: w, sel: opts.Selection, after: opts.After, size: rapid.IntRange(1, 9).Draw(t, "buffer"),
+		Watcher: w,
+		sel:     opts.Selection,
+		after:   opts.After,
+		size:    rapid.IntRange(1, 9).Draw(t, "buffer"),
 	})
 	mw := m.watchers[len(m.watchers)-1]
 	if opts.Initial == watchcache.InitialNone {
@@ -323,6 +326,7 @@ func (m *machine) follow(t *rapid.T) {
 	}
 }
 
+// testModel compares random operations on a cache with a model.
 func testModel(t *testing.T, change func(*watchcache.Config)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		store := newMemStore()

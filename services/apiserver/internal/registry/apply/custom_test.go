@@ -19,7 +19,10 @@ func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: "example.org", Version: "v1", Resource: "things", Kind: "Thing",
+			Group:    "example.org",
+			Version:  "v1",
+			Resource: "things",
+			Kind:     "Thing",
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },

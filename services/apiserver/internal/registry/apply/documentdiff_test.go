@@ -70,6 +70,7 @@ func (d documents) any(depth int) any {
 	return d.scalar()
 }
 
+// spec returns a random object with fields of all merge rules.
 func (d documents) spec(depth int) map[string]any {
 	m := map[string]any{}
 	if depth == 0 {
@@ -181,7 +182,7 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 				same++
 			}
 			if !got.set.Equals(want.set) || !got.removed.Equals(want.removed) {
-				t.Fatalf("%s, %d: %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live,
+				t.Fatalf("%s, %d: got %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live,
 					obj.Object, got.set, want.set, got.removed, want.removed)
 			}
 		}

@@ -236,6 +236,8 @@ func (s *sequence) onlyOwner(before, after registry.Object, manager string) {
 	}
 }
 
+// update updates the object with random content through both implementations and compares the
+// results.
 func (s *sequence) update() {
 	manager := s.manager()
 	tree := deployment(s.t, true)

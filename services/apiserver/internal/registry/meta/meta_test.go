@@ -87,7 +87,9 @@ func TestValidateCreate(t *testing.T) {
 			name: "bad finalizer and bad owner",
 			kind: namespaced,
 			meta: metav1.ObjectMeta{
-				Name: "a", Namespace: "n", Finalizers: []string{"noslash"},
+				Name:            "a",
+				Namespace:       "n",
+				Finalizers:      []string{"noslash"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o"}},
 			},
 			want: `metadata.ownerReferences.uid: Invalid value: "": uid must not be empty` + "\n" +
@@ -229,8 +231,13 @@ func TestServerFields(t *testing.T) {
 	other := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	five, six := int64(5), int64(6)
 	sent := metav1.ObjectMeta{
-		Name: "a", UID: "mine", CreationTimestamp: other, DeletionTimestamp: &other,
-		DeletionGracePeriodSeconds: &five, Generation: 9, SelfLink: "/x",
+		Name:                       "a",
+		UID:                        "mine",
+		CreationTimestamp:          other,
+		DeletionTimestamp:          &other,
+		DeletionGracePeriodSeconds: &five,
+		Generation:                 9,
+		SelfLink:                   "/x",
 	}
 	t.Run("create", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: *sent.DeepCopy()}
@@ -245,7 +252,10 @@ func TestServerFields(t *testing.T) {
 		}
 	})
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		UID: "u", CreationTimestamp: at, DeletionTimestamp: &at, DeletionGracePeriodSeconds: &six,
+		UID:                        "u",
+		CreationTimestamp:          at,
+		DeletionTimestamp:          &at,
+		DeletionGracePeriodSeconds: &six,
 	}}
 	t.Run("update", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: other, SelfLink: "/x"}}

@@ -24,7 +24,9 @@ func TestManyOwners(t *testing.T) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	for round := range 40 {
 		made := metav1.ObjectMeta{
-			Name: pick("a", "A"), Namespace: "n", Labels: map[string]string{pick("a", "-"): "b"},
+			Name:          pick("a", "A"),
+			Namespace:     "n",
+			Labels:        map[string]string{pick("a", "-"): "b"},
 			Finalizers:    []string{pick("a.b/c", "orphan", "-/-")},
 			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate}},
 		}

@@ -127,13 +127,18 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
 	s.value = w.value
 	coder := w.codec.Of(w.kind)
-	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, ConfirmEvery: time.Hour, Resources: []watchcache.Resource{{
-		Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
-		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
-			a, err := coder.Attributes(value)
-			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
-		},
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source:       s,
+		Newest:       s,
+		ConfirmEvery: time.Hour,
+		Resources: []watchcache.Resource{{
+			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
+			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+				a, err := coder.Attributes(value)
+				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +167,11 @@ func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient
 		Logger:    slog.New(slog.DiscardHandler),
 	})
 	return &internalclient.Server{
-		Kinds: apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
-		Cache: cache, Codec: w.codec, Writes: func() *writes.Writer { return writer }, Logger: slog.New(slog.DiscardHandler),
+		Kinds:  apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
+		Cache:  cache,
+		Codec:  w.codec,
+		Writes: func() *writes.Writer { return writer },
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 

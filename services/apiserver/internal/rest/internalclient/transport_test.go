@@ -68,7 +68,7 @@ func TestTransportFailures(t *testing.T) {
 		"long response": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, "too long"},
 	} {
 		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

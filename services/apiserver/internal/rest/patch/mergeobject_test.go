@@ -38,7 +38,11 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
 	coder := c.Of(k)
 	return &Target{
-		Object: obj, GVK: k.GVK(), Name: obj.GetName(), Codec: c, New: k.New,
+		Object:   obj,
+		GVK:      k.GVK(),
+		Name:     obj.GetName(),
+		Codec:    c,
+		New:      k.New,
 		Encode:   func() ([]byte, error) { return coder.EncodeObject(obj) },
 		Decode:   coder.DecodePatched,
 		Cost:     func(doc []byte, _ bool) int { return len(doc) },

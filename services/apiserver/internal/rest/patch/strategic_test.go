@@ -22,8 +22,12 @@ import (
 // patchedPod has one list of each type that strategic merges distinguish.
 func patchedPod() *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/x", "a/y"},
-			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            "p",
+			Labels:          map[string]string{"a": "b"},
+			Finalizers:      []string{"a/x", "a/y"},
+			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o"}},
+		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{
 				{

@@ -227,7 +227,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
-			t.Errorf("items of %d bytes: %d were written without a copy, want %d", size, shared, want)
+			t.Errorf("items of %d bytes: got %d were written without a copy, want %d", size, shared, want)
 		}
 	}
 }

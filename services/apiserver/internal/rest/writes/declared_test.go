@@ -34,8 +34,10 @@ func TestDeclaredRules(t *testing.T) {
 	}{
 		{name: "no declared rules", gates: Declared{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
 		{
-			name: "off", written: field.ErrorList{other, covered()}, declared: finds(),
-			want: []string{other.Error(), covered().Error()},
+			name:     "off",
+			written:  field.ErrorList{other, covered()},
+			declared: finds(),
+			want:     []string{other.Error(), covered().Error()},
 		},
 		{
 			name:     "beside, the same",
@@ -45,11 +47,18 @@ func TestDeclaredRules(t *testing.T) {
 			want:     []string{other.Error(), covered().Error()},
 		},
 		{
-			name: "beside, nothing declared", gates: Declared{Enabled: true}, written: field.ErrorList{covered()}, declared: finds(),
-			want: []string{covered().Error()}, mismatches: 1,
+			name:       "beside, nothing declared",
+			gates:      Declared{Enabled: true},
+			written:    field.ErrorList{covered()},
+			declared:   finds(),
+			want:       []string{covered().Error()},
+			mismatches: 1,
 		},
 		{
-			name: "beside, nothing written", gates: Declared{Enabled: true}, declared: finds(declared()), mismatches: 1,
+			name:       "beside, nothing written",
+			gates:      Declared{Enabled: true},
+			declared:   finds(declared()),
+			mismatches: 1,
 		},
 		{
 			name:     "takeover",
@@ -59,18 +68,29 @@ func TestDeclaredRules(t *testing.T) {
 			want:     []string{other.Error(), declared().Error()},
 		},
 		{
-			name: "takeover, found by one side each", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{covered()},
-			declared: finds(field.Invalid(path, -1, "odd").WithOrigin("maximum")),
-			want:     []string{`spec.replicas: Invalid value: -1: odd`}, mismatches: 2,
+			name:       "takeover, found by one side each",
+			gates:      Declared{Enabled: true, Takeover: true},
+			written:    field.ErrorList{covered()},
+			declared:   finds(field.Invalid(path, -1, "odd").WithOrigin("maximum")),
+			want:       []string{`spec.replicas: Invalid value: -1: odd`},
+			mismatches: 2,
 		},
 		{
-			name: "a panic beside", gates: Declared{Enabled: true}, written: field.ErrorList{other},
-			declared: func(registry.Object) field.ErrorList { panic("no") }, want: []string{other.Error()}, panics: 1,
-		},
-		{
-			name: "a panic in takeover", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{other},
+			name:     "a panic beside",
+			gates:    Declared{Enabled: true},
+			written:  field.ErrorList{other},
 			declared: func(registry.Object) field.ErrorList { panic("no") },
-			want:     []string{other.Error(), "<nil>: Internal error: panic during declarative validation: no"}, mismatches: 1, panics: 1,
+			want:     []string{other.Error()},
+			panics:   1,
+		},
+		{
+			name:       "a panic in takeover",
+			gates:      Declared{Enabled: true, Takeover: true},
+			written:    field.ErrorList{other},
+			declared:   func(registry.Object) field.ErrorList { panic("no") },
+			want:       []string{other.Error(), "<nil>: Internal error: panic during declarative validation: no"},
+			mismatches: 1,
+			panics:     1,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

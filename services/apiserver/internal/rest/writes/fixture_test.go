@@ -250,13 +250,15 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		Fields:     b.fields,
 		Store:      w.store,
 		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
-		Authorizer: (*authorizer)(w), Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
+		Authorizer: (*authorizer)(w),
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
 		Written: func(r schema.GroupResource, rev int64) {
 			if r.Resource == "configmaps" {
 				w.written = append(w.written, rev)
 			}
 		},
-		Now: clock, Logger: slog.New(slog.DiscardHandler),
+		Now:    clock,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	return w
 }

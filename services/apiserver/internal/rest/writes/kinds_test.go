@@ -230,7 +230,9 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
 		for _, name := range []string{"v1", "v2"} {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-				Name: name, Served: true, Storage: name == stored,
+				Name:    name,
+				Served:  true,
+				Storage: name == stored,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object",
 					Properties: map[string]apiextensionsv1.JSONSchemaProps{

@@ -246,10 +246,15 @@ func writeCases() []writeCase {
 			dropped: 1,
 		},
 		{
-			name:   "create with generated names that all exist",
-			do:     create(generated(wanted())),
-			before: always(func(w *fixture, _ int, key string) { takeName(w, key) }),
-			code:   409, message: "was not able to generate a unique name", want: "gone", swaps: 8, dropped: 8, reads: 1,
+			name:    "create with generated names that all exist",
+			do:      create(generated(wanted())),
+			before:  always(func(w *fixture, _ int, key string) { takeName(w, key) }),
+			code:    409,
+			message: "was not able to generate a unique name",
+			want:    "gone",
+			swaps:   8,
+			dropped: 8,
+			reads:   1,
 		},
 		{name: "create in a dry run", dryRun: true, do: create(wanted()), want: "gone", reads: 1, dropped: 1},
 		{
@@ -287,7 +292,9 @@ func writeCases() []writeCase {
 					return false, storage.ErrTooLarge
 				}
 				return false, nil
-			}, want: "a=1", swaps: 2,
+			},
+			want:  "a=1",
+			swaps: 2,
 		},
 		{
 			name:    "create without response, applied",
@@ -320,8 +327,14 @@ func writeCases() []writeCase {
 			swaps:    1,
 			dropped:  1,
 		},
-		{name: "update an object that was deleted", do: update(withUID(wanted("b", "1"), "old")), code: 409, want: "gone", reads: 1,
-			message: "StorageError: invalid object, Code: 4, Key: /registry/configmaps/ns/c, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: old, UID in object meta: "},
+		{
+			name:    "update an object that was deleted",
+			do:      update(withUID(wanted("b", "1"), "old")),
+			code:    409,
+			want:    "gone",
+			reads:   1,
+			message: "StorageError: invalid object, Code: 4, Key: /registry/configmaps/ns/c, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: old, UID in object meta: ",
+		},
 		{
 			name:    "update an object that was deleted in a dry run",
 			dryRun:  true,
@@ -364,7 +377,11 @@ func writeCases() []writeCase {
 			existing: config("a", "0"),
 			since:    config("a", "1"),
 			do:       update(at(wanted("b", "1"), "2")),
-			code:     409, message: "the object has been modified", want: "a=1", swaps: 1, dropped: 1,
+			code:     409,
+			message:  "the object has been modified",
+			want:     "a=1",
+			swaps:    1,
+			dropped:  1,
 		},
 		{
 			name:     "update at an old version",
@@ -415,15 +432,21 @@ func writeCases() []writeCase {
 			existing: config("a", "0"),
 			do:       update(at(wanted("b", "1"), "2")),
 			before:   once(overwrite(config("a", "1"))),
-			code:     409, message: "the object has been modified", want: "a=1", swaps: 1, dropped: 1,
+			code:     409,
+			message:  "the object has been modified",
+			want:     "a=1",
+			swaps:    1,
+			dropped:  1,
 		},
 		{
-			name: "update while another client always writes", existing: config("a", "0"), do: update(wanted("b", "1")),
-			before:  always(func(w *fixture, n int, _ string) { overwrite(config("a", fmt.Sprint(n)))(w, "") }),
-			code:    409,
-			want:    "a=101",
-			swaps:   101,
-			dropped: 101,
+			name:     "update while another client always writes",
+			existing: config("a", "0"),
+			do:       update(wanted("b", "1")),
+			before:   always(func(w *fixture, n int, _ string) { overwrite(config("a", fmt.Sprint(n)))(w, "") }),
+			code:     409,
+			want:     "a=101",
+			swaps:    101,
+			dropped:  101,
 		},
 		{
 			name:     "update while another client deletes",
@@ -442,7 +465,12 @@ func writeCases() []writeCase {
 			before: once(func(w *fixture, key string) {
 				deleteObject(w, key)
 				overwrite(withUID(config("a", "2"), "second"))(w, key)
-			}), code: 409, message: "UID in object meta: second", want: "a=2", swaps: 1, dropped: 1,
+			}),
+			code:    409,
+			message: "UID in object meta: second",
+			want:    "a=2",
+			swaps:   1,
+			dropped: 1,
 		},
 		{name: "update that changes nothing", existing: config("a", "0"), do: merge(`{}`), want: "a=0", reads: 1, dropped: 1},
 		{
@@ -474,14 +502,24 @@ func writeCases() []writeCase {
 			reads:    1,
 			dropped:  1,
 		},
-		{name: "update whose old state admission rejects", existing: config("a", "0"), since: config("a", "1"), prepare: func(w *fixture) {
-			w.admit = func(r *admission.Request) error {
-				if r.OldObject.(*corev1.ConfigMap).Data["a"] == "0" {
-					return errors.New("rejected because of the old object")
+		{
+			name:     "update whose old state admission rejects",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
+			prepare: func(w *fixture) {
+				w.admit = func(r *admission.Request) error {
+					if r.OldObject.(*corev1.ConfigMap).Data["a"] == "0" {
+						return errors.New("rejected because of the old object")
+					}
+					return nil
 				}
-				return nil
-			}
-		}, do: update(wanted("b", "1")), want: "b=1", swaps: 1, reads: 1, dropped: 1},
+			},
+			do:      update(wanted("b", "1")),
+			want:    "b=1",
+			swaps:   1,
+			reads:   1,
+			dropped: 1,
+		},
 		{
 			name:     "update without response, applied",
 			existing: config("a", "0"),
@@ -536,14 +574,20 @@ func writeCases() []writeCase {
 			name:     "the last finalizer is removed while another client deletes",
 			existing: withFinalizers(config(), "a/b"),
 			do:       merge(`{"metadata":{"finalizers":null}}`),
-			before:   once(overwrite(deleting(withFinalizers(config(), "a/b")))), want: "gone", swaps: 2, dropped: 1,
+			before:   once(overwrite(deleting(withFinalizers(config(), "a/b")))),
+			want:     "gone",
+			swaps:    2,
+			dropped:  1,
 		},
 		{
 			name:     "the last finalizer is removed while another is added",
 			existing: deleting(withFinalizers(config(), "a/b")),
 			do: applyPatch(types.JSONPatchType,
 				`[{"op":"test","path":"/metadata/finalizers/0","value":"a/b"},{"op":"remove","path":"/metadata/finalizers/0"}]`),
-			before: once(overwrite(deleting(withFinalizers(config(), "a/b", "a/c")))), want: "marked a/c", swaps: 2, dropped: 1,
+			before:  once(overwrite(deleting(withFinalizers(config(), "a/b", "a/c")))),
+			want:    "marked a/c",
+			swaps:   2,
+			dropped: 1,
 		},
 
 		{name: "patch", existing: config("a", "0"), do: merge(`{"data":{"b":"1"}}`), want: "a=0 b=1", swaps: 1},
@@ -561,10 +605,16 @@ func writeCases() []writeCase {
 			name:     "patch at a version while another client writes",
 			existing: config("a", "0"),
 			do:       merge(`{"metadata":{"resourceVersion":"2"},"data":{"b":"1"}}`),
-			before:   once(overwrite(config("a", "5"))), code: 409, want: "a=5", swaps: 1, dropped: 1,
+			before:   once(overwrite(config("a", "5"))),
+			code:     409,
+			want:     "a=5",
+			swaps:    1,
+			dropped:  1,
 		},
 		{
-			name: "patch whose test fails on a state that is not the newest", existing: config("a", "0"), since: config("a", "1"),
+			name:     "patch whose test fails on a state that is not the newest",
+			existing: config("a", "0"),
+			since:    config("a", "1"),
 			do: applyPatch(types.JSONPatchType,
 				`[{"op":"test","path":"/data/a","value":"1"},{"op":"add","path":"/data/b","value":"1"}]`),
 			want:  "a=1 b=1",
@@ -711,7 +761,9 @@ func writeCases() []writeCase {
 		{
 			name:     "delete in the background an object in foreground deletion",
 			existing: deleting(withFinalizers(config(), metav1.FinalizerDeleteDependents)),
-			do:       remove(metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}), want: "gone", swaps: 1,
+			do:       remove(metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}),
+			want:     "gone",
+			swaps:    1,
 		},
 		{
 			name:     "delete in the foreground",
@@ -762,7 +814,10 @@ func writeCases() []writeCase {
 			before: once(func(w *fixture, key string) {
 				deleteObject(w, key)
 				overwrite(withUID(config("a", "2"), "second"))(w, key)
-			}), code: 409, want: "a=2", swaps: 1,
+			}),
+			code:  409,
+			want:  "a=2",
+			swaps: 1,
 		},
 		{
 			name:     "delete while another client adds a finalizer",

@@ -94,6 +94,8 @@ type fixture struct {
 	registry  *prometheus.Registry
 }
 
+// newFixture returns a proxy whose cache holds the given storage versions, and certificates for
+// replicas.
 func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	t.Helper()
 	w := &fixture{
@@ -129,7 +131,9 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		t.Fatal(err)
 	}
 	w.Peers = peers.New(peers.Config{
-		Identity: "me", Store: cache.Store(prefix), MaxPages: 16,
+		Identity: "me",
+		Store:    cache.Store(prefix),
+		MaxPages: 16,
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			v := &apiserverinternalv1alpha1.StorageVersion{}
 			if err := json.Unmarshal(e.Stored(), v); err != nil {
@@ -160,7 +164,8 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 			w.refused = append(w.refused, err)
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		},
-		Metrics: peers.NewMetrics(w.registry), Logger: slog.New(slog.DiscardHandler),
+		Metrics: peers.NewMetrics(w.registry),
+		Logger:  slog.New(slog.DiscardHandler),
 	})
 	running.Go(func() { _ = w.Run(ctx) })
 	w.stop = sync.OnceFunc(func() { cancel(); running.Wait() })

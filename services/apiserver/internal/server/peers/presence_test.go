@@ -102,7 +102,12 @@ func (l *leaseStore) setFailure(err error) {
 // presence returns the Presence of a replica that logs to log.
 func (l *leaseStore) presence(id string, log *log) *peers.Presence {
 	return &peers.Presence{
-		Store: l, Root: "/registry", Identity: id, IP: net.IPv4(10, 0, 0, 7), Port: 6443, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Store:    l,
+		Root:     "/registry",
+		Identity: id,
+		IP:       net.IPv4(10, 0, 0, 7),
+		Port:     6443,
+		Logger:   slog.New(slog.NewTextHandler(log, nil)),
 		Encode: func(e *corev1.Endpoints) ([]byte, error) {
 			if id == "unencodable" {
 				return nil, errors.New("encoding failed")

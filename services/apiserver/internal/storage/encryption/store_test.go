@@ -49,12 +49,15 @@ func newFixture(t *testing.T, live *encryption.Live) *fixture {
 	return newFixtureOn(t, etcdtest.Embedded(t), live)
 }
 
+// newFixtureOn returns an encrypting store over raw, with a watch cache of secrets.
 func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *fixture {
 	t.Helper()
 	w := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
-		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
+		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
+		Newest: raw,
+		Older:  w.store,
 		Resources: []watchcache.Resource{{
 			Name:   "secrets",
 			Prefix: "/registry/secrets/",

@@ -72,8 +72,10 @@ func TestDialTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener := tls.NewListener(plain, &tls.Config{
-		Certificates: []tls.Certificate{serverCert}, ClientCAs: pool, NextProtos: []string{"h2"},
-		ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{serverCert},
+		ClientCAs:    pool,
+		NextProtos:   []string{"h2"},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			names <- s.PeerCertificates[0].Subject.CommonName
 			return nil
@@ -128,8 +130,10 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
 	a.cert, a.key = sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
+		Subject:               pkix.Name{CommonName: "authority"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}, nil)
 	return a
 }

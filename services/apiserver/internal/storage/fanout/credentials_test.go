@@ -98,8 +98,12 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := serve(t, &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-		TrustedOperators: []*jwt.OperatorClaims{trusted.claims}, AccountResolver: resolver,
+		Host:             "127.0.0.1",
+		Port:             server.RANDOM_PORT,
+		NoSigs:           true,
+		NoLog:            true,
+		TrustedOperators: []*jwt.OperatorClaims{trusted.claims},
+		AccountResolver:  resolver,
 	})
 	defer halt(srv)
 

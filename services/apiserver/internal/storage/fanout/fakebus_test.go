@@ -113,6 +113,7 @@ func (b *bus) send(but *busNode, subject string, data []byte) {
 	}
 }
 
+// arrive delivers a message to the node, after the faults that are due.
 func (n *busNode) arrive(subject string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -48,8 +48,13 @@ func (s *fakeStore) write(n, size int) int64 {
 		s.revision++
 		rev = s.revision
 		for i := range n {
-			e := storage.Event{Type: storage.Created, Revision: rev, CreateRevision: rev,
-				Key: fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i), Value: make([]byte, size)}
+			e := storage.Event{
+				Type:           storage.Created,
+				Revision:       rev,
+				CreateRevision: rev,
+				Key:            fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i),
+				Value:          make([]byte, size),
+			}
 			copy(e.Value, fmt.Sprint(s.lives, e.Key))
 			switch {
 			case rev%3 == 1:

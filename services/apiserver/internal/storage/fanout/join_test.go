@@ -116,8 +116,13 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
 		before := l.State()
-		stale := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision + 1,
-			events: []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}}}
+		stale := message{
+			cluster:  l.cluster,
+			epoch:    5,
+			previous: before.Revision,
+			revision: before.Revision + 1,
+			events:   []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}},
+		}
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &stale))
 		end := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
 		s.bus.send(nil, l.changeSubject, appendMessage(nil, &end))

@@ -15,7 +15,11 @@ import (
 
 func sample() *message {
 	return &message{
-		cluster: "c", epoch: 7, chain: 3, previous: 10, revision: 15,
+		cluster:  "c",
+		epoch:    7,
+		chain:    3,
+		previous: 10,
+		revision: 15,
 		events: []storage.Event{
 			{Type: storage.Created, Key: "/registry/a", Revision: 11, CreateRevision: 11, Value: []byte("x")},
 			{Type: storage.Updated, Key: "/registry/b", Revision: 13, CreateRevision: 4, Value: []byte{}},

@@ -402,8 +402,14 @@ func BenchmarkEmbeddedServer(b *testing.B) {
 }
 
 func BenchmarkMessage(b *testing.B) {
-	m := &message{cluster: "default", epoch: 1, previous: 10, revision: 11, events: []storage.Event{
-		{Type: storage.Created, Key: testRoot + "pods/default/some-pod-name", Revision: 11, CreateRevision: 11, Value: make([]byte, 3000)}}}
+	m := &message{
+		cluster:  "default",
+		epoch:    1,
+		previous: 10,
+		revision: 11,
+		events: []storage.Event{
+			{Type: storage.Created, Key: testRoot + "pods/default/some-pod-name", Revision: 11, CreateRevision: 11, Value: make([]byte, 3000)}},
+	}
 	data := appendMessage(nil, m)
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()

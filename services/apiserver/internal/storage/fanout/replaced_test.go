@@ -17,11 +17,17 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 		before := l.State()
 		at := before.Revision
 		for i := range 5 {
-			next := message{cluster: l.cluster, epoch: s.store.newest() + 1, chain: 5, previous: at - 1, revision: at + 1,
+			next := message{
+				cluster:  l.cluster,
+				epoch:    s.store.newest() + 1,
+				chain:    5,
+				previous: at - 1,
+				revision: at + 1,
 				events: []storage.Event{
 					l.rec.events[len(l.rec.events)-1],
 					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
-				}}
+				},
+			}
 			if i == 1 {
 				next.answers = []uint64{1}
 			}
@@ -85,8 +91,14 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				l.inbox.mu.Lock()
 				epoch, chain := l.inbox.epoch, l.inbox.chain
 				l.inbox.mu.Unlock()
-				next := message{cluster: l.cluster, epoch: epoch, chain: chain, previous: before.Revision, revision: before.Revision + 1,
-					events: []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}}}
+				next := message{
+					cluster:  l.cluster,
+					epoch:    epoch,
+					chain:    chain,
+					previous: before.Revision,
+					revision: before.Revision + 1,
+					events:   []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}},
+				}
 				change(&next, l.rec.events[events-1])
 				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 				s.now()

@@ -32,6 +32,7 @@ func drawSteps(t *rapid.T) []step {
 	}), 1, 60).Draw(t, "steps")
 }
 
+// do executes one step of a schedule.
 func (s *suite) do(st step) {
 	r := s.replicas[st.replica]
 	switch st.what {

@@ -18,7 +18,10 @@ func TestNotesMatchDeliveries(t *testing.T) {
 	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
 	of := func(revision int64) note {
 		return note{revision: revision, wrote: time.Now(), from: trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: trace.TraceID{1, byte(revision)}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true,
+			TraceID:    trace.TraceID{1, byte(revision)},
+			SpanID:     trace.SpanID{1},
+			TraceFlags: trace.FlagsSampled,
+			Remote:     true,
 		})}
 	}
 	has := func(first, last int64) {

@@ -86,11 +86,11 @@ var writeTests = []test{
 	{"TooLarge", func(s *suite) {
 		value := bytes.Repeat([]byte("x"), 8<<20)
 		if _, err := s.store.Create(s.ctx, "/registry/pods/a", value, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
-			s.Fatalf("create: %v, want too large", err)
+			s.Fatalf("create: got %v, want too large", err)
 		}
 		rev := s.create("/registry/pods/a", "small")
 		if _, err := s.store.Update(s.ctx, "/registry/pods/a", value, rev, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
-			s.Fatalf("update: %v, want too large", err)
+			s.Fatalf("update: got %v, want too large", err)
 		}
 		s.wantNewest("/registry/pods/a", "small", rev)
 	}},

@@ -111,9 +111,13 @@ func TestOldDefinitions(t *testing.T) {
 	}
 	d := v1beta1.ToV1(&s)
 	want := v1.CustomResourceDefinitionSpec{
-		Group: "example.com", Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"}, Scope: v1.NamespaceScoped,
+		Group: "example.com",
+		Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"},
+		Scope: v1.NamespaceScoped,
 		Versions: []v1.CustomResourceDefinitionVersion{{
-			Name: "v1", Served: true, Storage: true,
+			Name:                     "v1",
+			Served:                   true,
+			Storage:                  true,
 			AdditionalPrinterColumns: []v1.CustomResourceColumnDefinition{{Name: "A", Type: "string", JSONPath: ".a"}},
 		}},
 		Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{
