@@ -11,7 +11,8 @@ var ErrMalformed = errors.New("malformed JSON")
 // errEnough ends a walk whose rest does not matter.
 var errEnough = errors.New("enough")
 
-func unlessEnough(err error) error {
+// ignoreEnough returns err unless it is errEnough.
+func ignoreEnough(err error) error {
 	if err == errEnough { // never wrapped
 		return nil
 	}
@@ -118,7 +119,7 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 		}
 		return end, true, err
 	})
-	return unlessEnough(err)
+	return ignoreEnough(err)
 }
 
 // MembersAt calls each for the members of the object that starts at i. It returns the position
@@ -182,7 +183,7 @@ func Elements(doc []byte, each func(i int, value []byte) bool) error {
 		}
 		return end, true, err
 	})
-	return unlessEnough(err)
+	return ignoreEnough(err)
 }
 
 // ElementsAt is MembersAt for the elements of a list.

@@ -115,7 +115,8 @@ func (p *parser) push(kind Kind, start, end int, flags uint8) {
 	})
 }
 
-func (p *parser) enter(kind Kind) error {
+// openContainer begins an array or object at the current character.
+func (p *parser) openContainer(kind Kind) error {
 	if len(p.open) >= MaxDepth {
 		return errInvalid
 	}
@@ -127,22 +128,22 @@ func (p *parser) enter(kind Kind) error {
 }
 
 func (p *parser) object() (bool, error) {
-	if err := p.enter(Object); err != nil {
+	if err := p.openContainer(Object); err != nil {
 		return false, err
 	}
 	if p.at < len(p.raw) && p.raw[p.at] == '}' {
-		p.leave()
+		p.closeContainer()
 		return false, nil
 	}
 	return true, p.key()
 }
 
 func (p *parser) array() (bool, error) {
-	if err := p.enter(Array); err != nil {
+	if err := p.openContainer(Array); err != nil {
 		return false, err
 	}
 	if p.at < len(p.raw) && p.raw[p.at] == ']' {
-		p.leave()
+		p.closeContainer()
 		return false, nil
 	}
 	return true, nil
@@ -164,8 +165,8 @@ func (p *parser) key() error {
 	return nil
 }
 
-// leave ends the innermost array or object at the current character.
-func (p *parser) leave() {
+// closeContainer ends the innermost array or object at the current character.
+func (p *parser) closeContainer() {
 	r := p.open[len(p.open)-1]
 	p.open = p.open[:len(p.open)-1]
 	p.at++
@@ -206,7 +207,7 @@ func (p *parser) closeAll() (done bool, err error) {
 			}
 			return false, nil
 		case c == '}' && object, c == ']' && !object:
-			p.leave()
+			p.closeContainer()
 		default:
 			return false, errInvalid
 		}

@@ -185,18 +185,18 @@ func (d *Doc) Item(array Ref, index int) Ref {
 func (d *Doc) itemAmongMany(array Ref, index int) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	places, ok := d.items[array]
+	refs, ok := d.items[array]
 	if !ok {
-		places = make([]Ref, 0, d.Len(array))
+		refs = make([]Ref, 0, d.Len(array))
 		for i, end := d.First(array), d.Next(array); i < end; i = d.Next(i) {
-			places = append(places, i)
+			refs = append(refs, i)
 		}
 		if d.items == nil {
 			d.items = map[Ref][]Ref{}
 		}
-		d.items[array] = places
+		d.items[array] = refs
 	}
-	return places[index]
+	return refs[index]
 }
 
 // IsText reports whether a string or key equals s.

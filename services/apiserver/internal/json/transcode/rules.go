@@ -146,7 +146,7 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 }
 
 // pass reports whether a scanned message satisfies the rules.
-func (m *message) pass(b []byte, at []place, found uint64) bool {
+func (m *message) pass(b []byte, at []position, found uint64) bool {
 	if found&m.needed != m.needed {
 		return false
 	}

@@ -59,7 +59,7 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 		}
 	}
 	if len(m.fields) <= 16 {
-		var at [16]place
+		var at [16]position
 		return r.write(m, dst, b, at[:], depth)
 	}
 	return r.manyFieldsOf(m, dst, b, depth)
@@ -69,12 +69,12 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 //
 //go:noinline
 func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
-	var at [maxFields]place
+	var at [maxFields]position
 	return r.write(m, dst, b, at[:], depth)
 }
 
 // write scans a message and appends its fields.
-func (r *runner) write(m *message, dst, b []byte, at []place, depth int) ([]byte, bool) {
+func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]byte, bool) {
 	found, ok := m.scan(b, at)
 	if !ok || depth > maxDepth {
 		return dst, false

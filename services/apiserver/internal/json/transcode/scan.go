@@ -3,12 +3,12 @@ package transcode
 // maxNumber is the largest field number of the protobuf encoding.
 const maxNumber = 1<<29 - 1
 
-// place is the position of a field's value in its message: the content of a string or message, the
+// position is the position of a field's value in its message: the content of a string or message, the
 // bytes of a number, or for a list or map everything from its first tag on.
-type place struct{ from, to uint32 }
+type position struct{ from, to uint32 }
 
 // scan records the positions of the fields of a message in at.
-func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
+func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
 		tag := uint64(b[i])
@@ -39,7 +39,7 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 			if repeated {
 				from = start
 			}
-			at[n] = place{uint32(from), uint32(i)}
+			at[n] = position{uint32(from), uint32(i)}
 		case repeated:
 			at[n].to = uint32(i)
 		default:
