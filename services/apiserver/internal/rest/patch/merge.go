@@ -65,6 +65,7 @@ func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
 	return t.changeJSON(ctx, p.unknown, request.WeightOfJSON, p.change)
 }
 
+// applyDirectly merges into a copy of the object. It returns false if that is not possible.
 func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
 	if u, ok := t.Object.(*unstructured.Unstructured); ok {
 		return mergeLabels(u, p.doc, t.Defaulted)

@@ -55,8 +55,10 @@ func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 	return p.marshal(rv, buf)
 }
 
+// sizeVarint returns the size of a number as a varint.
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
+// tag returns the number and the wire type of a field, which precede its value.
 func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
 
 // size returns the encoded size of a message in bytes.
@@ -89,6 +91,7 @@ func (p *program) size(v reflect.Value) int {
 	return n
 }
 
+// withLength returns the size of n bytes with their length as prefix.
 func withLength(n int) int { return sizeVarint(uint64(n)) + n }
 
 // entrySize returns the size of a map entry: key in field 1, value in field 2.
@@ -133,26 +136,30 @@ func (e *element) size(v reflect.Value) int {
 // writer fills a buffer from its end, so that a length is known when it is written.
 type writer struct {
 	buf []byte
-	at  int
+	at  int // start of what is written
 }
 
+// varint writes a number.
 func (w *writer) varint(v uint64) {
 	w.at -= sizeVarint(v)
 	binary.PutUvarint(w.buf[w.at:], v)
 }
 
+// bytes writes a byte string with its length.
 func (w *writer) bytes(b []byte) {
 	w.at -= len(b)
 	copy(w.buf[w.at:], b)
 	w.varint(uint64(len(b)))
 }
 
+// text writes a string with its length.
 func (w *writer) text(s string) {
 	w.at -= len(s)
 	copy(w.buf[w.at:], s)
 	w.varint(uint64(len(s)))
 }
 
+// marshal encodes a message at the end of buf and returns its size.
 func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
 	w := &writer{buf: buf, at: len(buf)}
 	if err := p.write(w, v); err != nil {
@@ -161,6 +168,7 @@ func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
 	return len(buf) - w.at, nil
 }
 
+// write encodes the fields of a message in front of what is written, the last field first.
 func (p *program) write(w *writer, v reflect.Value) error {
 	for i := len(p.steps) - 1; i >= 0; i-- {
 		s := &p.steps[i]

@@ -35,6 +35,7 @@ type value struct {
 	raw         []byte
 }
 
+// uvarint reads a number and returns it with the remaining bytes.
 func uvarint(b []byte) (uint64, []byte, error) {
 	v, n := binary.Uvarint(b)
 	switch {
@@ -56,7 +57,8 @@ func next(b []byte) (v value, rest []byte, err error) {
 	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
 		return v, nil, errNumber
 	}
-	v.field, v.wire = int(tag>>3), int(tag&7)
+	v.field = int(tag >> 3)
+	v.wire = int(tag & 7)
 	switch v.wire {
 	case wireVarint:
 		v.num, b, err = uvarint(b)
@@ -96,9 +98,11 @@ func skipGroup(b []byte) ([]byte, error) {
 		}
 		switch tag & 7 {
 		case wireStart:
-			depth, b = depth+1, rest
+			depth++
+			b = rest
 		case wireEnd:
-			depth, b = depth-1, rest
+			depth--
+			b = rest
 		default:
 			if _, b, err = next(b); err != nil {
 				return nil, err
