@@ -12,9 +12,10 @@ const (
 	releaseInterval = 5 * time.Second
 	// idleBytes is how many bytes an idle process allocates at most between two checks.
 	idleBytes = 4 << 20
-	// leastReleased bytes, and that part of the live heap, justify a garbage collection.
-	leastReleased = 16 << 20
-	partReleased  = 16
+	// minReleased is the minimum number of bytes to return.
+	minReleased = 16 << 20
+	// releasedPart is the divisor of the live heap that gives the same minimum for a large heap.
+	releasedPart = 16
 )
 
 // ReleaseWhenIdle returns memory to the system after a busy period, once the process is idle. The
@@ -51,9 +52,8 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 	}
 }
 
-// releasable reports whether a process is idle and holds enough memory that
-// it does not need. The arguments are the bytes allocated since the last
-// check, the live bytes, and the bytes of the heap.
+// releasable reports whether a process is idle and holds enough memory that it does not need. The
+// arguments are the bytes allocated since the last check, the live bytes, and the bytes of the heap.
 func releasable(allocated, live, held uint64) bool {
-	return allocated <= idleBytes && held >= live+max(leastReleased, live/partReleased)
+	return allocated <= idleBytes && held >= live+max(minReleased, live/releasedPart)
 }
