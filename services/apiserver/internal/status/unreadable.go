@@ -26,7 +26,7 @@ type CorruptObjects struct {
 // maxCorrupt is the maximum number of objects that the error of a list names.
 const maxCorrupt = 100
 
-// detail describes the damage.
+// detail returns why an object is unreadable, as the errors of Kubernetes state it.
 func detail(e *storage.UnreadableError) string {
 	if e.Undecodable {
 		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
@@ -34,6 +34,7 @@ func detail(e *storage.UnreadableError) string {
 	return fmt.Sprintf("data from the storage is not transformable revision=0: %v", e.Err)
 }
 
+// corrupt returns the error of Kubernetes for an unreadable object with a key.
 func corrupt(key string, e *storage.UnreadableError) error {
 	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
 		key, detail(e)) //nolint:staticcheck // the wording is the API's

@@ -53,7 +53,7 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 		same = !m.Deleted && kv.ModRevision == m.Revision && (!whole || storage.MarkOfValue(&kv).Same(m))
 	}
 	if !same {
-		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("what happened to %s at %d did not happen", m.Key, m.Revision))
+		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", m.Key, m.Revision))
 	}
 	return resp.Header.Revision, nil
 }

@@ -62,14 +62,13 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 	return inner, op
 }
 
-// wrote adds the events of a write and ends its span. A conflict with an earlier write counts as an
-// answer.
-func (o operation) endWrite(revision int64, err error, answered ...string) {
-	switch {
-	case err != nil && !isConflict(err):
+// endWrite adds the events of a write and ends its span. answerEvents are the events of an answered
+// call. A conflict with an earlier write is an answer.
+func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
+	if err != nil && !isConflict(err) {
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
-	default:
-		for _, event := range answered {
+	} else {
+		for _, event := range answerEvents {
 			o.span.Event(event)
 		}
 	}
