@@ -31,7 +31,7 @@ var budgetPaths = []string{
 // budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
 // reads all budgets of the namespace, which may be large work for a small request.
 func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
-	partly, err := kind.Coder.Partly(budgetPaths...)
+	decodePartly, err := kind.Coder.Partly(budgetPaths...)
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +46,17 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 		return nil, err
 	}
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		if err = ctx.Err(); err != nil { // the request has ended
+		err = ctx.Err()
+		if err != nil { // the request has ended
 			return false
 		}
 		var b *policyv1.PodDisruptionBudget
-		if b, err = readBudget(partly, e); err != nil {
+		b, err = readBudget(decodePartly, e)
+		if err != nil {
 			return false
 		}
-		selector, bad := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if bad != nil || !selector.Matches(labels.Set(pod.Labels)) {
+		selector, invalid := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if invalid != nil || !selector.Matches(labels.Set(pod.Labels)) {
 			return true
 		}
 		if found != nil {
@@ -74,13 +76,13 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 
 // readBudget decodes a stored budget. An undecodable one is an error, because it may select the
 // pod.
-func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
+func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
 	if err := e.Unreadable(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}
-	l := e.Borrow()
-	defer l.Release()
-	obj, err := partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+	loan := e.Borrow()
+	defer loan.Release()
+	obj, err := decodePartly(codec.Item{Stored: loan.Value, Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}

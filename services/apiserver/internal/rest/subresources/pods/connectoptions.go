@@ -18,14 +18,16 @@ import (
 
 // optionReader parses options from a query and keeps the first error.
 type optionReader struct {
-	q   url.Values
-	err error
+	query url.Values
+	err   error
 }
 
-func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.q, name) }
+// flag returns whether a parameter is set and not false.
+func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.query, name) }
 
+// number returns a number, or nil if it is absent or invalid.
 func (o *optionReader) number(name string) *int64 {
-	text, given := o.q[name]
+	text, given := o.query[name]
 	if !given || len(text) == 0 || text[0] == "" {
 		return nil
 	}
@@ -37,8 +39,9 @@ func (o *optionReader) number(name string) *int64 {
 	return &n
 }
 
+// time returns a time, or nil if it is absent.
 func (o *optionReader) time(name string) *metav1.Time {
-	text := o.q.Get(name)
+	text := o.query.Get(name)
 	if text == "" {
 		return nil
 	}
@@ -49,6 +52,7 @@ func (o *optionReader) time(name string) *metav1.Time {
 	return t
 }
 
+// fail records an error unless there is one already.
 func (o *optionReader) fail(err error) {
 	if o.err == nil {
 		o.err = apierrors.NewBadRequest(err.Error())
@@ -57,9 +61,9 @@ func (o *optionReader) fail(err error) {
 
 // logOptions parses and validates the options of a log.
 func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
-	r := &optionReader{q: c.R.URL.Query()}
+	r := &optionReader{query: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
-		Container:                    r.q.Get("container"),
+		Container:                    r.query.Get("container"),
 		Follow:                       r.flag("follow"),
 		Previous:                     r.flag("previous"),
 		Timestamps:                   r.flag("timestamps"),
@@ -69,7 +73,7 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 		LimitBytes:                   r.number("limitBytes"),
 		InsecureSkipTLSVerifyBackend: r.flag("insecureSkipTLSVerifyBackend"),
 	}
-	if stream := r.q.Get("stream"); stream != "" {
+	if stream := r.query.Get("stream"); stream != "" {
 		o.Stream = &stream
 	} else if p.SplitLogStreams {
 		all := corev1.LogStreamAll
@@ -138,7 +142,7 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 
 // execOptions returns the options of an exec. Those of an attach are the same without a command.
 func execOptions(q url.Values) *corev1.PodExecOptions {
-	r := &optionReader{q: q}
+	r := &optionReader{query: q}
 	return &corev1.PodExecOptions{
 		Stdin:     r.flag("stdin"),
 		Stdout:    r.flag("stdout"),
@@ -152,10 +156,14 @@ func execOptions(q url.Values) *corev1.PodExecOptions {
 // execQuery returns the query for a command at a kubelet.
 func execQuery(o *corev1.PodExecOptions) url.Values {
 	q := url.Values{}
-	for name, set := range map[string]bool{
-		corev1.ExecStdinParam: o.Stdin, corev1.ExecStdoutParam: o.Stdout, corev1.ExecStderrParam: o.Stderr, corev1.ExecTTYParam: o.TTY,
-	} {
-		if set {
+	streams := map[string]bool{
+		corev1.ExecStdinParam:  o.Stdin,
+		corev1.ExecStdoutParam: o.Stdout,
+		corev1.ExecStderrParam: o.Stderr,
+		corev1.ExecTTYParam:    o.TTY,
+	}
+	for name, requested := range streams {
+		if requested {
 			q.Set(name, "1")
 		}
 	}
