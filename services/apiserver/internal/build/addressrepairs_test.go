@@ -9,7 +9,8 @@ import (
 func TestMissingIPAddressIsCreated(t *testing.T) {
 	a := start(t, nil)
 	const stored = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"old","namespace":"default","uid":"08675309-9376-9376-9376-086753099999"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.77","ports":[{"port":80}]}}`
-	if _, err := a.server.stores.store.Create(t.Context(), a.server.base.root+"/services/specs/default/old", []byte(stored), storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Create(t.Context(), a.server.base.root+"/services/specs/default/old",
+		[]byte(stored), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	exists := func() bool { return a.get(addressesPath+"/10.0.0.77").code == 200 }
@@ -21,9 +22,11 @@ func TestMissingIPAddressIsCreated(t *testing.T) {
 	})
 
 	// The address of this service has another owner when the service appears.
-	a.want(201, "POST", addressesPath, `{"metadata":{"name":"10.0.0.78","labels":{"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io","ipaddress.kubernetes.io/ip-family":"IPv4"}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"other"}}}`)
+	a.want(201, "POST", addressesPath,
+		`{"metadata":{"name":"10.0.0.78","labels":{"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io","ipaddress.kubernetes.io/ip-family":"IPv4"}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":"other"}}}`)
 	const second = `{"apiVersion":"v1","kind":"Service","metadata":{"name":"second","namespace":"default","uid":"08675309-9376-9376-9376-086753099998"},"spec":{"type":"ClusterIP","clusterIP":"10.0.0.78","ports":[{"port":80}]}}`
-	if _, err := a.server.stores.store.Create(t.Context(), a.server.base.root+"/services/specs/default/second", []byte(second), storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Create(t.Context(),
+		a.server.base.root+"/services/specs/default/second", []byte(second), storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.want(200, "DELETE", addressesPath+"/10.0.0.78", "")

@@ -106,22 +106,38 @@ func (a *admissionBuilder) pluginFactories() map[string]pluginFactory {
 			}
 			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(a.metrics))
 		},
-		serviceaccount.Name:                withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
-		noderestriction.Name:               withoutConfiguration(a.nodeRestriction()),
-		nodetaint.Name:                     withoutConfiguration(nodetaint.Plugin{}),
-		priority.Name:                      withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, prio, priority.Default)}),
-		defaulttolerationseconds.Name:      withoutConfiguration(defaulttolerationseconds.Plugin{NotReady: a.o.NotReadySeconds, Unreachable: a.o.UnreachableSeconds}),
-		defaultstorageclass.Name:           withoutConfiguration(&defaultstorageclass.Plugin{Classes: lister.NewClasses(o, storage, defaultstorageclass.Default)}),
-		storageprotection.Name:             withoutConfiguration(storageprotection.Plugin{AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass)}),
-		claimresize.Name:                   withoutConfiguration(&claimresize.Plugin{Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storage}}),
-		runtimeclass.Name:                  withoutConfiguration(&runtimeclass.Plugin{Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
+		serviceaccount.Name:  withoutConfiguration(&serviceaccount.Plugin{Accounts: o}),
+		noderestriction.Name: withoutConfiguration(a.nodeRestriction()),
+		nodetaint.Name:       withoutConfiguration(nodetaint.Plugin{}),
+		priority.Name:        withoutConfiguration(&priority.Plugin{Classes: lister.NewClasses(o, prio, priority.Default)}),
+		defaulttolerationseconds.Name: withoutConfiguration(defaulttolerationseconds.Plugin{
+			NotReady:    a.o.NotReadySeconds,
+			Unreachable: a.o.UnreachableSeconds,
+		}),
+		defaultstorageclass.Name: withoutConfiguration(&defaultstorageclass.Plugin{
+			Classes: lister.NewClasses(o, storage, defaultstorageclass.Default),
+		}),
+		storageprotection.Name: withoutConfiguration(storageprotection.Plugin{
+			AttributesClasses: a.gates.Enabled(features.VolumeAttributesClass),
+		}),
+		claimresize.Name: withoutConfiguration(&claimresize.Plugin{
+			Classes: &lister.Getter[*storagev1.StorageClass]{Objects: o, Kind: storage},
+		}),
+		runtimeclass.Name: withoutConfiguration(&runtimeclass.Plugin{
+			Classes: &lister.Getter[*nodev1.RuntimeClass]{Objects: o, Kind: classes(nodev1.GroupName, "v1", "runtimeclasses")},
+		}),
 		certificateapproval.Name:           withoutConfiguration(&certificateapproval.Plugin{Authorizer: a.authz.chain}),
 		certificatesigning.Name:            withoutConfiguration(&certificatesigning.Plugin{Authorizer: a.authz.chain}),
 		certificatesubjectrestriction.Name: withoutConfiguration(certificatesubjectrestriction.Plugin{}),
 		resourcequota.Name:                 a.resourceQuota,
-		defaultingressclass.Name:           withoutConfiguration(&defaultingressclass.Plugin{Classes: lister.NewClasses(o, ingress, defaultingressclass.Default)}),
-		clustertrustbundleattest.Name:      withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
-		podtopologylabels.Name:             withoutConfiguration(&podtopologylabels.Plugin{Nodes: o, Enabled: a.gates.Enabled(features.PodTopologyLabelsAdmission)}),
+		defaultingressclass.Name: withoutConfiguration(&defaultingressclass.Plugin{
+			Classes: lister.NewClasses(o, ingress, defaultingressclass.Default),
+		}),
+		clustertrustbundleattest.Name: withoutConfiguration(&clustertrustbundleattest.Plugin{Authorizer: a.authz.chain}),
+		podtopologylabels.Name: withoutConfiguration(&podtopologylabels.Plugin{
+			Nodes:   o,
+			Enabled: a.gates.Enabled(features.PodTopologyLabelsAdmission),
+		}),
 	}
 	maps.Copy(out, a.optionalPlugins())
 	return out
@@ -148,11 +164,31 @@ type admissionBuilder struct {
 	responses *webhookclient.ResponseLimiter
 }
 
-// newAdmission creates the admission chain. The writer is created later, because it needs the chain.
-func newAdmission(b *base, o *config.AdmissionOptions, k *caches, sets *apiSets, z *authorization, n *network, compiler func() (*expressions.Compiler, error), writer func() *writes.Writer, large *limit.Queue[string]) (*admission.Chain, error) {
+// newAdmission creates the admission chain. The writer is created
+// later, because it needs the chain.
+func newAdmission(
+	b *base,
+	o *config.AdmissionOptions,
+	caches *caches,
+	sets *apiSets,
+	z *authorization,
+	network *network,
+	compiler func() (*expressions.Compiler, error),
+	writer func() *writes.Writer,
+	large *limit.Queue[string],
+) (*admission.Chain, error) {
 	builder := &admissionBuilder{
-		base: b, o: o, caches: k, sets: sets, authz: z, network: n, compiler: compiler, writer: writer, large: large,
-		namespaces: &namespaces{&lister.Namespaces{Objects: k.objects(true), Kind: k.core("namespaces")}, sets.client}, responses: webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
+		base:       b,
+		o:          o,
+		caches:     caches,
+		sets:       sets,
+		authz:      z,
+		network:    network,
+		compiler:   compiler,
+		writer:     writer,
+		large:      large,
+		namespaces: &namespaces{&lister.Namespaces{Objects: caches.objects(true), Kind: caches.core("namespaces")}, sets.client},
+		responses:  webhookclient.NewResponseLimiter(b.bounds.WebhookResponses),
 	}
 	return builder.chain()
 }
@@ -183,15 +219,22 @@ func (a *admissionBuilder) chain() (*admission.Chain, error) {
 		}
 		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
 	}
-	return admission.NewChain(admission.NewMetrics(a.metrics), append(on, a.escalation(), a.deviceAdmin(), a.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+	return admission.NewChain(admission.NewMetrics(a.metrics), append(on, a.escalation(), a.deviceAdmin(), a.policyParams(), admission.Plugin{
+		Name:   suiteidentity.Name,
+		Plugin: suiteidentity.Plugin{},
+	})...), nil
 }
 
 // deviceAdmin returns the plugin that restricts administrative access to devices to namespaces that
 // allow it.
 func (a *admissionBuilder) deviceAdmin() admission.Plugin {
-	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &lister.NewestNamespaces{Namespaces: *a.namespaces.Namespaces}}}
+	return admission.Plugin{
+		Name:   deviceadmin.Name,
+		Plugin: &deviceadmin.Plugin{Namespaces: &lister.NewestNamespaces{Namespaces: *a.namespaces.Namespaces}},
+	}
 }
 
+// newPlugin creates and initializes a plugin with its configuration from the file.
 func newPlugin(factory pluginFactory, name string, file *configuration.File) (any, error) {
 	data, err := file.For(name)
 	if err != nil {
@@ -232,7 +275,8 @@ func (a *admissionBuilder) escalation() admission.Plugin {
 // limitRanger creates the plugin LimitRanger, which decodes only the name and the spec of limit
 // ranges.
 func (a *admissionBuilder) limitRanger(configuration []byte) (any, error) {
-	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true), a.caches.core("limitranges"), a.bounds.Cached, "metadata.name", "spec")
+	ranges, err := lister.NewCachedLister[*corev1.LimitRange](a.caches.objects(true),
+		a.caches.core("limitranges"), a.bounds.Cached, "metadata.name", "spec")
 	if err != nil {
 		return nil, err
 	}
@@ -267,9 +311,12 @@ func (a *admissionBuilder) optionalPlugins() map[string]pluginFactory {
 		extendedresourcetoleration.Name: withoutConfiguration(extendedresourcetoleration.Plugin{}),
 		namespaceautoprovision.Name:     withoutConfiguration(&namespaceautoprovision.Plugin{Namespaces: a.namespaces}),
 		namespaceexists.Name:            withoutConfiguration(&namespaceexists.Plugin{Namespaces: a.namespaces}),
-		ownerreferences.Name:            withoutConfiguration(&ownerreferences.Plugin{Authorizer: a.authz.chain, KindOf: a.sets.storedKind}),
-		podnodeselector.Name:            func(c []byte) (any, error) { return podnodeselector.New(c, a.namespaces) },
-		podtolerationrestriction.Name:   func(c []byte) (any, error) { return podtolerationrestriction.New(c, a.namespaces) },
+		ownerreferences.Name: withoutConfiguration(&ownerreferences.Plugin{
+			Authorizer: a.authz.chain,
+			KindOf:     a.sets.storedKind,
+		}),
+		podnodeselector.Name:          func(c []byte) (any, error) { return podnodeselector.New(c, a.namespaces) },
+		podtolerationrestriction.Name: func(c []byte) (any, error) { return podtolerationrestriction.New(c, a.namespaces) },
 		eventratelimit.Name: func(data []byte) (any, error) {
 			c, err := eventratelimit.Load(data)
 			if err != nil {
@@ -301,19 +348,26 @@ func (a *admissionBuilder) resourceQuota(configuration []byte) (any, error) {
 		return nil, err
 	}
 	on := a.gates.Enabled
-	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true), a.caches.core("resourcequotas"), a.bounds.Cached, "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	cached, err := lister.NewCachedLister[*corev1.ResourceQuota](a.caches.objects(true),
+		a.caches.core("resourcequotas"), a.bounds.Cached, "metadata.name", "spec.scopes",
+		"spec.scopeSelector", "status")
 	if err != nil {
 		return nil, err
 	}
 	return resourcequota.New(resourcequota.Config{
 		Quotas: &statuses.Quotas{
-			CachedLister: cached, Kinds: a.sets.allKinds, Writer: a.writer,
-			Permit: func(ctx context.Context) (context.Context, func()) { return server.WithPermit(ctx, a.large) },
+			CachedLister: cached,
+			Kinds:        a.sets.allKinds,
+			Writer:       a.writer,
+			Permit:       func(ctx context.Context) (context.Context, func()) { return server.WithPermit(ctx, a.large) },
 		},
-		Configuration: c, Now: time.Now,
+		Configuration: c,
+		Now:           time.Now,
 		Gates: quota.Gates{
-			InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
-			Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
+			InPlaceResize:     on(features.InPlacePodVerticalScaling),
+			PodLevel:          on(features.PodLevelResources),
+			Devices:           on(features.DynamicResourceAllocation),
+			AttributesClasses: on(features.VolumeAttributesClass),
 		},
 	}), nil
 }

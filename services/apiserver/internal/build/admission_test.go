@@ -40,21 +40,44 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 		config    string
 		want      string
 	}{
-		"unknown plugin enabled":             {admission: config.AdmissionOptions{Enable: []string{"Nope"}}, want: `enable-admission-plugins plugin "Nope" is unknown`},
-		"unknown plugin disabled":            {admission: config.AdmissionOptions{Disable: []string{"Nope"}}, want: `disable-admission-plugins plugin "Nope" is unknown`},
-		"unknown plugin, old flag":           {admission: config.AdmissionOptions{Only: []string{"Nope"}}, want: `admission-control plugin "Nope" is unknown`},
-		"enabled and disabled":               {admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}}, want: "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped"},
-		"old and new flag":                   {admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Only: []string{"LimitRanger"}}, want: "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"},
-		"configuration of another kind":      {config: "apiVersion: v1\nkind: Pod\n", want: `failed to apply admission: failed to read plugin config: no kind "Pod" is registered for version "v1"`},
+		"unknown plugin enabled": {
+			admission: config.AdmissionOptions{Enable: []string{"Nope"}},
+			want:      `enable-admission-plugins plugin "Nope" is unknown`,
+		},
+		"unknown plugin disabled": {
+			admission: config.AdmissionOptions{Disable: []string{"Nope"}},
+			want:      `disable-admission-plugins plugin "Nope" is unknown`,
+		},
+		"unknown plugin, old flag": {
+			admission: config.AdmissionOptions{Only: []string{"Nope"}},
+			want:      `admission-control plugin "Nope" is unknown`,
+		},
+		"enabled and disabled": {
+			admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Disable: []string{"LimitRanger"}},
+			want:      "[LimitRanger] in enable-admission-plugins and disable-admission-plugins overlapped",
+		},
+		"old and new flag": {
+			admission: config.AdmissionOptions{Enable: []string{"LimitRanger"}, Only: []string{"LimitRanger"}},
+			want:      "admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive",
+		},
+		"configuration of another kind": {
+			config: "apiVersion: v1\nkind: Pod\n",
+			want:   `failed to apply admission: failed to read plugin config: no kind "Pod" is registered for version "v1"`,
+		},
 		"configuration of an unknown plugin": {config: admissionConfig("Nope", "{}"), want: `admission plugin "Nope" is unknown`},
-		"configuration of one that has none": {config: admissionConfig("Priority", "{a: b}"), want: `couldn't init admission plugin "Priority": it takes no configuration`},
+		"configuration of one that has none": {
+			config: admissionConfig("Priority", "{a: b}"),
+			want:   `couldn't init admission plugin "Priority": it takes no configuration`,
+		},
 		"PodSecurity: unknown field": {
-			config: admissionConfig("PodSecurity", "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, bogus: 1}"),
-			want:   `failed to apply admission: couldn't init admission plugin "PodSecurity": strict decoding error: unknown field "bogus"`,
+			config: admissionConfig("PodSecurity",
+				"{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, bogus: 1}"),
+			want: `failed to apply admission: couldn't init admission plugin "PodSecurity": strict decoding error: unknown field "bogus"`,
 		},
 		"PodSecurity: bad configuration": {
-			config: admissionConfig("PodSecurity", `{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: odd, warn-version: "9"}}`),
-			want:   `failed to apply admission: failed to initialize admission plugin "PodSecurity": PodSecurity configuration error: [enforce: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]`,
+			config: admissionConfig("PodSecurity",
+				`{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: odd, warn-version: "9"}}`),
+			want: `failed to apply admission: failed to initialize admission plugin "PodSecurity": PodSecurity configuration error: [enforce: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]`,
 		},
 		"EventRateLimit without configuration": {
 			admission: config.AdmissionOptions{Enable: []string{"EventRateLimit"}},
@@ -65,8 +88,9 @@ func TestInvalidAdmissionFlags(t *testing.T) {
 			want:      `failed to apply admission: couldn't init admission plugin "ImagePolicyWebhook": no config specified`,
 		},
 		"PodNodeSelector: misspelt": {
-			admission: config.AdmissionOptions{Enable: []string{"PodNodeSelector"}}, config: admissionConfig("PodNodeSelector", "{selectors: {}}"),
-			want: `failed to apply admission: couldn't init admission plugin "PodNodeSelector": strict decoding error: unknown field "selectors"`,
+			admission: config.AdmissionOptions{Enable: []string{"PodNodeSelector"}},
+			config:    admissionConfig("PodNodeSelector", "{selectors: {}}"),
+			want:      `failed to apply admission: couldn't init admission plugin "PodNodeSelector": strict decoding error: unknown field "selectors"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +130,10 @@ func TestEveryAdmissionPluginCanBeEnabled(t *testing.T) {
 			}
 		}
 		o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
-		for file, content := range map[string]string{o.Admission.ConfigFile: strings.ReplaceAll(pluginConfig, "<dir>", dir), filepath.Join(dir, "images"): images} {
+		for file, content := range map[string]string{
+			o.Admission.ConfigFile:       strings.ReplaceAll(pluginConfig, "<dir>", dir),
+			filepath.Join(dir, "images"): images,
+		} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}

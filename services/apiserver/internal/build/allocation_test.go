@@ -76,7 +76,9 @@ func TestAllocationsAreUniqueAcrossReplicas(t *testing.T) {
 	}
 	for round := range 2 {
 		var mu sync.Mutex
-		ips, ports, failed := map[string]string{}, map[int]string{}, 0
+		ips := map[string]string{}
+		ports := map[int]string{}
+		failed := 0
 		var wg sync.WaitGroup
 		for i := range asked {
 			wg.Go(func() {
@@ -185,8 +187,10 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 		t.Errorf("an ExternalName service has %s", s.body)
 	}
 	taken("10.0.0.7", false)
-	a.want(201, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`, port)))
-	if s = patch(200, "a", `"type":"ClusterIP","externalName":null`); s.at("spec", "clusterIP") == nil {
+	a.want(201, "POST", servicesPath, service("b", fmt.Sprintf(`"type":"NodePort","clusterIP":"10.0.0.7","ports":[{"port":80,"nodePort":%d}]`,
+		port)))
+	s = patch(200, "a", `"type":"ClusterIP","externalName":null`)
+	if s.at("spec", "clusterIP") == nil {
 		t.Errorf("a service that gets an address again has none: %s", s.body)
 	}
 	lb := a.want(201, "POST", servicesPath, service("l", `"type":"LoadBalancer","externalTrafficPolicy":"Local",`+onePort))
@@ -208,7 +212,8 @@ func TestServicesAllocateAndRelease(t *testing.T) {
 		t.Errorf("families of a headless service: %s", got)
 	}
 	both := a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","ipFamilies":["IPv6"],`+onePort))
-	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" || !strings.HasPrefix(fmt.Sprint(both.at("spec", "clusterIP")), "fd00::") {
+	if got := fmt.Sprint(both.at("spec", "ipFamilies")); got != "[IPv6 IPv4]" ||
+		!strings.HasPrefix(fmt.Sprint(both.at("spec", "clusterIP")), "fd00::") {
 		t.Errorf("families %s of %s", got, both.body)
 	}
 }
@@ -262,7 +267,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 	a.want(201, "POST", servicesPath, service("a", `"type":"NodePort","clusterIP":"10.0.0.40","ports":[{"port":80,"nodePort":31000}]`))
 	a.want(201, "POST", servicesPath, service("b", `"clusterIP":"10.0.0.41",`+onePort))
 	address := func(ip, name, by string) string {
-		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`, ip, by, name)
+		return fmt.Sprintf(`{"apiVersion":"networking.k8s.io/v1","kind":"IPAddress","metadata":{"name":%q,"labels":{"ipaddress.kubernetes.io/ip-family":"IPv4","ipaddress.kubernetes.io/managed-by":%q}},"spec":{"parentRef":{"resource":"services","namespace":"default","name":%q}}}`,
+			ip, by, name)
 	}
 	a.want(201, "POST", addressesPath, address("10.0.0.50", "gone", "ipallocator.k8s.io")) // leaked
 	a.want(201, "POST", addressesPath, address("10.0.0.51", "a", "ipallocator.k8s.io"))    // not the address of the service
@@ -273,7 +279,8 @@ func TestRepairFixesAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.server.stores.store.Update(context.Background(), key, []byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Update(context.Background(), key,
+		[]byte(address("10.0.0.41", "gone", "ipallocator.k8s.io")), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	key = a.server.base.root + "/ranges/servicenodeports"

@@ -25,7 +25,8 @@ func (a *api) listed(name string) string {
 func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	a := start(t, nil)
 	aggregated := func() string {
-		return string(a.want(200, "GET", "/apis", "", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList").body)
+		return string(a.want(200, "GET", "/apis", "", "Accept",
+			"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList").body)
 	}
 	register := func(version, group, service string) {
 		a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"`+version+"."+group+`"},"spec":{"group":"`+group+`","version":"`+version+
@@ -43,12 +44,14 @@ func TestAPIServicesWithoutServerAreListed(t *testing.T) {
 	}
 
 	const service = `"service":{"namespace":"default","name":"none"}`
-	a.want(200, "PATCH", apiServicesPath+"/v1.local.test", `{"spec":{"insecureSkipTLSVerify":true,`+service+`}}`, "Content-Type", mergePatch)
+	a.want(200, "PATCH", apiServicesPath+"/v1.local.test",
+		`{"spec":{"insecureSkipTLSVerify":true,`+service+`}}`, "Content-Type", mergePatch)
 	a.eventually("proxied", func() bool { return a.get("/apis/local.test/v1").code == 503 })
 	if a.listed("local.test") != "v1" || !strings.Contains(aggregated(), "local.test") {
 		t.Error("a group version of an extension server is not listed")
 	}
-	a.want(200, "PATCH", apiServicesPath+"/v1.local.test", `{"spec":{"insecureSkipTLSVerify":null,"service":null}}`, "Content-Type", mergePatch)
+	a.want(200, "PATCH", apiServicesPath+"/v1.local.test",
+		`{"spec":{"insecureSkipTLSVerify":null,"service":null}}`, "Content-Type", mergePatch)
 	a.eventually("no longer proxied", func() bool { return a.get("/apis/local.test/v1").code == 404 })
 	if a.listed("local.test") != "v1" || strings.Contains(aggregated(), "local.test") {
 		t.Error("the group is missing in /apis/local.test, or present in the aggregated form")

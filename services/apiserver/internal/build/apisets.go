@@ -53,19 +53,25 @@ type apiSets struct {
 
 // newAPISets creates the sets of the built-in kinds. The client writes through the writer, which is
 // created later, because admission reads and writes by the client.
-func newAPISets(b *base, k *caches, s *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
+func newAPISets(b *base, caches *caches, stores *stores, auditor *audit.Auditor, writer func() *writes.Writer) *apiSets {
 	a := &apiSets{
-		fields:  apply.New(k.catalog, time.Now),
-		respond: responsewriters.Responder{Codec: k.codec, Media: negotiation.Media{CBOR: b.gates.Enabled(features.CBORServingAndStorage)}},
+		fields:  apply.New(caches.catalog, time.Now),
+		respond: responsewriters.Responder{Codec: caches.codec, Media: negotiation.Media{CBOR: b.gates.Enabled(features.CBORServingAndStorage)}},
 	}
-	a.builder = apiset.Builder{Codec: k.codec, Cache: k.cache, Elsewhere: k.overrideClusters.caches(), Root: b.root, Fields: a.fields}
-	all := a.builder.Set(k.catalog, 0)
-	a.allKinds, a.kinds = apiset.NewLive(all), apiset.NewLive(all.Only(k.served))
+	a.builder = apiset.Builder{Codec: caches.codec, Cache: caches.cache, Elsewhere: caches.overrideClusters.caches(), Root: b.root, Fields: a.fields}
+	all := a.builder.Set(caches.catalog, 0)
+	a.allKinds, a.kinds = apiset.NewLive(all), apiset.NewLive(all.Only(caches.served))
 	a.client = &internalclient.Client{Doer: &internalclient.Server{
-		Kinds: a.allKinds, Cache: k.cache, Codec: k.codec, Writes: writer, Logger: b.log, Audit: auditor,
-		Metrics: internalclient.NewMetrics(b.metrics), Traces: b.traces,
+		Kinds:   a.allKinds,
+		Cache:   caches.cache,
+		Codec:   caches.codec,
+		Writes:  writer,
+		Logger:  b.log,
+		Audit:   auditor,
+		Metrics: internalclient.NewMetrics(b.metrics),
+		Traces:  b.traces,
 	}}
-	if main, ok := s.store.(*etcd.Store); ok { // metrics of resources that are no longer served are removed
+	if main, ok := stores.store.(*etcd.Store); ok { // metrics of resources that are no longer served are removed
 		main.KeepSeriesWhile(func() func(schema.GroupResource) bool { return a.allKinds.Current().ServesResource })
 	}
 	return a
@@ -94,17 +100,19 @@ type customResources struct {
 	controller *definition.Controller
 }
 
-func newCustomResources(b *base, k *caches, s *stores, sets *apiSets, n *network) (*customResources, error) {
-	informer, err := newDefinitionInformer(b, k, sets, n)
+// newCustomResources builds the serving of custom resources.
+func newCustomResources(b *base, caches *caches, stores *stores, sets *apiSets, network *network) (*customResources, error) {
+	informer, err := newDefinitionInformer(b, caches, sets, network)
 	if err != nil {
 		return nil, err
 	}
 	c := &customResources{informer: informer, controller: definition.NewController(definition.Config{
 		Definitions: sets.allKinds.Current().Resource(definitions()).Store,
 		Client:      statuses.Definitions{Client: sets.client},
-		Instances:   &definition.Stored{Store: s.values, Root: b.root, Now: time.Now},
-		Definable:   k.definable(),
-		Logger:      b.log, Now: time.Now,
+		Instances:   &definition.Stored{Store: stores.values, Root: b.root, Now: time.Now},
+		Definable:   caches.definable(),
+		Logger:      b.log,
+		Now:         time.Now,
 	})}
 	b.life.inBackground("custom resources", c.informer.Run)
 	b.life.whileServing("definitions", c.controller.Run)
@@ -119,9 +127,9 @@ func (c *customResources) settled(ctx context.Context, revision int64) {
 }
 
 // newDefinitionInformer creates the informer that serves the defined resources.
-func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdinformer.Server, error) {
+func newDefinitionInformer(b *base, caches *caches, sets *apiSets, network *network) (*crdinformer.Server, error) {
 	resource := sets.allKinds.Current().Resource(definitions())
-	caller, err := conversion.NewCaller(n.services, n.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
+	caller, err := conversion.NewCaller(network.services, network.dialers, webhookclient.NewResponseLimiter(b.bounds.WebhookResponses), b.calls)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +137,7 @@ func newDefinitionInformer(b *base, k *caches, sets *apiSets, n *network) (*crdi
 	compiler := rules.NewCompiler()
 	compiler.NoRatcheting = !b.gates.Enabled(features.CRDValidationRatcheting)
 	compiler.Metrics = rules.NewMetrics(b.metrics)
-	definable := k.definable()
+	definable := caches.definable()
 	return crdinformer.New(crdinformer.Config{
 		Definitions: resource.Store,
 		// As in Kubernetes, all paths of a group with built-in kinds belong to the built-in kinds.
@@ -161,13 +169,31 @@ type documents struct {
 
 // newDocuments creates the documents, which follow definitions and extension servers. paths returns
 // the paths that are served in addition to the API.
-func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewriters.Responder, issuer bool, paths func() []string, remotes *aggregation.Aggregator, informer *crdinformer.Server) (*documents, error) {
+func newDocuments(
+	b *base,
+	o *config.Options,
+	catalogs *catalogs,
+	respond responsewriters.Responder,
+	issuer bool,
+	paths func() []string,
+	remotes *aggregation.Aggregator,
+	informer *crdinformer.Server,
+) (*documents, error) {
 	minor := o.Compatibility.Emulation().Minor
-	docs, err := discovery.New(c.served, respond.Object, discovery.WithServerAddress(b.address), discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority), discovery.WithVersion(version.Emulating(minor)))
+	docs, err := discovery.New(catalogs.served, respond.Object, discovery.WithServerAddress(b.address),
+		discovery.WithPaths(paths), discovery.WithVersionPriority(builtin.VersionPriority),
+		discovery.WithVersion(version.Emulating(minor)))
 	if err != nil {
 		return nil, err
 	}
-	swagger, err := openapi.New(c.served, builtin.Documented, openapi.Options{CBOR: respond.Media.CBOR, Patches: patch.MediaTypes(true, respond.Media.CBOR), CustomPatches: patch.MediaTypes(false, false), Release: fmt.Sprintf("%s.%d", version.Major, minor), NoEnums: !b.gates.Enabled(features.OpenAPIEnums), Refuse: respond.Error})
+	swagger, err := openapi.New(catalogs.served, builtin.Documented, openapi.Options{
+		CBOR:          respond.Media.CBOR,
+		Patches:       patch.MediaTypes(true, respond.Media.CBOR),
+		CustomPatches: patch.MediaTypes(false, false),
+		Release:       fmt.Sprintf("%s.%d", version.Major, minor),
+		NoEnums:       !b.gates.Enabled(features.OpenAPIEnums),
+		Refuse:        respond.Error,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +206,8 @@ func newDocuments(b *base, o *config.Options, c *catalogs, respond responsewrite
 }
 
 // followAPIServices adds a task that follows the APIServices.
-func followAPIServices(b *base, k *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *bootstrap.CustomVersions) {
-	store := k.lookup(apiServiceResource()).Store
+func followAPIServices(b *base, caches *caches, remotes *aggregation.Aggregator, d *customdocs.Updater, v *bootstrap.CustomVersions) {
+	store := caches.lookup(apiServiceResource()).Store
 	b.life.whileServing("apiservices of extension servers", func(ctx context.Context) error {
 		return informer.Follow(ctx, store, watchcache.Selection{}, func([]watchcache.Event) {
 			d.ExtensionsChanged()

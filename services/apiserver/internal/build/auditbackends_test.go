@@ -41,6 +41,8 @@ type auditHook struct {
 	bundle string
 }
 
+// newAuditHook starts an admission webhook. The path of its URL selects the response: a patch, audit
+// annotations, a rejection or an error.
 func newAuditHook(t *testing.T) *auditHook {
 	h := &auditHook{Server: httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -123,7 +125,8 @@ func (h *auditHook) arrange(w *auditFixture, r *recorded) func() {
 	case "policy, action Audit, validation fails":
 		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Audit"`)
 	case "policy, actions Audit and Warn, two validations fail":
-		return w.policy(`"validations":[{"expression":"false"},{"expression":"object.data.k=='x'","messageExpression":"'got '+object.data.k"}]`, `"Audit","Warn"`)
+		return w.policy(`"validations":[{"expression":"false"},{"expression":"object.data.k=='x'","messageExpression":"'got '+object.data.k"}]`,
+			`"Audit","Warn"`)
 	case "policy, action Deny":
 		return w.policy(`"validations":[{"expression":"false","message":"msg"}]`, `"Deny"`)
 	case "policy with auditAnnotations":
@@ -179,9 +182,12 @@ func TestAuditOfConnections(t *testing.T) {
 	w := startAudited(t, nil)
 	port := kubelet.URL[strings.LastIndex(kubelet.URL, ":")+1:]
 	w.replace = strings.NewReplacer("<hook>", port)
-	w.prepare(201, "POST", "/api/v1/nodes", `{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+port+`}}}}`)
-	w.prepare(201, "POST", "/api/v1/namespaces/a/pods", `{"metadata":{"name":"p"},"spec":{"nodeName":"n1","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
-	w.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status", `{"status":{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}}`, "Content-Type", mergePatch)
+	w.prepare(201, "POST", "/api/v1/nodes",
+		`{"metadata":{"name":"n1"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"},{"type":"Hostname","address":"localhost"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":`+port+`}}}}`)
+	w.prepare(201, "POST", "/api/v1/namespaces/a/pods",
+		`{"metadata":{"name":"p"},"spec":{"nodeName":"n1","automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"},{"name":"d","image":"i"}]}}`)
+	w.prepare(200, "PATCH", "/api/v1/namespaces/a/pods/p/status",
+		`{"status":{"podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}}`, "Content-Type", mergePatch)
 	replayFile(w, "10-kubelet-requests.json", nil)
 }
 

@@ -92,11 +92,18 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		id, method, path, body, verb, name string
 		code                               int
 	}{
-		{"list", "GET", path, "", "list", "", 200},
-		{"get", "GET", path + "/t", "", "get", "t", 200},
-		{"create", "POST", path, `{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"}}`, "create", "", 200},
-		{"patch", "PATCH", path + "/t", `{}`, "patch", "t", 200},
-		{"delete", "DELETE", path + "/t", "", "delete", "t", 200},
+		{id: "list", method: "GET", path: path, verb: "list", code: 200},
+		{id: "get", method: "GET", path: path + "/t", verb: "get", name: "t", code: 200},
+		{
+			id:     "create",
+			method: "POST",
+			path:   path,
+			body:   `{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"}}`,
+			verb:   "create",
+			code:   200,
+		},
+		{id: "patch", method: "PATCH", path: path + "/t", body: `{}`, verb: "patch", name: "t", code: 200},
+		{id: "delete", method: "DELETE", path: path + "/t", verb: "delete", name: "t", code: 200},
 	} {
 		a.want(c.code, c.method, c.path, c.body, "Audit-Id", c.id)
 		if seen := e.last(); seen.Header.Get("Audit-Id") != c.id {
@@ -104,11 +111,13 @@ func TestProxiedRequestsAreAudited(t *testing.T) {
 		}
 		a.eventually("audited: "+c.id, func() bool { return len(audited(c.id)) == 2 })
 		events := audited(c.id)
-		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" || events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
+		if events[0].Stage != "RequestReceived" || events[1].Stage != "ResponseComplete" ||
+			events[1].ResponseStatus == nil || events[1].ResponseStatus.Code != c.code {
 			t.Errorf("%s: %+v", c.id, events)
 		}
 		for _, got := range events {
-			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" || got.RequestObject != nil || got.ResponseObject != nil ||
+			if got.Verb != c.verb || got.RequestURI != c.path || got.User.Username != "admin" ||
+				got.RequestObject != nil || got.ResponseObject != nil ||
 				got.ObjectRef == nil || got.ObjectRef.Resource != "things" || got.ObjectRef.APIGroup != "ext.test" || got.ObjectRef.Namespace != "n" || got.ObjectRef.Name != c.name {
 				t.Errorf("%s: %+v", c.id, got)
 			}

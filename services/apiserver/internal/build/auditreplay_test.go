@@ -81,13 +81,26 @@ func startAudited(t *testing.T, change func(*config.Options)) *auditFixture {
 			change(o)
 		}
 	})
-	w.anon = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableCompression: true, DisableKeepAlives: true}}
+	w.anon = &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true},
+			DisableCompression: true,
+			DisableKeepAlives:  true,
+		},
+	}
 	certificates := w.client.Transport.(*http.Transport).TLSClientConfig
-	w.own = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates.Certificates}, DisableCompression: true, DisableKeepAlives: true}}
+	w.own = &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, Certificates: certificates.Certificates},
+			DisableCompression: true,
+			DisableKeepAlives:  true,
+		},
+	}
 	for _, ns := range []string{"a", "req", "meta", "none", "omit", "stages"} {
 		w.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"`+ns+`"}}`)
 	}
-	w.prepare(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"psa","labels":{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/audit":"restricted"}}}`)
+	w.prepare(201, "POST", "/api/v1/namespaces",
+		`{"metadata":{"name":"psa","labels":{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/audit":"restricted"}}}`)
 	for _, ns := range []string{"a", "psa"} {
 		w.prepare(201, "POST", "/api/v1/namespaces/"+ns+"/serviceaccounts", `{"metadata":{"name":"default"}}`)
 	}
@@ -212,7 +225,8 @@ func (w *auditFixture) replay(r *recorded, known string) {
 		wrong = append(wrong, fmt.Sprintf("%d lines, want %d", len(got), len(r.Lines)))
 	}
 	for i := range min(len(got), len(r.Lines)) {
-		g, want := scrubbed(w.t, w.replace.Replace(string(got[i]))), scrubbed(w.t, w.replace.Replace(string(r.Lines[i])))
+		g := scrubbed(w.t, w.replace.Replace(string(got[i])))
+		want := scrubbed(w.t, w.replace.Replace(string(r.Lines[i])))
 		if !strings.Contains(want, latencies) {
 			g = inTime(g)
 		}

@@ -102,7 +102,9 @@ func TestAuditWebhook(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw})
 	text, _ := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "x",
-		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": hook.URL + "/audit", "certificate-authority-data": ca}}},
+		"clusters": []any{
+			map[string]any{"name": "c", "cluster": map[string]any{"server": hook.URL + "/audit", "certificate-authority-data": ca}},
+		},
 		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "c"}}},
 	})
 	if err := os.WriteFile(kubeconfig, text, 0o600); err != nil {
@@ -124,7 +126,8 @@ func TestAuditWebhook(t *testing.T) {
 		Items            []json.RawMessage
 	}
 	body := hook.next(t)
-	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "EventList" || !strings.HasPrefix(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"level":`) {
+	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "EventList" ||
+		!strings.HasPrefix(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{"level":`) {
 		t.Fatalf("%v in %.300s", err, body)
 	}
 	got := slices.DeleteFunc(list.Items, func(e json.RawMessage) bool { return !bytes.Contains(e, []byte(`"recorder"`)) })
@@ -141,7 +144,8 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 	w := startAudited(t, func(o *config.Options) { file = o.Audit.PolicyFile })
 	write := func(rules string) {
 		t.Helper()
-		if err := errors.Join(os.WriteFile(file+".new", []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+rules), 0o600), os.Rename(file+".new", file)); err != nil {
+		if err := errors.Join(os.WriteFile(file+".new",
+			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\n"+rules), 0o600), os.Rename(file+".new", file)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,7 +168,8 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+		if err := os.WriteFile(o.Audit.PolicyFile,
+			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -172,7 +177,8 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 	kept := base64.StdEncoding.EncodeToString([]byte(secret))
 	w.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
 	w.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
-	w.want(422, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
+	w.want(422, "POST", "/api/v1/namespaces/a/secrets",
+		`{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
 	w.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
 	for media, patch := range map[string]string{
 		mergePatch:                               `{"data":{"m":"!"}}`,
@@ -207,7 +213,8 @@ func TestAuditMetadataContainsNoSecrets(t *testing.T) {
 func TestInternalWritesAreAudited(t *testing.T) {
 	t.Parallel()
 	w := startAudited(t, func(o *config.Options) {
-		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
+		if err := os.WriteFile(o.Audit.PolicyFile,
+			[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -223,8 +230,10 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" && e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
-			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" && e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
+		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" &&
+			e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
+			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" &&
+				e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
 			if !found {
 				t.Errorf("got event %s", line)
 			}

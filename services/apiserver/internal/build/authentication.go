@@ -45,8 +45,16 @@ type authentication struct {
 	signer *externaljwt.Signer
 }
 
-func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOptions, servingKey string, k *caches, client *internalclient.Client) (*authentication, error) {
-	a := &authentication{base: b, o: o, servingKey: servingKey, caches: k, tokens: authn.NoTokens{}}
+// newAuthentication builds the chain of authenticators.
+func newAuthentication(
+	ctx context.Context,
+	b *base,
+	o *config.AuthenticationOptions,
+	servingKey string,
+	caches *caches,
+	client *internalclient.Client,
+) (*authentication, error) {
+	a := &authentication{base: b, o: o, servingKey: servingKey, caches: caches, tokens: authn.NoTokens{}}
 	var union authenticator.Union
 	ofAccounts := func() (authenticator.Token, error) { return a.serviceAccountTokens(ctx) }
 	for _, add := range []func() (authenticator.Token, error){a.tokenFile, ofAccounts, a.bootstrapTokens, a.jwtTokens, a.tokenWebhook} {
@@ -63,8 +71,15 @@ func newAuthentication(ctx context.Context, b *base, o *config.AuthenticationOpt
 	}
 	var err error
 	a.reviews, err = tokenreviews.New(tokenreviews.Config{
-		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: tokenwebhook.Timeout,
-		Objects: k.objects(false), Legacy: tokenreviews.SecretTokens{Objects: k.objects(false), Client: client, Logger: b.log}, Logger: b.log, Registerer: b.metrics,
+		Token:      authenticator.Unreserved(union),
+		Audiences:  o.Audiences,
+		SuccessTTL: o.Webhook.CacheTTL,
+		FailureTTL: failureTTL,
+		Timeout:    tokenwebhook.Timeout,
+		Objects:    caches.objects(false),
+		Legacy:     tokenreviews.SecretTokens{Objects: caches.objects(false), Client: client, Logger: b.log},
+		Logger:     b.log,
+		Registerer: b.metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -165,7 +180,12 @@ func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticato
 			keys = append(keys, public)
 		}
 		a.issuer = &tokens.Issuer{
-			Name: signer.Issuer(), Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: objects,
+			Name:           signer.Issuer(),
+			Signer:         signer,
+			Audiences:      o.Audiences,
+			MaxLifetime:    o.ServiceAccountMaxExpiration,
+			ExtendLifetime: o.ServiceAccountExtend,
+			Objects:        objects,
 		}
 	}
 	if len(keys) > 0 {
@@ -181,7 +201,8 @@ func (a *authentication) serviceAccountTokens(ctx context.Context) (authenticato
 func (a *authentication) verifier(c satoken.Config) (authenticator.Token, error) {
 	o := a.o
 	c.Issuers, c.Audiences, c.Lookup, c.Objects = o.ServiceAccountIssuers, o.Audiences, o.ServiceAccountLookup, a.caches.objects(true)
-	c.Observe = satoken.CountUses(a.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
+	c.Observe = satoken.CountUses(a.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy,
+		satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid)
 	return satoken.New(c)
 }
 
@@ -202,8 +223,8 @@ func verifyingKeys(o *config.AuthenticationOptions, serving string) ([]satoken.P
 	return keys, nil
 }
 
-// publishKeys serves the discovery documents for verifiers of tokens. An issuer that is not an https
-// URL has none.
+// publishKeys serves the discovery documents for verifiers of tokens.
+// An issuer that is not an https URL has none.
 func (a *authentication) publishKeys(keys []satoken.PublicKey, maxAge func() time.Duration) *issuerdocs.Documents {
 	d := issuerdocs.New(a.o.ServiceAccountIssuers[0], a.jwksURI(), maxAge)
 	if err := d.Update(keys); err != nil {
@@ -230,6 +251,7 @@ func (a *authentication) issuerPaths() []string {
 	return []string{satoken.DiscoveryPath, satoken.JWKSPath}
 }
 
+// tokenFile returns the authenticator of --token-auth-file, or nil.
 func (a *authentication) tokenFile() (authenticator.Token, error) {
 	o := a.o
 	if o.TokenFile == "" {
@@ -263,9 +285,12 @@ func (a *authentication) jwtTokens() (authenticator.Token, error) {
 	// Cached reviews used the previous rules or keys.
 	forget := func() { a.reviews.Forget() }
 	source, err := o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: a.anonymousFixed(),
-		Reloaded: forget, Withdrawn: forget,
-		Logger: a.log, Metrics: authnconfig.NewMetrics(a.metrics, a.address),
+		DisallowedIssuers: o.ServiceAccountIssuers,
+		AnonymousFixed:    a.anonymousFixed(),
+		Reloaded:          forget,
+		Withdrawn:         forget,
+		Logger:            a.log,
+		Metrics:           authnconfig.NewMetrics(a.metrics, a.address),
 	})
 	if err != nil {
 		return nil, err
@@ -283,6 +308,7 @@ func (a *authentication) anonymousFixed() string {
 	return authnconfig.AnonymousGate(a.gates)
 }
 
+// tokenWebhook returns the authenticator of the token webhook, or nil.
 func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 	o := a.o
 	if o.Webhook.Kubeconfig == "" {
@@ -290,7 +316,12 @@ func (a *authentication) tokenWebhook() (authenticator.Token, error) {
 	}
 	c, err := tokenwebhook.New(tokenwebhook.Config{
 		Logger:     a.log,
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: a.metrics, Calls: a.calls, Dial: a.egress.To(egress.ControlPlane),
+		Kubeconfig: o.Webhook.Kubeconfig,
+		Version:    o.Webhook.Version,
+		Audiences:  o.Audiences,
+		Registerer: a.metrics,
+		Calls:      a.calls,
+		Dial:       a.egress.To(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
@@ -322,17 +353,25 @@ func (a *authentication) externalTokens(ctx context.Context) (authenticator.Toke
 	case longest == 0:
 		longest = supported
 	case longest > supported:
-		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", longest, supported)
+		return nil, fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s",
+			longest, supported)
 	}
 	if o.ServiceAccountExtend && longest < tokens.MarkedLifetime {
-		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the lifetime that marks extended tokens", "maximum", longest, "mark", tokens.MarkedLifetime)
+		a.log.Warn("service account tokens are not extended: the maximum token lifetime is shorter than the lifetime that marks extended tokens",
+			"maximum", longest, "mark", tokens.MarkedLifetime)
 	}
 	if o.ServiceAccountExtend && longest < tokens.ExtendedLifetime {
-		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime", "maximum", supported)
+		a.log.Warn("extended service account tokens do not last for a year: the external signer limits the token lifetime",
+			"maximum", supported)
 	}
 	a.issuer = &tokens.Issuer{
-		Name: o.ServiceAccountIssuers[0], Signer: signer, Audiences: o.Audiences, MaxLifetime: longest,
-		ExtendLifetime: o.ServiceAccountExtend, MaxExtended: supported, Objects: a.caches.objects(true),
+		Name:           o.ServiceAccountIssuers[0],
+		Signer:         signer,
+		Audiences:      o.Audiences,
+		MaxLifetime:    longest,
+		ExtendLifetime: o.ServiceAccountExtend,
+		MaxExtended:    supported,
+		Objects:        a.caches.objects(true),
 	}
 	return a.verifier(satoken.Config{Source: signer.Candidates})
 }

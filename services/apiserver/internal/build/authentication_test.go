@@ -66,7 +66,8 @@ func (a *api) whoami(token string) answer {
 
 func (a *api) token(account, spec string) string {
 	a.t.Helper()
-	r := a.want(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
+	r := a.want(http.StatusCreated, http.MethodPost, accounts+"/"+account+"/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
 	return fmt.Sprint(r.at("status", "token"))
 }
 
@@ -101,9 +102,24 @@ func TestTokenEndsWithBoundObject(t *testing.T) {
 		extra  string
 	}{
 		"account": {spec: `{}`, path: accounts + "/sa", remake: object("ServiceAccount", "sa", ""), extra: "credential-id"},
-		"pod":     {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}}`, path: pods + "/p?gracePeriodSeconds=0", remake: pod, extra: "node-name"},
-		"secret":  {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"s"}}`, path: secrets + "/s", remake: object("Secret", "s", ""), extra: "credential-id"},
-		"node":    {spec: `{"boundObjectRef":{"apiVersion":"v1","kind":"Node","name":"n"}}`, path: "/api/v1/nodes/n", remake: object("Node", "n", ""), extra: "node-uid"},
+		"pod": {
+			spec:   `{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}}`,
+			path:   pods + "/p?gracePeriodSeconds=0",
+			remake: pod,
+			extra:  "node-name",
+		},
+		"secret": {
+			spec:   `{"boundObjectRef":{"apiVersion":"v1","kind":"Secret","name":"s"}}`,
+			path:   secrets + "/s",
+			remake: object("Secret", "s", ""),
+			extra:  "credential-id",
+		},
+		"node": {
+			spec:   `{"boundObjectRef":{"apiVersion":"v1","kind":"Node","name":"n"}}`,
+			path:   "/api/v1/nodes/n",
+			remake: object("Node", "n", ""),
+			extra:  "node-uid",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a.send(http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
@@ -147,7 +163,8 @@ func TestTokenRequest(t *testing.T) {
 		object("Pod", "other", `,"spec":{"serviceAccountName":"other","nodeName":"gone","containers":[{"name":"c","image":"i"}]}`))
 
 	request := func(spec string) answer {
-		return a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
+		return a.send(http.MethodPost, accounts+"/sa/token",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":`+spec+`}`)
 	}
 	c := claims(t, a.token("sa", `{}`))
 	if c["iss"] != "https://issuer" || fmt.Sprint(c["aud"]) != "[https://issuer]" || c["sub"] != "system:serviceaccount:default:sa" ||
@@ -155,27 +172,37 @@ func TestTokenRequest(t *testing.T) {
 		t.Errorf("claims %v", c)
 	}
 	r := request(`{"expirationSeconds":86400}`)
-	if r.code != http.StatusCreated || !strings.Contains(r.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") || r.at("spec", "expirationSeconds") != float64(7200) {
+	if r.code != http.StatusCreated ||
+		!strings.Contains(r.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") ||
+		r.at("spec", "expirationSeconds") != float64(7200) {
 		t.Errorf("too long a life: %d %q %s", r.code, r.header.Get("Warning"), r.body)
 	}
 	const toPod = `"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"p"}`
 	r = request(`{"expirationSeconds":3607,` + toPod + `}`)
 	c = claims(t, fmt.Sprint(r.at("status", "token")))
 	k, _ := c["kubernetes.io"].(map[string]any)
-	if c["exp"].(float64)-c["iat"].(float64) != 365*24*3600 || k["warnafter"].(float64)-c["iat"].(float64) != 3607 || k["pod"] == nil || k["node"].(map[string]any)["uid"] == nil {
+	if c["exp"].(float64)-c["iat"].(float64) != 365*24*3600 ||
+		k["warnafter"].(float64)-c["iat"].(float64) != 3607 || k["pod"] == nil ||
+		k["node"].(map[string]any)["uid"] == nil {
 		t.Errorf("token of an old client: %v", c)
 	}
 	r = request(`{"expirationSeconds":3607,"audiences":["vault"],` + toPod + `}`)
-	if c = claims(t, fmt.Sprint(r.at("status", "token"))); c["exp"].(float64)-c["iat"].(float64) != 3607 {
+	c = claims(t, fmt.Sprint(r.at("status", "token")))
+	if c["exp"].(float64)-c["iat"].(float64) != 3607 {
 		t.Errorf("a token for others is extended: %v", c)
 	}
-	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest || !bytes.Contains(r.body, []byte("different serviceaccount name")) {
+	if r := request(`{"boundObjectRef":{"apiVersion":"v1","kind":"Pod","name":"other"}}`); r.code != http.StatusBadRequest ||
+		!bytes.Contains(r.body, []byte("different serviceaccount name")) {
 		t.Errorf("another account's pod: %d %s", r.code, r.body)
 	}
-	if r := a.send(http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
+	if r := a.send(http.MethodPost, accounts+"/sa/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"namespace":"x"},"spec":{}}`); r.code != http.StatusBadRequest {
 		t.Errorf("another namespace: %d %s", r.code, r.body)
 	}
-	for path, media := range map[string]string{"/.well-known/openid-configuration": "application/json", "/openid/v1/jwks": "application/jwk-set+json"} {
+	for path, media := range map[string]string{
+		"/.well-known/openid-configuration": "application/json",
+		"/openid/v1/jwks":                   "application/jwk-set+json",
+	} {
 		if r := a.get(path); r.code != http.StatusOK || r.header.Get("Content-Type") != media || r.object() == nil {
 			t.Errorf("%s: %d %v %s", path, r.code, r.header, r.body)
 		}
@@ -195,7 +222,8 @@ func TestTokenRequestNeedsIssuer(t *testing.T) {
 	a := shared(t)
 	accounts := a.own("serviceaccounts")
 	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
+	a.want(http.StatusNotFound, http.MethodPost, accounts+"/sa/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`)
 	a.want(http.StatusNotFound, http.MethodGet, "/openid/v1/jwks", "")
 	if r := a.bearer().whoami("x"); r.code != http.StatusUnauthorized {
 		t.Errorf("%d", r.code)
@@ -234,13 +262,17 @@ func TestBootstrapTokensAndTokenFile(t *testing.T) {
 	a.eventually("refused", func() bool { return b.whoami("abcdef.fedcba9876543210").code == http.StatusUnauthorized })
 	t.Logf("refused %v after the delete was acknowledged", time.Since(began))
 
-	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" || !bytes.Contains(r.body, []byte("system:authenticated")) {
+	if r := b.whoami("static-token"); r.at("status", "userInfo", "username") != "alice" ||
+		!bytes.Contains(r.body, []byte("system:authenticated")) {
 		t.Errorf("static token: %d %s", r.code, r.body)
 	}
 	review := func(spec string) answer {
-		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":`+spec+`}`)
+		return a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":`+spec+`}`)
 	}
-	if r := review(`{"token":"static-token"}`); r.at("status", "authenticated") != true || r.at("status", "user", "username") != "alice" || fmt.Sprint(r.at("status", "audiences")) != "[api]" {
+	if r := review(`{"token":"static-token"}`); r.at("status", "authenticated") != true ||
+		r.at("status", "user", "username") != "alice" ||
+		fmt.Sprint(r.at("status", "audiences")) != "[api]" {
 		t.Errorf("review: %s", r.body)
 	}
 	for _, spec := range []string{`{"token":"static-token","audiences":["other"]}`, `{"token":"unknown"}`} {
@@ -258,11 +290,14 @@ func TestTokenWebhook(t *testing.T) {
 		asked.Add(1)
 		var review struct{ Spec struct{ Token string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
-		_, _ = fmt.Fprintf(w, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":"bob"}}}`, review.Spec.Token == "bobs")
+		_, _ = fmt.Fprintf(w,
+			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":"bob"}}}`,
+			review.Spec.Token == "bobs")
 	}))
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
 	kubeconfig := filepath.Join(t.TempDir(), "config")
-	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, service.URL, ca)
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
+		service.URL, ca)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -314,14 +349,16 @@ func TestFrontProxy(t *testing.T) {
 	proxy := &api{t: t, url: a.url, client: &http.Client{Transport: tr}}
 	const path, body = "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	r := proxy.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol", "X-Remote-Group", "dev")
-	if r.at("status", "userInfo", "username") != "carol" || fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
+	if r.at("status", "userInfo", "username") != "carol" ||
+		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[dev system:authenticated]" {
 		t.Errorf("%s", r.body)
 	}
 	if r := a.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
 		t.Errorf("headers of a client are believed: %s", r.body)
 	}
 	for _, groups := range []string{"dev", "system:binnacle"} {
-		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", groups)
+		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User",
+			"system:binnacle:authn-webhook", "X-Remote-Group", groups)
 	}
 	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
 		t.Errorf("a proxy on its own behalf: %d", r.code)

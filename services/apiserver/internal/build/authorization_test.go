@@ -31,11 +31,13 @@ func role(name, rules string, labels ...string) string {
 	if len(labels) == 2 {
 		l = fmt.Sprintf(`,"labels":{%q:%q}`, labels[0], labels[1])
 	}
-	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q%s},"rules":[%s]}`, name, l, rules)
+	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q%s},"rules":[%s]}`,
+		name, l, rules)
 }
 
 func bindingOf(name, kind, role, user string) string {
-	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},"subjects":[{"kind":"User","name":%q}]}`, name, kind, role, user)
+	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},"subjects":[{"kind":"User","name":%q}]}`,
+		name, kind, role, user)
 }
 
 const readsPods = `{"apiGroups":[""],"resources":["pods"],"verbs":["get","list"]}`
@@ -55,7 +57,9 @@ func TestBootstrapPolicyExistsWhenReady(t *testing.T) {
 	a.want(403, "GET", "/apis", "", as("system:anonymous", "system:unauthenticated")...)
 	a.want(403, "GET", "/api/v1/pods", "", as("alice")...)
 	a.want(200, "GET", "/api/v1/services", "", as("system:kube-scheduler")...)
-	a.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`, as("alice")...)
+	a.want(201, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"nonResourceAttributes":{"path":"/api","verb":"get"}}}`,
+		as("alice")...)
 	if rules, _ := a.get(rbacPath + "/clusterroles/admin").at("rules").([]any); len(rules) < 20 {
 		t.Errorf("the aggregated role admin has %d rules", len(rules))
 	}
@@ -72,13 +76,16 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 		a.want(200, "DELETE", bindings+"/b", "")
 		a.eventually("refused", func() bool { return a.send("GET", pods, "", as("alice")...).code == 403 })
 	}
-	refused := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"), `"kind":"User"`, `"kind":"Robot"`, 1))
-	if text := fmt.Sprint(refused.at("message")); !strings.Contains(text, `subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
+	refused := a.want(422, "POST", bindings, strings.Replace(bindingOf("c", "ClusterRole", "reader", "alice"),
+		`"kind":"User"`, `"kind":"Robot"`, 1))
+	if text := fmt.Sprint(refused.at("message")); !strings.Contains(text,
+		`subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"`) {
 		t.Errorf("message %s", text)
 	}
 	a.want(201, "POST", bindings, bindingOf("c", "ClusterRole", "reader", "alice"))
 	changed := a.want(422, "PUT", bindings+"/c", bindingOf("c", "ClusterRole", "view", "alice"))
-	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text, `roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
+	if text := fmt.Sprint(changed.at("message")); !strings.Contains(text,
+		`roleRef: Invalid value: rbac.RoleRef{APIGroup:"rbac.authorization.k8s.io", Kind:"ClusterRole", Name:"view"}: cannot change roleRef`) {
 		t.Errorf("message %s", text)
 	}
 }
@@ -86,7 +93,8 @@ func TestRBACChangesApplyAtOnce(t *testing.T) {
 func TestAggregatedRolesAreUpdated(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
-	total := strings.Replace(role("total", ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
+	total := strings.Replace(role("total", ""), `"rules":[]`,
+		`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"total"}}]}`, 1)
 	a.want(201, "POST", rbacPath+"/clusterroles", total)
 	count := func(want int) {
 		t.Helper()
@@ -112,7 +120,8 @@ func TestAggregatedRolesWithUnusualNames(t *testing.T) {
 	a := start(t, withRBAC)
 	const roles = rbacPath + "/clusterroles"
 	from := func(name, label string) string {
-		return strings.Replace(role(name, ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
+		return strings.Replace(role(name, ""), `"rules":[]`,
+			`"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
 	}
 	rules := func(path string) string { return fmt.Sprint(a.get(roles + "/" + path).at("rules")) }
 	a.want(201, "POST", roles, from("victim", "good"))
@@ -143,11 +152,13 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		patch("/clusterrolebindings/system:discovery", `{"subjects":[{"kind":"Group","apiGroup":"rbac.authorization.k8s.io","name":"system:authenticated"}],
 			"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false","note":"narrowed"}}}`)
 		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:public-info-viewer", "")
-		patch("/clusterroles/system:basic-user", `{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
+		patch("/clusterroles/system:basic-user",
+			`{"rules":null,"metadata":{"annotations":{"rbac.authorization.kubernetes.io/autoupdate":"false"}}}`)
 		patch("/clusterroles/view", `{"aggregationRule":null,"rules":null}`)
 		a.want(200, "DELETE", rbacPath+"/namespaces/kube-public/roles/system:controller:bootstrap-signer", "")
 		a.want(200, "DELETE", rbacPath+"/clusterrolebindings/system:monitoring", "")
-		other := strings.Replace(strings.Replace(bindingOf("system:monitoring", "ClusterRole", "view", "x"), "RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
+		other := strings.Replace(strings.Replace(bindingOf("system:monitoring", "ClusterRole", "view", "x"),
+			"RoleBinding", "ClusterRoleBinding", 1), `"kind":"User","name":"x"`, `"kind":"Group","name":"mine"`, 1)
 		a.want(201, "POST", rbacPath+"/clusterrolebindings", other)
 	})
 	a := start(t, on)
@@ -155,14 +166,16 @@ func TestBootstrapPolicyIsReconciledAtStart(t *testing.T) {
 		r, _ := a.get(rbacPath + path).at("rules").([]any)
 		return len(r)
 	}
-	if urls := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object()); !strings.Contains(urls, "/own") || !strings.Contains(urls, "/openapi") || !strings.Contains(urls, "rbac-defaults") {
+	if urls := fmt.Sprint(a.get(rbacPath + "/clusterroles/system:discovery").object()); !strings.Contains(urls, "/own") ||
+		!strings.Contains(urls, "/openapi") || !strings.Contains(urls, "rbac-defaults") {
 		t.Errorf("system:discovery is %s", urls)
 	}
 	if subjects := fmt.Sprint(a.get(rbacPath + "/clusterrolebindings/system:basic-user").at("subjects")); !strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("the subjects of system:basic-user are %s", subjects)
 	}
 	info := a.get(rbacPath + "/clusterrolebindings/system:public-info-viewer")
-	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") || !strings.Contains(subjects, "system:authenticated") {
+	if subjects := fmt.Sprint(info.at("subjects")); strings.Contains(subjects, "unauthenticated") ||
+		!strings.Contains(subjects, "system:authenticated") {
 		t.Errorf("the subjects of system:public-info-viewer are %s", subjects)
 	}
 	if note := info.at("metadata", "annotations", "note"); note != "narrowed" {
@@ -188,19 +201,26 @@ func TestAccessReviews(t *testing.T) {
 		return a.send("GET", "/api/v1/namespaces/default/pods", "", as("alice")...).code == 200
 	})
 	const reviews = "/apis/authorization.k8s.io/v1"
-	rules := a.want(201, "POST", reviews+"/selfsubjectrulesreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`, as("alice")...)
+	rules := a.want(201, "POST", reviews+"/selfsubjectrulesreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`,
+		as("alice")...)
 	text := fmt.Sprint(rules.at("status"))
-	for _, want := range []string{"resources:[pods]", "selfsubjectrulesreviews", "nonResourceURLs:", "incomplete:false", `role.rbac.authorization.k8s.io "gone" not found`} {
+	for _, want := range []string{
+		"resources:[pods]", "selfsubjectrulesreviews", "nonResourceURLs:", "incomplete:false",
+		`role.rbac.authorization.k8s.io "gone" not found`,
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("rules %s\nlack %s", text, want)
 		}
 	}
-	none := a.want(400, "POST", reviews+"/selfsubjectrulesreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
+	none := a.want(400, "POST", reviews+"/selfsubjectrulesreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, as("alice")...)
 	if none.at("message") != "no namespace on request" {
 		t.Errorf("message %v", none.at("message"))
 	}
 	review := func(attrs string) answer {
-		return a.send("POST", reviews+"/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+attrs+`}}}`)
+		return a.send("POST", reviews+"/subjectaccessreviews",
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"namespace":"default","verb":"list","resource":"pods"`+attrs+`}}}`)
 	}
 	for attrs, want := range map[string]string{
 		``: `map[allowed:true reason:RBAC: allowed by RoleBinding "b/default" of ClusterRole "reader" to User "alice"]`,
@@ -231,13 +251,16 @@ func TestPrivilegeEscalationIsRejected(t *testing.T) {
 	a.eventually("bound", func() bool {
 		return a.send("GET", rbacPath+"/namespaces/default/roles", "", as("carl")...).code == 200
 	})
-	r := a.want(403, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
-	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) {
+	r := a.want(403, "POST", rbacPath+"/namespaces/default/rolebindings",
+		bindingOf("x", "ClusterRole", "cluster-admin", "carl"), as("carl")...)
+	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text,
+		`rolebindings.rbac.authorization.k8s.io "x" is forbidden: user "carl" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) {
 		t.Errorf("message %s", text)
 	}
 	// What admin holds by aggregation comes a moment after what it has itself.
 	a.eventually("granted", func() bool {
-		return a.send("POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("x", "ClusterRole", "view", "dan"), as("carl")...).code == 201
+		return a.send("POST", rbacPath+"/namespaces/default/rolebindings",
+			bindingOf("x", "ClusterRole", "view", "dan"), as("carl")...).code == 201
 	})
 }
 
@@ -247,8 +270,10 @@ func TestAuthorizationOptions(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 	for _, c := range []struct{ args, content, want string }{
 		{"--authorization-config=" + file, head + "authorizers: [{type: RBAC, name: rbac}]", ""},
-		{"--authorization-config=" + file + " --authorization-mode=RBAC", "", "--authorization-config cannot be combined with --authorization-mode"},
-		{"--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s", "", "cannot be combined with --authorization-webhook-cache-authorized-ttl"},
+		{"--authorization-config=" + file + " --authorization-mode=RBAC", "",
+			"--authorization-config cannot be combined with --authorization-mode"},
+		{"--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s", "",
+			"cannot be combined with --authorization-webhook-cache-authorized-ttl"},
 		{"--authorization-config=" + file, head, "at least one authorization mode"},
 		{"--authorization-config=" + file, head + "authorizers: [{type: ABAC, name: r}]", "authorizers[0].type: Unsupported value"},
 		{"--authorization-mode=Webhook", "", "go together"},
@@ -265,7 +290,7 @@ func TestAuthorizationOptions(t *testing.T) {
 		var said strings.Builder
 		code := options.Main(t.Context(), config.Name, config.Short, o, load, args, io.Discard, &said)
 		if (code == options.ExitOK) != (c.want == "") || !strings.Contains(said.String(), c.want) {
-			t.Errorf("%s: %d %s, want %s", c.args, code, &said, c.want)
+			t.Errorf("%s: got %d %s, want %s", c.args, code, &said, c.want)
 		}
 	}
 }

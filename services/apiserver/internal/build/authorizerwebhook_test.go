@@ -29,6 +29,7 @@ type authorizerWebhook struct {
 	answer func(*authorizationv1.SubjectAccessReviewSpec) (int, authorizationv1.SubjectAccessReviewStatus)
 }
 
+// newAuthorizerWebhook starts an authorization webhook that records reviews.
 func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 	t.Helper()
 	z := &authorizerWebhook{}
@@ -47,7 +48,10 @@ func newAuthorizerWebhook(t *testing.T) *authorizerWebhook {
 	}))
 	t.Cleanup(s.Close)
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   s.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
+	}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "x"
 	z.file = filepath.Join(t.TempDir(), "kubeconfig")
@@ -88,7 +92,8 @@ func TestAuthorizationWebhook(t *testing.T) {
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn&labelSelector=a%3Db", "", as("alice", "dev")...)
 	asked := z.reviews()
-	if len(asked) != 1 || asked[0].User != "alice" || fmt.Sprint(asked[0].Groups) != "[dev system:authenticated]" || asked[0].ResourceAttributes == nil ||
+	if len(asked) != 1 || asked[0].User != "alice" ||
+		fmt.Sprint(asked[0].Groups) != "[dev system:authenticated]" || asked[0].ResourceAttributes == nil ||
 		asked[0].ResourceAttributes.FieldSelector == nil || asked[0].ResourceAttributes.LabelSelector == nil {
 		t.Fatalf("asked %+v", asked)
 	}
@@ -117,7 +122,8 @@ func TestAuthorizationWebhook(t *testing.T) {
 	// A failing webhook allows nothing, and is called again.
 	z.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	r = a.want(500, "DELETE", pods+"/p", "", as("alice")...)
-	if text := string(r.body); !strings.HasPrefix(text, `Internal Server Error: "/api/v1/namespaces/default/pods/p": `) || r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if text := string(r.body); !strings.HasPrefix(text, `Internal Server Error: "/api/v1/namespaces/default/pods/p": `) ||
+		r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("message %v", text)
 	}
 	a.want(500, "PUT", pods+"/p", "{}", as("bob")...)
@@ -153,7 +159,8 @@ func TestAuthorizationConfigIsReloaded(t *testing.T) {
 	a.want(200, "GET", "/version", "", as("bob")...) // a condition that is false outweighs one that fails
 	reloads := func(status string) string {
 		for line := range strings.Lines(string(a.want(200, "GET", "/metrics", "").body)) {
-			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total") && strings.Contains(line, status) {
+			if strings.HasPrefix(line, "apiserver_authorization_config_controller_automatic_reloads_total") &&
+				strings.Contains(line, status) {
 				return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
 			}
 		}
@@ -186,7 +193,8 @@ func TestNodeRestrictionPlugins(t *testing.T) {
 	if text := r.at("message"); text != `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"` {
 		t.Errorf("message %v", text)
 	}
-	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
+		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa"}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":%q,"serviceAccountName":"sa","containers":[{"name":"c","image":"i"}],"volumes":[{"name":"t","projected":{"sources":[{"serviceAccountToken":{"audience":"vault","path":"t"}}]}}]}}`
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(201, "POST", pods, fmt.Sprintf(pod, "mine", "n1"))
@@ -209,7 +217,8 @@ func TestNodesWriteOnlyOwnResourceSlices(t *testing.T) {
 	for _, version := range []string{"v1beta1", "v1beta2"} {
 		path := "/apis/resource.k8s.io/" + version + "/resourceslices"
 		slice := func(name, node string) string {
-			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`, version, name, node)
+			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`,
+				version, name, node)
 		}
 		r := a.want(403, "POST", path, slice("forged", "n2"), n1...)
 		if text := r.at("message"); text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {

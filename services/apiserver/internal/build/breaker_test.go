@@ -34,7 +34,9 @@ func newRejectingWebhook(t *testing.T, at string) (server *httptest.Server, aske
 		if review.Request.Object.Metadata.Labels["poison"] != "" {
 			panic(http.ErrAbortHandler)
 		}
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":false,"status":{"message":"never"}}}`, review.Request.UID)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":false,"status":{"message":"never"}}}`,
+			review.Request.UID)
 	}))
 	if at != "" {
 		server.Listener.Close()

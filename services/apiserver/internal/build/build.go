@@ -50,8 +50,8 @@ func Run(ctx context.Context, o *config.Options, log *slog.Logger) error {
 	return life.run(ctx)
 }
 
-// build creates the parts of the server. It adds to life what runs and what has to be released, also
-// if it returns an error.
+// build creates the parts of the server. It adds to life what runs and what
+// has to be released, also if it returns an error.
 func build(ctx context.Context, o *config.Options, log *slog.Logger, life *lifecycle) (a *apiServer, err error) {
 	o.Features.Warn(log)
 	o.Compatibility.Warn(log)
@@ -82,14 +82,15 @@ func build(ctx context.Context, o *config.Options, log *slog.Logger, life *lifec
 
 // serveAPI creates the parts that serve the API from the stores and caches.
 //
-// The client of the server itself writes through the writer, and the writer needs admission, which
-// uses the client. Webhooks may be services that this server serves. These parts refer to later ones
-// by functions, which are called once the server runs.
+// The client of the server itself writes through the writer, and the writer needs admission,
+// which uses the client. Webhooks may be services that this server serves. These parts refer to
+// later ones by functions, which are called once the server runs.
 func (a *apiServer) serveAPI(ctx context.Context, o *config.Options, audit *auditing) (err error) {
 	b, k, s, front := a.base, a.caches, a.stores, a.listener.server
 	var writer *writes.Writer
 	var handler http.Handler
-	laterWriter, laterHandler := func() *writes.Writer { return writer }, func() http.Handler { return handler }
+	laterWriter := func() *writes.Writer { return writer }
+	laterHandler := func() http.Handler { return handler }
 	compiler := sync.OnceValues(expressions.New)
 
 	network := newNetwork(b, k, o.Aggregation.Routing, laterHandler)
@@ -133,13 +134,22 @@ func (a *apiServer) serve(o *config.Options, api *handlers.API) (http.Handler, e
 	}
 	registrations := newRegistrations(b, a.caches, a.sets, a.custom.informer, remotes)
 	followAPIServices(b, a.caches, remotes, docs.custom, registrations)
-	ready := &readiness{gates: b.gates, stores: a.stores, caches: a.caches, custom: a.custom, security: sec, delegates: a.delegates, controllers: a.controllers}
+	ready := &readiness{
+		gates:       b.gates,
+		stores:      a.stores,
+		caches:      a.caches,
+		custom:      a.custom,
+		security:    sec,
+		delegates:   a.delegates,
+		controllers: a.controllers,
+	}
 	ready.addHealthChecks(a.listener.health, o)
 	routes, err := newMux(b, o, a.listener, a.stores, sec, api, docs)
 	if err != nil {
 		return nil, err
 	}
-	handler, err := newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates, a.controllers.storageVersions, ready.reloading)
+	handler, err := newHandler(b, o, a.listener.server, routes, a.sets, sec, a.custom, a.delegates,
+		a.controllers.storageVersions, ready.reloading)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +250,15 @@ type endpoint struct {
 	address string
 }
 
-func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *prometheus.Registry, l *listener, life *lifecycle) (*base, error) {
+// newBase builds what all parts of the server need.
+func newBase(
+	ctx context.Context,
+	o *config.Options,
+	log *slog.Logger,
+	metrics *prometheus.Registry,
+	l *listener,
+	life *lifecycle,
+) (*base, error) {
 	host, err := o.Hostname()
 	if err != nil {
 		return nil, err
@@ -249,13 +267,22 @@ func newBase(ctx context.Context, o *config.Options, log *slog.Logger, metrics *
 		return nil, err
 	}
 	b := &base{
-		log: log, metrics: metrics, gates: o.Features, bounds: o.Bounds, life: life, calls: webhookclient.NewMetrics(metrics),
-		host: host, identity: bootstrap.Identity(host), root: path.Join("/", o.Etcd.Prefix), endpoint: endpoint{l.port, l.address},
+		log:      log,
+		metrics:  metrics,
+		gates:    o.Features,
+		bounds:   o.Bounds,
+		life:     life,
+		calls:    webhookclient.NewMetrics(metrics),
+		host:     host,
+		identity: bootstrap.Identity(host),
+		root:     path.Join("/", o.Etcd.Prefix),
+		endpoint: endpoint{l.port, l.address},
 	}
 	if b.egress, err = newEgress(o.Compatibility.EgressSelector, metrics); err != nil {
 		return nil, err
 	}
-	if b.traces, err = b.newTracing(ctx, &o.Tracing); err != nil || b.traces == nil {
+	b.traces, err = b.newTracing(ctx, &o.Tracing)
+	if err != nil || b.traces == nil {
 		return b, err
 	}
 	b.calls.Traced(b.traces)
@@ -279,8 +306,8 @@ func newEgress(file string, metrics prometheus.Registerer) (*egress.Selector, er
 	return selector, nil
 }
 
-// newTracing creates the trace provider. Without a configuration there is none, and requests have no
-// overhead.
+// newTracing creates the trace provider. Without a configuration there
+// is none, and requests have no overhead.
 func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Provider, error) {
 	file, err := o.Read()
 	if file == nil || err != nil {
@@ -290,6 +317,11 @@ func (b *base) newTracing(ctx context.Context, o *tracing.Options) (*tracing.Pro
 		return nil, errors.New("APIServerTracing feature is not enabled, but tracing config file was provided")
 	}
 	return tracing.New(ctx, tracing.Config{
-		Configuration: file, Service: config.Name, Instance: b.identity, Dial: b.egress.To(egress.ControlPlane), Logger: b.log, Metrics: b.metrics,
+		Configuration: file,
+		Service:       config.Name,
+		Instance:      b.identity,
+		Dial:          b.egress.To(egress.ControlPlane),
+		Logger:        b.log,
+		Metrics:       b.metrics,
 	})
 }

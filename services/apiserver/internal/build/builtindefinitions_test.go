@@ -60,7 +60,8 @@ func TestForgedDefinitionServesNothing(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	victim := "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings"
-	a.want(201, "POST", victim, `{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
+	a.want(201, "POST", victim,
+		`{"metadata":{"name":"victim"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"a"}}`)
 	const names = `"plural":"kube-system","singular":"forged","kind":"Forged","listKind":"ForgedList"`
 	_, err := a.server.stores.store.Create(context.Background(), a.server.base.root+"/apiextensions.k8s.io/customresourcedefinitions/kube-system.rolebindings",
 		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"kube-system.rolebindings","uid":"1","creationTimestamp":"2020-01-01T00:00:00Z","finalizers":["customresourcecleanup.apiextensions.k8s.io"]},

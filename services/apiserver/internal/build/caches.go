@@ -45,20 +45,30 @@ type caches struct {
 	allWrites *lister.WriteBarrier
 }
 
-func newCaches(b *base, o *config.Options, c *catalogs, s *stores) (*caches, error) {
+// newCaches builds the watch cache over the decrypted change feed.
+func newCaches(b *base, o *config.Options, catalogs *catalogs, stores *stores) (*caches, error) {
 	k := &caches{
-		catalogs: c, memory: memory.New(memory.Limit(int64(o.Memory.Caches)), b.metrics),
-		overrideClusters: s.overrideClusters, resourceClusters: s.resourceClusters, kindWrites: newKindWrites(), allWrites: &lister.WriteBarrier{},
+		catalogs:         catalogs,
+		memory:           memory.New(memory.Limit(int64(o.Memory.Caches)), b.metrics),
+		overrideClusters: stores.overrideClusters,
+		resourceClusters: stores.resourceClusters,
+		kindWrites:       newKindWrites(),
+		allWrites:        &lister.WriteBarrier{},
 	}
-	var source watchcache.Source = s.decrypted(s.fanout)
+	var source watchcache.Source = stores.decrypted(stores.fanout)
 	if o.WrapSource != nil {
 		source = o.WrapSource(source)
 	}
 	shared := watchcache.Config{
-		Memory: k.memory, HistoryBytes: int64(o.Memory.History), LoadsHistory: true, Older: s.values, Root: b.root + "/",
+		Memory:       k.memory,
+		HistoryBytes: int64(o.Memory.History),
+		LoadsHistory: true,
+		Older:        stores.values,
+		Root:         b.root + "/",
 	}
-	main, all := shared, c.resources(b.gates)
-	main.Source, main.Newest, main.Logger, main.Registerer = source, s.store, b.log, b.metrics
+	main := shared
+	all := catalogs.resources(b.gates)
+	main.Source, main.Newest, main.Logger, main.Registerer = source, stores.store, b.log, b.metrics
 	main.Resources = k.resourcesIn(nil, all)
 	var err error
 	if k.cache, err = watchcache.New(main); err != nil {
@@ -68,7 +78,7 @@ func newCaches(b *base, o *config.Options, c *catalogs, s *stores) (*caches, err
 	b.life.inBackground("memory release", memory.ReleaseWhenIdle)
 	for _, other := range k.overrideClusters {
 		of := shared
-		of.Source, of.Newest, of.Logger, of.Registerer = s.decrypted(other.fanout), other.store, b.log.With("etcd", other.name()), other.registerer()
+		of.Source, of.Newest, of.Logger, of.Registerer = stores.decrypted(other.fanout), other.store, b.log.With("etcd", other.name()), other.registerer()
 		of.Resources = k.resourcesIn(other, all)
 		if other.cache, err = watchcache.New(of); err != nil {
 			return nil, err
@@ -100,7 +110,13 @@ func (k *caches) cached(prefix string) *watchcache.Store {
 func (k *caches) lookup(gvr schema.GroupVersionResource) lister.Kind {
 	kind := k.catalog.Resource(gvr)
 	prefix := apiset.KeyPrefix(k.root, kind)
-	return lister.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: k.cached(prefix), Coder: k.codec.Of(kind), Writes: k.kindWrites[gvr.GroupResource()]}
+	return lister.Kind{
+		Resource: gvr.GroupResource(),
+		Prefix:   prefix,
+		Store:    k.cached(prefix),
+		Coder:    k.codec.Of(kind),
+		Writes:   k.kindWrites[gvr.GroupResource()],
+	}
 }
 
 // core returns the lister of a kind of the core group.
@@ -112,8 +128,12 @@ func (k *caches) core(resource string) lister.Kind {
 // the cache is current before it reports that an object does not exist.
 func (k *caches) objects(confirm bool) *lister.Objects {
 	return &lister.Objects{
-		Cache: k.cache, Confirm: confirm,
-		ServiceAccounts: k.core("serviceaccounts"), Pods: k.core("pods"), Secrets: k.core("secrets"), Nodes: k.core("nodes"),
+		Cache:           k.cache,
+		Confirm:         confirm,
+		ServiceAccounts: k.core("serviceaccounts"),
+		Pods:            k.core("pods"),
+		Secrets:         k.core("secrets"),
+		Nodes:           k.core("nodes"),
 	}
 }
 
@@ -160,10 +180,13 @@ type catalogs struct {
 	root            string // prefix of all keys
 }
 
+// newCatalogs builds the catalogs of the kinds that the configuration enables.
 func newCatalogs(b *base, o *config.Options) (*catalogs, error) {
 	settings := registry.Settings{
-		AllowPrivileged: o.AllowPrivileged, PrimaryFamily: o.PrimaryFamily(),
-		StoreJSON: o.Compatibility.StorageMediaType == names.MediaJSON, Gates: b.gates,
+		AllowPrivileged: o.AllowPrivileged,
+		PrimaryFamily:   o.PrimaryFamily(),
+		StoreJSON:       o.Compatibility.StorageMediaType == names.MediaJSON,
+		Gates:           b.gates,
 	}
 	all, err := builtin.Everything(settings)
 	if err != nil {
@@ -230,7 +253,8 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
 			continue
 		}
 		seen[k.Stored.Prefix] = true
-		coder, recent := c.codec.Of(k), &watchcache.Recent{}
+		coder := c.codec.Of(k)
+		recent := &watchcache.Recent{}
 		r := watchcache.Resource{
 			Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix(c.root, k),
 			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
@@ -239,7 +263,10 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
 					err = fmt.Errorf("stored value of %s cannot be served: %w", key, err)
 				}
 				return watchcache.Attributes{
-					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
+					Namespace: a.Namespace,
+					Name:      a.Name,
+					Labels:    watchcache.MakeSetLike(recent, a.Labels),
+					Fields:    watchcache.MakeFieldsLike(recent, a.Fields),
 				}, err
 			},
 		}
@@ -249,7 +276,8 @@ func (c *catalogs) resources(gates *features.Gates) []watchcache.Resource {
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, crdinformer.Defines(c.codec, c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
+			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, crdinformer.Defines(c.codec,
+				c.root, c.definable(), !gates.Enabled(features.CustomResourceFieldSelectors)), true
 		}
 		// No part of a secret may enter the value dictionary, which outlives the object.
 		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")

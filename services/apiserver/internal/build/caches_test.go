@@ -12,8 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// TestCachesWithoutServer constructs the groups up to the caches alone. An object that is written to
-// the stores appears in the caches.
+// TestCachesWithoutServer constructs the groups up to the caches alone. An object that
+// is written to the stores appears in the caches.
 func TestCachesWithoutServer(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, t.TempDir())

@@ -63,15 +63,17 @@ func TestCBOR(t *testing.T) {
 	t.Parallel()
 	a := startCBOR(t)
 	in := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
-		Data: map[string][]byte{"k": {0, 255, 1}},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{"a": "b"}},
+		Data:       map[string][]byte{"k": {0, 255, 1}},
 	}
 	r := a.want(201, "POST", secrets, inCBOR(t, in), "Content-Type", cborType, "Accept", cborType)
 	if got := r.header.Get("Content-Type"); got != cborType {
 		t.Errorf("Content-Type %s", got)
 	}
 	made := readCBOR[corev1.Secret](t, r.body)
-	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque || !reflect.DeepEqual(made.Data, in.Data) || made.CreationTimestamp.IsZero() {
+	if made.Kind != "Secret" || made.Type != corev1.SecretTypeOpaque ||
+		!reflect.DeepEqual(made.Data, in.Data) || made.CreationTimestamp.IsZero() {
 		t.Errorf("created %+v", made)
 	}
 	for i := range 30 { // exceeds the short encoding of a length
@@ -87,14 +89,16 @@ func TestCBOR(t *testing.T) {
 	for _, limit := range []int{0, 25} {
 		obj, _, err = decoder.Decode(a.get(fmt.Sprintf("%s?limit=%d", secrets, limit), "Accept", cborType).body, nil, nil)
 		list, ok := obj.(*corev1.SecretList)
-		if want := map[int]int{0: 31, 25: 25}[limit]; err != nil || !ok || len(list.Items) != want || list.ResourceVersion == "" || (limit == 0) != (list.Continue == "") {
+		if want := map[int]int{0: 31, 25: 25}[limit]; err != nil || !ok || len(list.Items) != want ||
+			list.ResourceVersion == "" || (limit == 0) != (list.Continue == "") {
 			t.Errorf("list: %v %T", err, obj)
 		} else if last := list.Items[len(list.Items)-1]; limit == 0 && !reflect.DeepEqual(last.Data, in.Data) {
 			t.Errorf("last of the list: %+v", last)
 		}
 	}
 	const partial = cborType + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	if l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body); l.Kind != "PartialObjectMetadataList" || len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
+	if l := readCBOR[metav1.PartialObjectMetadataList](t, a.get(secrets, "Accept", partial).body); l.Kind != "PartialObjectMetadataList" ||
+		len(l.Items) != 31 || l.Items[30].Labels["a"] != "b" {
 		t.Errorf("metadata: %+v", l)
 	}
 	table := readCBOR[metav1.Table](t, a.get(secrets, "Accept", cborType+";as=Table;g=meta.k8s.io;v=v1").body)
@@ -105,7 +109,8 @@ func TestCBOR(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	made.Data["k2"] = []byte("x")
-	updated := readCBOR[corev1.Secret](t, a.want(200, "PUT", secrets+"/s", inCBOR(t, made), "Content-Type", cborType, "Accept", cborType).body)
+	updated := readCBOR[corev1.Secret](t,
+		a.want(200, "PUT", secrets+"/s", inCBOR(t, made), "Content-Type", cborType, "Accept", cborType).body)
 	if len(updated.Data) != 2 || updated.ResourceVersion == made.ResourceVersion {
 		t.Errorf("updated: %+v", updated)
 	}
@@ -119,12 +124,17 @@ func TestCBORRefused(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"unknown field", inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}, "dota": map[string]any{}}), 400, `unknown field \"dota\"`},
-		{"a key twice", "\xa2\x41a\x01\x41a\x02", 400, "duplicate map key"},
-		{"cut off", "\xa2\x41a", 400, "EOF"},
-		{"endless nesting", strings.Repeat("\x81", 1000), 400, "nested"},
-		{"a list", "\x80", 400, ""},
-		{"empty", "", 400, ""},
+		{
+			name: "unknown field",
+			body: inCBOR(t, map[string]any{"metadata": map[string]any{"name": "x"}, "dota": map[string]any{}}),
+			code: 400,
+			says: `unknown field \"dota\"`,
+		},
+		{name: "a key twice", body: "\xa2\x41a\x01\x41a\x02", code: 400, says: "duplicate map key"},
+		{name: "cut off", body: "\xa2\x41a", code: 400, says: "EOF"},
+		{name: "endless nesting", body: strings.Repeat("\x81", 1000), code: 400, says: "nested"},
+		{name: "a list", body: "\x80", code: 400},
+		{name: "empty", code: 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := *a
@@ -143,7 +153,8 @@ func TestCBORWatch(t *testing.T) {
 	rv := a.want(201, "POST", secrets, `{"metadata":{"name":"s"},"data":{"k":"AP8B"}}`).version()
 	for _, accept := range []string{cborType, cborType + "-seq", cborType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		req, err := http.NewRequestWithContext(ctx, "GET", a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
+		req, err := http.NewRequestWithContext(ctx, "GET",
+			a.url+secrets+"?watch=1&resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=1", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

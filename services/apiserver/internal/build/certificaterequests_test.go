@@ -34,14 +34,16 @@ func requestFor(t *testing.T, name, signer string, subject pkix.Name) string {
 		t.Fatal(err)
 	}
 	text := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
-	return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q},"spec":{"signerName":%q,"request":%q,"usages":["client auth"]}}`, name, signer, text)
+	return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":%q},"spec":{"signerName":%q,"request":%q,"usages":["client auth"]}}`,
+		name, signer, text)
 }
 
 // grant binds a user to a new cluster role.
 func (a *api) grant(user, rules string) {
 	a.t.Helper()
 	a.want(201, "POST", rbacPath+"/clusterroles", role(user, rules))
-	a.want(201, "POST", rbacPath+"/clusterrolebindings", strings.Replace(bindingOf(user, "ClusterRole", user, user), `"RoleBinding"`, `"ClusterRoleBinding"`, 1))
+	a.want(201, "POST", rbacPath+"/clusterrolebindings", strings.Replace(bindingOf(user, "ClusterRole", user, user),
+		`"RoleBinding"`, `"ClusterRoleBinding"`, 1))
 }
 
 const (
@@ -58,9 +60,12 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 	a := start(t, withRBAC)
 	a.grant("bob", `{"apiGroups":["certificates.k8s.io"],"resources":["*"],"verbs":["*"]}`)
 	a.grant("cadmin", allOfRequests)
-	a.grant("alice", allOfRequests+`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+clientSigner+`"]}`)
+	a.grant("alice",
+		allOfRequests+`,{"apiGroups":["certificates.k8s.io"],"resources":["signers"],"verbs":["approve","sign"],"resourceNames":["ex.test/*","`+clientSigner+`"]}`)
 	a.eventually("granted", func() bool {
-		return a.get(requestsPath, as("alice")...).code == 200 && a.get(requestsPath, as("cadmin")...).code == 200 && a.get(requestsPath, as("bob")...).code == 200
+		return a.get(requestsPath, as("alice")...).code == 200 &&
+			a.get(requestsPath, as("cadmin")...).code == 200 &&
+			a.get(requestsPath, as("bob")...).code == 200
 	})
 	ca, _ := clientPair(t)
 	issued := fmt.Sprintf(`{"status":{"certificate":%q}}`, base64.StdEncoding.EncodeToString(ca))
@@ -71,18 +76,45 @@ func TestCertificateRequestsNeedSignerPermission(t *testing.T) {
 		code                     int
 		want                     string
 	}{
-		{"bob", "POST", "", requestFor(t, "m", clientSigner, masters), 403, `certificatesigningrequests.certificates.k8s.io "m" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed`},
-		{"bob", "POST", "", requestFor(t, "ok", clientSigner, pkix.Name{CommonName: "m"}), 201, ""},
-		{"bob", "POST", "", requestFor(t, "m2", "ex.test/s", masters), 201, ""},
-		{"cadmin", "PATCH", "/ok/approval", approved, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"alice", "PATCH", "/ok/approval", approved, 200, ""},
-		{"alice", "PATCH", "/m2/approval", denied, 200, ""},
-		{"cadmin", "PATCH", "/ok/status", issued, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"cadmin", "PATCH", "/ok/status", `{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"Odd","status":"True"}]}}`, 403, `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`},
-		{"alice", "PATCH", "/ok/status", issued, 200, ""},
+		{
+			user:   "bob",
+			method: "POST",
+			body:   requestFor(t, "m", clientSigner, masters),
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "m" is forbidden: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed`,
+		},
+		{user: "bob", method: "POST", body: requestFor(t, "ok", clientSigner, pkix.Name{CommonName: "m"}), code: 201},
+		{user: "bob", method: "POST", body: requestFor(t, "m2", "ex.test/s", masters), code: 201},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/approval",
+			body:   approved,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{user: "alice", method: "PATCH", path: "/ok/approval", body: approved, code: 200},
+		{user: "alice", method: "PATCH", path: "/m2/approval", body: denied, code: 200},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/status",
+			body:   issued,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{
+			user:   "cadmin",
+			method: "PATCH",
+			path:   "/ok/status",
+			body:   `{"status":{"conditions":[{"type":"Approved","status":"True"},{"type":"Odd","status":"True"}]}}`,
+			code:   403,
+			want:   `certificatesigningrequests.certificates.k8s.io "ok" is forbidden: user not permitted to sign requests with signerName "kubernetes.io/kube-apiserver-client"`,
+		},
+		{user: "alice", method: "PATCH", path: "/ok/status", body: issued, code: 200},
 	} {
 		if r := a.send(c.method, requestsPath+c.path, c.body, patchFor(c.method, patch(c.user))...); r.code != c.code || c.want != "" && r.at("message") != c.want {
-			t.Errorf("%s %s %s: %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
+			t.Errorf("%s %s %s: got %d, want %d %s:\n%s", c.user, c.method, c.path, r.code, c.code, c.want, r.body)
 		}
 	}
 }
@@ -114,7 +146,8 @@ func TestSuiteIdentitiesCannotBeRequested(t *testing.T) {
 		"masters": {clientSigner, pkix.Name{CommonName: "x", Organization: []string{"system:masters"}}, 201},
 	} {
 		r := a.want(c.code, "POST", requestsPath, requestFor(t, name, c.signer, c.subject))
-		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services", name); c.code == 403 && r.at("message") != want {
+		if want := fmt.Sprintf("certificatesigningrequests.certificates.k8s.io %q is forbidden: user names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services",
+			name); c.code == 403 && r.at("message") != want {
 			t.Errorf("%s: %v", name, r.at("message"))
 		}
 	}
@@ -138,15 +171,21 @@ func issued(t *testing.T, lifetime time.Duration) string {
 
 func TestIssuedDurationsAreCounted(t *testing.T) {
 	a := start(t, nil)
-	for name, lifetime := range map[string]time.Duration{"as-requested": 65 * time.Minute, "longer": 2 * time.Hour, "unspecified": time.Hour} {
+	for name, lifetime := range map[string]time.Duration{
+		"as-requested": 65 * time.Minute, "longer": 2 * time.Hour, "unspecified": time.Hour,
+	} {
 		request := requestFor(t, name, clientSigner, pkix.Name{CommonName: "c"})
 		if name != "unspecified" {
 			request = strings.Replace(request, `"spec":{`, `"spec":{"expirationSeconds":3600,`, 1)
 		}
 		a.want(201, "POST", requestsPath, request)
 		a.want(200, "PATCH", requestsPath+"/"+name+"/approval", approved, "Content-Type", "application/merge-patch+json")
-		a.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All", `{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type", "application/merge-patch+json")
-		a.want(200, "PATCH", requestsPath+"/"+name+"/status", `{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type", "application/merge-patch+json")
+		a.want(200, "PATCH", requestsPath+"/"+name+"/status?dryRun=All",
+			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
+			"application/merge-patch+json")
+		a.want(200, "PATCH", requestsPath+"/"+name+"/status",
+			`{"status":{"certificate":"`+issued(t, lifetime)+`"}}`, "Content-Type",
+			"application/merge-patch+json")
 	}
 	for _, want := range []string{
 		`apiserver_certificates_registry_csr_requested_duration_total{signerName="kubernetes.io/kube-apiserver-client"} 2`,

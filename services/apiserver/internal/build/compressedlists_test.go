@@ -16,12 +16,14 @@ func TestCompressedListsFollowDefinitions(t *testing.T) {
 	a := start(t, nil)
 	const gadgets, definition = "/apis/example.com/v1/namespaces/default/gadgets", definitionsPath + "/gadgets.example.com"
 	with := func(properties string) string {
-		return strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`, `{"type":"object","properties":{`+properties+`}}`, 1)
+		return strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`,
+			`{"type":"object","properties":{`+properties+`}}`, 1)
 	}
 	a.want(201, "POST", definitionsPath, with(`"text":{"type":"string"},"secret":{"type":"string"}`))
 	long := strings.Repeat("long ", 1000)
 	for i := range 40 {
-		a.want(201, "POST", gadgets, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`, i, long))
+		a.want(201, "POST", gadgets, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"g%d"},"text":%q,"secret":"s"}`,
+			i, long))
 	}
 	// shown counts the objects of a compressed list, and those with each field.
 	shown := func() string {

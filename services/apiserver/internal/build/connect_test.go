@@ -20,7 +20,8 @@ func (a *api) node(name, at string) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, name, u.Hostname(), u.Port()))
+	a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`,
+		name, u.Hostname(), u.Port()))
 }
 
 // echo responds with the request.
@@ -70,14 +71,17 @@ func TestLogsAreProxiedToKubelet(t *testing.T) {
 	a.pod("p", "n", "")
 	a.pod("waiting", "", "")
 	a.pod("lost", "nowhere", "")
-	a.want(201, "POST", podsPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
+	a.want(201, "POST", podsPath,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"two"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"initContainers":[{"name":"i","image":"x"}],"containers":[{"name":"c","image":"x"},{"name":"broken","image":"x"}]}}`)
 	for _, c := range []struct {
 		path string
 		code int
 		want string
 	}{
 		{"p/log", 200, `GET /containerLogs/default/p/c  auth=""`},
-		{"p/log?container=c&tailLines=3&timestamps=true&previous=true&sinceSeconds=9&limitBytes=7&follow=true", 200, "GET /containerLogs/default/p/c?follow=true&limitBytes=7&previous=true&sinceSeconds=9&tailLines=3&timestamps=true "},
+		{"p/log?container=c&tailLines=3&timestamps=true&previous=true&sinceSeconds=9&limitBytes=7&follow=true",
+			200,
+			"GET /containerLogs/default/p/c?follow=true&limitBytes=7&previous=true&sinceSeconds=9&tailLines=3&timestamps=true "},
 		{"p/log?sinceTime=2024-05-06T07:08:09Z", 200, "sinceTime=2024-05-06T07%3A08%3A09Z "},
 		{"two/log?container=i", 200, "GET /containerLogs/default/two/i "},
 		{"waiting/log", 204, ""},
@@ -179,13 +183,16 @@ func TestProxySubresources(t *testing.T) {
 	} {
 		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
 			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
-		a.want(200, "PATCH", podsPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip), "Content-Type", mergePatch)
+		a.want(200, "PATCH", podsPath+"/"+name+"/status",
+			fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip),
+			"Content-Type", mergePatch)
 	}
 	a.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
 	a.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
 	a.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
 	endpoints := func(name, ref string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`, name, host, ref, port)
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":%q},"subsets":[{"addresses":[{"ip":%q%s}],"ports":[{"name":"web","port":%s}]}]}`,
+			name, host, ref, port)
 	}
 	const endpointsPath = "/api/v1/namespaces/default/endpoints"
 	a.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
@@ -212,39 +219,109 @@ func TestProxySubresources(t *testing.T) {
 		code         int
 		want         string
 	}{
-		{"GET", "/api/v1/nodes/n/proxy/healthz?x=1", 200, "GET /healthz?x=1 "},
-		{"GET", "/api/v1/nodes/n:" + u.Port() + "/proxy/a/b/", 200, "GET /a/b/ "},
-		{"POST", "/api/v1/nodes/n/proxy/run", 200, "POST /run said "},
-		{"PATCH", "/api/v1/nodes/n/proxy/run", 200, "PATCH /run said "},
-		{"GET", "/api/v1/nodes/absent/proxy/metrics", 404, `nodes \"absent\" not found`},
-		{"GET", "/api/v1/nodes/n:1/proxy/", 400, "address not allowed"},
-		{"GET", "/api/v1/nodes/bare/proxy/metrics", 500, "no preferred addresses found"},
-		{"GET", "/api/v1/namespaces/default/pods/declared/proxy/x", 200, "GET /x "},
-		{"GET", "/api/v1/namespaces/default/pods/declared:1/proxy/x", 503, "error trying to reach service"},
-		{"GET", "/api/v1/namespaces/default/pods/portless/proxy/x", 503, net.JoinHostPort(host, "80") + ":"},
-		{"GET", "/api/v1/namespaces/default/pods/mapped/proxy/x", 503, "connection refused"},
-		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x%20y?q=%2F", 200, "GET /x%20y?q=%2F "},
-		{"GET", "/api/v1/namespaces/default/pods/http:p:" + port + "/proxy/", 200, "GET / "},
-		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy", 301, ""},
-		{"DELETE", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x", 200, "DELETE /x said "},
-		{"HEAD", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x", 200, ""},
-		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/moved", 302, ""},
-		{"GET", "/api/v1/namespaces/default/pods/p:1/proxy/", 503, "error trying to reach service"},
-		{"GET", "/api/v1/namespaces/default/pods/self:" + port + "/proxy/", 400, "address not allowed"},
-		{"GET", "/api/v1/namespaces/default/pods/none:1/proxy/", 400, "address not allowed"},
-		{"GET", "/api/v1/namespaces/default/pods/a:b:c:d/proxy/", 400, `invalid pod request \"a:b:c:d\"`},
-		{"GET", "/api/v1/namespaces/default/pods/absent:1/proxy/", 404, `pods \"absent\" not found`},
-		{"GET", "/api/v1/namespaces/default/services/s:web/proxy/here", 200, "GET /here "},
-		{"GET", "/api/v1/namespaces/default/services/s:80/proxy/here", 200, "GET /here "},
-		{"PUT", "/api/v1/namespaces/default/services/http:s:web/proxy/here", 200, "PUT /here said "},
-		{"GET", "/api/v1/namespaces/default/services/unsaid:web/proxy/here", 200, "GET /here "},
-		{"GET", "/api/v1/namespaces/default/services/alone:web/proxy/", 404, `services \"alone\" not found`},
-		{"GET", "/api/v1/namespaces/default/services/a:b:c:d/proxy/", 400, `invalid service request \"a:b:c:d\"`},
-		{"GET", "/api/v1/nodes/a:b:c:d/proxy/", 400, `invalid node request \"a:b:c:d\"`},
-		{"GET", "/api/v1/namespaces/default/services/s:dead/proxy/", 503, `no endpoints available for service \"s\"`},
-		{"GET", "/api/v1/namespaces/default/services/s:99/proxy/", 503, `no service port 99 found for service \"s\"`},
-		{"GET", "/api/v1/namespaces/default/services/empty:web/proxy/", 503, `no endpoints available for service \"empty\"`},
-		{"GET", "/api/v1/namespaces/default/services/absent/proxy/", 404, `services \"absent\" not found`},
+		{method: "GET", path: "/api/v1/nodes/n/proxy/healthz?x=1", code: 200, want: "GET /healthz?x=1 "},
+		{method: "GET", path: "/api/v1/nodes/n:" + u.Port() + "/proxy/a/b/", code: 200, want: "GET /a/b/ "},
+		{method: "POST", path: "/api/v1/nodes/n/proxy/run", code: 200, want: "POST /run said "},
+		{method: "PATCH", path: "/api/v1/nodes/n/proxy/run", code: 200, want: "PATCH /run said "},
+		{method: "GET", path: "/api/v1/nodes/absent/proxy/metrics", code: 404, want: `nodes \"absent\" not found`},
+		{method: "GET", path: "/api/v1/nodes/n:1/proxy/", code: 400, want: "address not allowed"},
+		{method: "GET", path: "/api/v1/nodes/bare/proxy/metrics", code: 500, want: "no preferred addresses found"},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/declared/proxy/x", code: 200, want: "GET /x "},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/declared:1/proxy/x",
+			code:   503,
+			want:   "error trying to reach service",
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/portless/proxy/x",
+			code:   503,
+			want:   net.JoinHostPort(host, "80") + ":",
+		},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/mapped/proxy/x", code: 503, want: "connection refused"},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x%20y?q=%2F",
+			code:   200,
+			want:   "GET /x%20y?q=%2F ",
+		},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/http:p:" + port + "/proxy/", code: 200, want: "GET / "},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/p:" + port + "/proxy", code: 301},
+		{
+			method: "DELETE",
+			path:   "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x",
+			code:   200,
+			want:   "DELETE /x said ",
+		},
+		{method: "HEAD", path: "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x", code: 200},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/p:" + port + "/proxy/moved", code: 302},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/p:1/proxy/", code: 503, want: "error trying to reach service"},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/self:" + port + "/proxy/",
+			code:   400,
+			want:   "address not allowed",
+		},
+		{method: "GET", path: "/api/v1/namespaces/default/pods/none:1/proxy/", code: 400, want: "address not allowed"},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/a:b:c:d/proxy/",
+			code:   400,
+			want:   `invalid pod request \"a:b:c:d\"`,
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/pods/absent:1/proxy/",
+			code:   404,
+			want:   `pods \"absent\" not found`,
+		},
+		{method: "GET", path: "/api/v1/namespaces/default/services/s:web/proxy/here", code: 200, want: "GET /here "},
+		{method: "GET", path: "/api/v1/namespaces/default/services/s:80/proxy/here", code: 200, want: "GET /here "},
+		{
+			method: "PUT",
+			path:   "/api/v1/namespaces/default/services/http:s:web/proxy/here",
+			code:   200,
+			want:   "PUT /here said ",
+		},
+		{method: "GET", path: "/api/v1/namespaces/default/services/unsaid:web/proxy/here", code: 200, want: "GET /here "},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/alone:web/proxy/",
+			code:   404,
+			want:   `services \"alone\" not found`,
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/a:b:c:d/proxy/",
+			code:   400,
+			want:   `invalid service request \"a:b:c:d\"`,
+		},
+		{method: "GET", path: "/api/v1/nodes/a:b:c:d/proxy/", code: 400, want: `invalid node request \"a:b:c:d\"`},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/s:dead/proxy/",
+			code:   503,
+			want:   `no endpoints available for service \"s\"`,
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/s:99/proxy/",
+			code:   503,
+			want:   `no service port 99 found for service \"s\"`,
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/empty:web/proxy/",
+			code:   503,
+			want:   `no endpoints available for service \"empty\"`,
+		},
+		{
+			method: "GET",
+			path:   "/api/v1/namespaces/default/services/absent/proxy/",
+			code:   404,
+			want:   `services \"absent\" not found`,
+		},
 	} {
 		body := ""
 		if strings.Contains(c.want, "said") {
@@ -290,7 +367,8 @@ func TestInvalidProxyTargets(t *testing.T) {
 	a := start(t, nil)
 	a.account()
 	nodeAt := func(name, address string) {
-		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, address))
+		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`,
+			name, address))
 	}
 	nodeAt("n", "10.99.99.99")
 	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
@@ -308,10 +386,14 @@ func TestInvalidProxyTargets(t *testing.T) {
 		}
 	}
 	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
-		node, pod := fmt.Sprint("bad", i), fmt.Sprint("on", i)
+		node := fmt.Sprint("bad", i)
+		pod := fmt.Sprint("on", i)
 		nodeAt(node, address)
 		a.pod(pod, node, "")
-		for _, path := range []string{nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach", pods + pod + "/portforward", pods + pod + "/log"} {
+		for _, path := range []string{
+			nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach",
+			pods + pod + "/portforward", pods + pod + "/log",
+		} {
 			r := a.want(503, "GET", path, "")
 			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
 				t.Errorf("%q, %s: %s", address, path, r.body)

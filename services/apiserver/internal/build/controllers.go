@@ -45,19 +45,49 @@ type controllers struct {
 	leaderElection  *leaderelection.Controller // nil if disabled
 }
 
-func newControllers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, custom *customResources, z *authorization, services *allocator.Allocator, info *bootstrap.ExtensionInfo) *controllers {
+// newControllers registers the controllers that the configuration enables.
+func newControllers(
+	b *base,
+	o *config.Options,
+	caches *caches,
+	stores *stores,
+	sets *apiSets,
+	custom *customResources,
+	z *authorization,
+	services *allocator.Allocator,
+	info *bootstrap.ExtensionInfo,
+) *controllers {
 	c := &controllers{
-		storageVersions: newStorageVersions(b, k.catalogs, sets.client, custom.informer),
-		leaderElection:  newLeaderElection(b, k, sets.client),
+		storageVersions: newStorageVersions(b, caches.catalogs, sets.client, custom.informer),
+		leaderElection:  newLeaderElection(b, caches, sets.client),
 	}
-	endpoints, on := k.core("endpoints").Coder, b.gates.Enabled
+	endpoints := caches.core("endpoints").Coder
+	on := b.gates.Enabled
 	start := bootstrap.Config{
-		API: sets.client, Store: s.store, Root: b.root, Logger: b.log, Now: time.Now,
-		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
-		Identity:        b.identity, Instance: uuid.NewString(), Hostname: b.host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: b.port, ServiceRanges: o.Services.Ranges, NoIdentity: !on(features.APIServerIdentity), NoServiceCIDR: !on(features.MultiCIDRServiceAllocator), NodePort: o.Services.KubernetesNodePort, ForeignEndpoints: o.Services.EndpointReconciler == config.ReconcileNone,
-		AuthenticationConfig: info.Data, AuthenticationConfigDue: info.Due(), APIServices: apiServices(k.served), Loaded: k.cache.WaitReady, FeatureEnabled: on, PolicySeen: z.synced,
-		RepairAllocations: services.Repair, RepairInterval: allocator.RepairInterval,
+		API:                     sets.client,
+		Store:                   stores.store,
+		Root:                    b.root,
+		Logger:                  b.log,
+		Now:                     time.Now,
+		EncodeEndpoints:         func(e *corev1.Endpoints) ([]byte, error) { return endpoints.EncodeStored(e) },
+		Identity:                b.identity,
+		Instance:                uuid.NewString(),
+		Hostname:                b.host,
+		AdvertiseAddress:        o.AdvertiseAddress,
+		SecurePort:              b.port,
+		ServiceRanges:           o.Services.Ranges,
+		NoIdentity:              !on(features.APIServerIdentity),
+		NoServiceCIDR:           !on(features.MultiCIDRServiceAllocator),
+		NodePort:                o.Services.KubernetesNodePort,
+		ForeignEndpoints:        o.Services.EndpointReconciler == config.ReconcileNone,
+		AuthenticationConfig:    info.Data,
+		AuthenticationConfigDue: info.Due(),
+		APIServices:             apiServices(caches.served),
+		Loaded:                  caches.cache.WaitReady,
+		FeatureEnabled:          on,
+		PolicySeen:              z.synced,
+		RepairAllocations:       services.Repair,
+		RepairInterval:          allocator.RepairInterval,
 	}
 	if c.storageVersions != nil {
 		start.StorageVersions = c.storageVersions.Update
@@ -80,7 +110,10 @@ func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			out = append(out, bootstrap.APIService{
-				Group: g.Name, Version: v, GroupPriority: g.Priority, VersionPriority: builtin.VersionPriority(gv),
+				Group:           g.Name,
+				Version:         v,
+				GroupPriority:   g.Priority,
+				VersionPriority: builtin.VersionPriority(gv),
 			})
 		}
 	}
@@ -88,18 +121,26 @@ func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
 }
 
 // newRegistrations follows definitions and maintains the APIServices of their group versions.
-func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.Server, remotes *aggregation.Aggregator) *bootstrap.CustomVersions {
+func newRegistrations(
+	b *base,
+	caches *caches,
+	sets *apiSets,
+	informer *crdinformer.Server,
+	remotes *aggregation.Aggregator,
+) *bootstrap.CustomVersions {
 	v := bootstrap.NewCustomVersions()
 	informer.OnSwapped(func(update kind.Update) { v.Set(update.Changed, update.Complete) })
 	registrations := &bootstrap.Registrations{
 		API: sets.client,
 		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
-			if !k.cache.Ready() {
+			if !caches.cache.Ready() {
 				return nil, status.Reloading()
 			}
 			return remotes.Registered(), nil
 		},
-		Wanted: v.Wanted, Changed: v.Changed(), Logger: b.log,
+		Wanted:  v.Wanted,
+		Changed: v.Changed(),
+		Logger:  b.log,
 		Gone: func(ctx context.Context, group, version string) bool {
 			gone := !informer.Newest(ctx, sets.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
 			return gone && v.AllKnown()
@@ -110,11 +151,15 @@ func newRegistrations(b *base, k *caches, sets *apiSets, informer *crdinformer.S
 }
 
 // newExtensionInfo creates the data that extension servers need to authenticate clients.
-func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfiles.Bundle, k *caches) *bootstrap.ExtensionInfo {
+func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfiles.Bundle, caches *caches) *bootstrap.ExtensionInfo {
 	e := bootstrap.NewExtensionInfo(bootstrap.ExtensionInfo{
-		ClientCAs: clientCAs, ProxyCAs: o.ProxyCAs, ProxyNames: o.Proxy.Names, ProxyHeaders: o.Proxy.Headers, Logger: b.log,
+		ClientCAs:    clientCAs,
+		ProxyCAs:     o.ProxyCAs,
+		ProxyNames:   o.Proxy.Names,
+		ProxyHeaders: o.Proxy.Headers,
+		Logger:       b.log,
 	})
-	configMaps := k.core("configmaps").Store
+	configMaps := caches.core("configmaps").Store
 	b.life.whileServing("authentication configuration for extension servers", func(ctx context.Context) error {
 		return e.FollowObject(ctx, configMaps)
 	})
@@ -126,28 +171,35 @@ func newExtensionInfo(b *base, o *config.AuthenticationOptions, clientCAs *tlsfi
 
 // newLeaderElection creates the coordinated leader election if its gate is enabled. It also runs if
 // lease candidates are not served; there are none then.
-func newLeaderElection(b *base, k *caches, client *internalclient.Client) *leaderelection.Controller {
+func newLeaderElection(b *base, caches *caches, client *internalclient.Client) *leaderelection.Controller {
 	if !b.gates.Enabled(features.CoordinatedLeaderElection) {
 		return nil
 	}
-	controller := leaderelection.New(leaderelection.Config{API: client, Identity: b.host + "_" + uuid.NewString(), Logger: b.log, Now: time.Now})
-	candidates := k.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
-	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
+	controller := leaderelection.New(leaderelection.Config{
+		API:      client,
+		Identity: b.host + "_" + uuid.NewString(),
+		Logger:   b.log,
+		Now:      time.Now,
+	})
+	candidates := caches.lookup(coordinationv1beta1.SchemeGroupVersion.WithResource("leasecandidates")).Store
+	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases")).Store
 	b.life.whileServing("leader election", controller.Run)
 	b.life.whileServing("lease candidates", func(ctx context.Context) error {
 		return informer.FollowNames(ctx, candidates, controller.CandidateChanged)
 	})
-	b.life.whileServing("leases of leader election", func(ctx context.Context) error { return informer.FollowNames(ctx, leases, controller.LeaseChanged) })
+	b.life.whileServing("leases of leader election", func(ctx context.Context) error {
+		return informer.FollowNames(ctx, leases, controller.LeaseChanged)
+	})
 	return controller
 }
 
-// newStorageVersions creates the manager of StorageVersion objects of this replica. It returns nil if
-// a required gate is disabled.
-func newStorageVersions(b *base, c *catalogs, client *internalclient.Client, informer *crdinformer.Server) *storageversions.Manager {
+// newStorageVersions creates the manager of StorageVersion objects of this
+// replica. It returns nil if a required gate is disabled.
+func newStorageVersions(b *base, catalogs *catalogs, client *internalclient.Client, informer *crdinformer.Server) *storageversions.Manager {
 	if on := b.gates.Enabled; !on(features.StorageVersionAPI) || !on(features.APIServerIdentity) {
 		return nil
 	}
-	m := storageversions.New(client, b.identity, c.catalog, c.served, time.Now)
+	m := storageversions.New(client, b.identity, catalogs.catalog, catalogs.served, time.Now)
 	// The manager sees changed definitions before they are served.
 	informer.OnSwapping(func(s kind.Update) {
 		var definitions []*apiextensionsv1.CustomResourceDefinition
@@ -186,7 +238,9 @@ func (r *readiness) addHealthChecks(h *health.Registry, o *config.Options) {
 	h.Add("etcd-readiness", etcd, health.Readyz)
 	r.stores.overrideClusters.addChecks(h)
 	r.stores.encryptionConfig.AddHealthChecks(h, o.Encryption.Reload)
-	h.Add("informer-sync", func(req *http.Request) error { return errors.Join(r.synced(), r.stores.overrideClusters.synced(req)) }, health.Readyz)
+	h.Add("informer-sync", func(req *http.Request) error {
+		return errors.Join(r.synced(), r.stores.overrideClusters.synced(req))
+	}, health.Readyz)
 	h.Add("fan-out", func(req *http.Request) error { return r.stores.fanout.Check(req.Context()) }, health.Readyz)
 	r.addStartChecks(h, o.Encryption.Reload)
 }
@@ -315,7 +369,8 @@ func (r *readiness) aggregationChecks() []startCheck {
 	made := r.controllers.bootstrap.Checks()
 	documents := after(r.custom.informer.Loaded)
 	return []startCheck{
-		{"aggregator-reload-proxy-client-cert", afterIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
+		{"aggregator-reload-proxy-client-cert",
+			afterIf(r.delegates.proxyClientCert != nil, func() bool { return r.delegates.proxyClientCert.Certificate() != nil })},
 		{"start-kube-aggregator-informers", after(r.caches.loaded)},
 		{"apiservice-status-local-available-controller", after(r.delegates.extensions.LocalStarted)},
 		{"apiservice-status-remote-available-controller", after(r.delegates.extensions.RemoteStarted)},

@@ -15,7 +15,8 @@ import (
 // version, because a webhook computes it from a field of the stored version.
 func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 	t.Parallel()
-	a, c := start(t, nil), newConverters(t)
+	a := start(t, nil)
+	c := newConverters(t)
 	c.convert = func(o map[string]any) {
 		if strings.HasSuffix(fmt.Sprint(o["apiVersion"]), "/v2") {
 			o["host"], _, _ = strings.Cut(fmt.Sprint(o["hostPort"]), ":")
@@ -31,7 +32,8 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%q,"caBundle":%q}}}}}`, c.URL, c.ca()))
 	const v1, v2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/namespaces/default/hosts"
 	for name, host := range map[string]string{"a": "host1", "b": "host2", "c": "host1", "d": "host1"} {
-		a.want(201, "POST", v1, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Host","metadata":{"name":%q},"hostPort":"%s:80"}`, name, host))
+		a.want(201, "POST", v1, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Host","metadata":{"name":%q},"hostPort":"%s:80"}`,
+			name, host))
 	}
 	names := func(list answer, key string) string {
 		var all []string
@@ -66,7 +68,8 @@ func TestFieldSelectorsUseRequestedVersion(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", a.url+selected+"&watch=1&resourceVersion="+fmt.Sprint(rest.at("metadata", "resourceVersion")), nil)
+	req, err := http.NewRequestWithContext(ctx, "GET",
+		a.url+selected+"&watch=1&resourceVersion="+fmt.Sprint(rest.at("metadata", "resourceVersion")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

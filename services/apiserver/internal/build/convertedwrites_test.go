@@ -101,7 +101,8 @@ func (c *converters) ca() string {
 func (c *converters) definition(plural, kind string) string {
 	var versions []string
 	for i := range 4 {
-		versions = append(versions, fmt.Sprintf(`{"name":"v%d","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`, i+1, i == 0))
+		versions = append(versions, fmt.Sprintf(`{"name":"v%d","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`,
+			i+1, i == 0))
 	}
 	return fmt.Sprintf(`{"metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":%[1]q,"singular":%[1]q,"kind":%[2]q},"versions":[%[3]s],
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":%[4]q,"caBundle":%[5]q}}}}}`,
@@ -113,7 +114,8 @@ func (c *converters) definition(plural, kind string) string {
 func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	a, c := start(t, nil), newConverters(t)
+	a := start(t, nil)
+	c := newConverters(t)
 	const things, maps = "/apis/example.com/v1/namespaces/default/things", "/api/v1/namespaces/default/configmaps"
 	a.want(201, "POST", definitionsPath, c.definition("things", "Thing"))
 	a.want(201, "POST", things, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"param"}}`)
@@ -123,10 +125,14 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 	}
 	var owners []string
 	for i := range 4 {
-		owners = append(owners, fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`, i+1))
+		owners = append(owners, fmt.Sprintf(`{"manager":"m%[1]d","operation":"Apply","apiVersion":"example.com/v%[1]d","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:f%[1]d":{}}}}`,
+			i+1))
 	}
 	a.want(201, "POST", things, thing("owned"))
-	for _, patch := range []string{`{"spec":{"f1":1,"f2":1,"f3":1,"f4":1}}`, `{"metadata":{"managedFields":[` + strings.Join(owners, ",") + `]}}`} {
+	for _, patch := range []string{
+		`{"spec":{"f1":1,"f2":1,"f3":1,"f4":1}}`,
+		`{"metadata":{"managedFields":[` + strings.Join(owners, ",") + `]}}`,
+	} {
 		a.want(200, "PATCH", things+"/owned", patch, "Content-Type", "application/merge-patch+json")
 	}
 	policy := func(resources, more string) string {
@@ -142,26 +148,47 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 		body                func(name string) string
 	}{
 		"a webhook that wants another version": {
-			map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+			configure: map[string]string{hooksPath: fmt.Sprintf(`{"metadata":{"name":"p.example.com"},"webhooks":[{"name":"a.b.c","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 				"rules":[{"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"],"operations":["CREATE"]}]}]}`, c.URL, c.ca())},
-			"POST", things + "?fieldManager=late", "application/json", thing,
+			method: "POST",
+			path:   things + "?fieldManager=late",
+			media:  "application/json",
+			body:   thing,
 		},
 		"a policy that wants another version": {
-			map[string]string{policies: policy(`"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"]`, ""), bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"]}}`},
-			"POST", things + "?fieldManager=late", "application/json", thing,
+			configure: map[string]string{
+				policies: policy(`"apiGroups":["example.com"],"apiVersions":["v2"],"resources":["things"]`, ""),
+				bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"]}}`,
+			},
+			method: "POST",
+			path:   things + "?fieldManager=late",
+			media:  "application/json",
+			body:   thing,
 		},
 		"a parameter in another version": {
-			map[string]string{
-				policies: policy(`"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]`, `"paramKind":{"apiVersion":"example.com/v2","kind":"Thing"},`),
+			configure: map[string]string{
+				policies: policy(`"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]`,
+					`"paramKind":{"apiVersion":"example.com/v2","kind":"Thing"},`),
 				bindings: `{"metadata":{"name":"p.example.com"},"spec":{"policyName":"p.example.com","validationActions":["Deny"],"paramRef":{"name":"param","namespace":"default","parameterNotFoundAction":"Deny"}}}`,
 			},
-			"POST", maps + "?fieldManager=late", "application/json", mapOf,
+			method: "POST",
+			path:   maps + "?fieldManager=late",
+			media:  "application/json",
+			body:   mapOf,
 		},
 		"owners that patched other versions": {
-			nil, "PATCH", things + "/owned?fieldManager=late", "application/merge-patch+json", func(name string) string { return fmt.Sprintf(`{"spec":{"more":%q}}`, name) },
+			method: "PATCH",
+			path:   things + "/owned?fieldManager=late",
+			media:  "application/merge-patch+json",
+			body: func(name string) string {
+				return fmt.Sprintf(`{"spec":{"more":%q}}`, name)
+			},
 		},
 		"owners that applied other versions": {
-			nil, "PATCH", things + "/owned?fieldManager=late&force=true", "application/apply-patch+yaml", func(name string) string {
+			method: "PATCH",
+			path:   things + "/owned?fieldManager=late&force=true",
+			media:  "application/apply-patch+yaml",
+			body: func(name string) string {
 				return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Thing","spec":{"more":%q}}`, name)
 			},
 		},
@@ -175,7 +202,8 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 			defer release()
 			c.forget()
 			r := a.send(door.method, door.path+"&timeout=1s", door.body("late"), "Content-Type", door.media)
-			asked, left := c.forget(), a.get(things+"/owned")
+			asked := c.forget()
+			left := a.get(things + "/owned")
 			if r.code != 504 || asked != 1 {
 				t.Errorf("the webhook hangs: %d after %d questions: %.300s", r.code, asked, r.body)
 			}
@@ -196,7 +224,8 @@ func TestWriteEndsInTimeDuringConversion(t *testing.T) {
 				}
 			}
 			begin := time.Now()
-			r = a.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s", fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
+			r = a.send("POST", "/api/v1/namespaces/default/secrets?dryRun=All&timeout=20s",
+				fmt.Sprintf(`{"metadata":{"name":"other"},"stringData":{"large":%q}}`, large))
 			if r.code != 201 {
 				t.Errorf("another large request meanwhile: %d after %v: %.300s", r.code, time.Since(begin), r.body)
 			}

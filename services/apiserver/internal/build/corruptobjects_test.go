@@ -39,8 +39,10 @@ func (a *api) damage() string {
 	a.overwrite(at+"nonsense", "\xffnonsense")
 	a.overwrite(at+"proto", "k8s\x00\x0a\xffnonsense")
 	a.overwrite(at+"otherkind", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"otherkind","namespace":"default"}}`)
-	a.overwrite(at+"baduid", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"othername","namespace":"default","uid":"u-1"},"type":"Opaque"}`)
-	return a.want(201, "POST", secrets+"?fieldManager=recorder", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
+	a.overwrite(at+"baduid",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"othername","namespace":"default","uid":"u-1"},"type":"Opaque"}`)
+	return a.want(201, "POST", secrets+"?fieldManager=recorder",
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
 }
 
 func withUnsafeDelete(o *config.Options) {
@@ -54,7 +56,10 @@ func withUnsafeDelete(o *config.Options) {
 func TestUnsafeDelete(t *testing.T) {
 	t.Parallel()
 	a := start(t, withUnsafeDelete)
-	for user, verbs := range map[string]string{"alice": `"get","delete","unsafe-delete-ignore-read-errors"`, "bob": `"get","list","watch","update","delete","deletecollection"`} {
+	for user, verbs := range map[string]string{
+		"alice": `"get","delete","unsafe-delete-ignore-read-errors"`,
+		"bob":   `"get","list","watch","update","delete","deletecollection"`,
+	} {
 		a.want(201, "POST", rbacPath+"/clusterroles", role(user, `{"apiGroups":[""],"resources":["secrets"],"verbs":[`+verbs+`]}`))
 		a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
@@ -69,7 +74,10 @@ func TestUnsafeDelete(t *testing.T) {
 			// continues, and has the other readable value.
 			items := x.Answer.Body.(map[string]any)
 			items["items"] = append([]any{map[string]any{
-				"metadata": map[string]any{"name": "othername", "namespace": "default", "uid": "u-1", "resourceVersion": "<rv>", "creationTimestamp": nil}, "type": "Opaque",
+				"metadata": map[string]any{
+					"name": "othername", "namespace": "default", "uid": "u-1", "resourceVersion": "<rv>",
+					"creationTimestamp": nil,
+				}, "type": "Opaque",
 			}}, items["items"].([]any)...)
 		case strings.HasPrefix(x.Name, "a watch"):
 			continue // below
@@ -111,7 +119,8 @@ func TestUnsafeDelete(t *testing.T) {
 func TestUnsafeDeleteOfCustomResources(t *testing.T) {
 	t.Parallel()
 	a := start(t, withUnsafeDelete)
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
 	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"}}`)
 	a.overwrite("/registry/ex.test/wids/default/bad", "nonsense")
@@ -183,14 +192,19 @@ func TestUnreadablePoliciesRejectWrites(t *testing.T) {
 	a := start(t, withUnsafeDelete)
 	const kinds = "/apis/admissionregistration.k8s.io/v1/"
 	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
-	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+	for _, resource := range []string{
+		"validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+	} {
 		a.overwrite("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
 		a.eventually("refused", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
 		a.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
 		a.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
 	}
-	a.want(201, "POST", kinds+"validatingadmissionpolicies", `{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
-	a.want(201, "POST", kinds+"validatingadmissionpolicybindings", `{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+	a.want(201, "POST", kinds+"validatingadmissionpolicies",
+		`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
+	a.want(201, "POST", kinds+"validatingadmissionpolicybindings",
+		`{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
 	a.want(422, "POST", configMaps, configMap("no"))
 	a.overwrite("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
 	a.eventually("damaged", func() bool { return a.get(kinds+"validatingadmissionpolicies/p").code == 500 })

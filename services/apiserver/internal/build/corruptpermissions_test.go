@@ -69,8 +69,10 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 	unreadable("/api/v1/namespaces/strict")
 	a.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
-	a.want(201, "POST", admissionPath+"validatingadmissionpolicies", `{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
-	a.want(201, "POST", admissionPath+"validatingadmissionpolicybindings", `{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
+	a.want(201, "POST", admissionPath+"validatingadmissionpolicies",
+		`{"metadata":{"name":"no"},"spec":{"matchConstraints":{`+rules+`},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", admissionPath+"validatingadmissionpolicybindings",
+		`{"metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
 	refused := func(what string, code int, text string) {
 		t.Helper()
 		if r := attempt(); r.code != code || !strings.Contains(string(r.body), text) {
@@ -112,7 +114,8 @@ func TestUnreadablePermissionObjectsGrantNothing(t *testing.T) {
 func TestUnsafeDeletionsAreAudited(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	policy := filepath.Join(dir, "policy.yaml")
+	log := filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +133,10 @@ func TestUnsafeDeletionsAreAudited(t *testing.T) {
 		code        int
 		audited     bool
 	}{
-		{"bad", option + "true&dryRun=All", 422, false},
-		{"bad", option + "false", 500, false},
-		{"none", option + "true", 422, true},
-		{"bad", option + "true", 200, true},
+		{name: "bad", query: option + "true&dryRun=All", code: 422},
+		{name: "bad", query: option + "false", code: 500},
+		{name: "none", query: option + "true", code: 422, audited: true},
+		{name: "bad", query: option + "true", code: 200, audited: true},
 	} {
 		id := uuid.NewString()
 		a.want(c.code, "DELETE", configMaps+"/"+c.name+c.query, "", "Audit-Id", id)

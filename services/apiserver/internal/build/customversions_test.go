@@ -27,7 +27,8 @@ func (a *api) registration(version string) answer {
 func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	theirs := a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
+	theirs := a.want(201, "POST", apiServicesPath,
+		`{"metadata":{"name":"v2alpha1.ex.test"},"spec":{"group":"ex.test","version":"v2alpha1","groupPriorityMinimum":7,"versionPriority":8}}`)
 	a.want(201, "POST", definitionsPath, versioned("as", "v1", "v2alpha1"))
 	a.want(201, "POST", definitionsPath, versioned("bs", "v1", "v1beta1"))
 	is := func(version string) bool {
@@ -39,7 +40,8 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	for _, v := range []string{"v1", "v1beta1"} {
 		a.eventually("registered", func() bool { return is(v) })
 		r := a.registration(v)
-		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" || r.conditions()["Available"] != "True Local" {
+		if r.at("metadata", "labels", "kube-aggregator.kubernetes.io/automanaged") != "true" ||
+			r.conditions()["Available"] != "True Local" {
 			t.Errorf("%s: %s", v, r.body)
 		}
 		if !strings.Contains(string(r.body), `"manager":"kube-apiserver"`) {
@@ -54,7 +56,9 @@ func TestCustomGroupVersionsHaveAPIServices(t *testing.T) {
 	a.eventually("registered again", func() bool { return is("v1") })
 	a.want(200, "PATCH", apiServicesPath+"/v1.ex.test", `{"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
 	a.eventually("as it has to be", func() bool { return is("v1") })
-	a.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test", `{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`, "Content-Type", mergePatch)
+	a.want(200, "PATCH", apiServicesPath+"/v1beta1.ex.test",
+		`{"metadata":{"labels":{"kube-aggregator.kubernetes.io/automanaged":null}},"spec":{"versionPriority":99}}`,
+		"Content-Type", mergePatch)
 
 	a.want(200, "DELETE", definitionsPath+"/bs.ex.test", "")
 	a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1beta1").code == 404 })
@@ -83,7 +87,8 @@ func TestAPIServicesAreKeptWhileDefinitionIsUnreadable(t *testing.T) {
 	registered("v1")
 	const at = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 	for _, broken := range []string{"as.ex.test", "bs.ex.test"} { // the definition that serves v1, then another one
-		a.overwrite(at+broken, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+broken+`"},"spec":{"versions":5}}`)
+		a.overwrite(at+broken,
+			`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"`+broken+`"},"spec":{"versions":5}}`)
 		a.eventually("not served", func() bool { return a.get("/apis/ex.test/v1/as").code == 404 })
 		// The next registration happens after the change was processed, and the one after that
 		// after all group versions were checked.

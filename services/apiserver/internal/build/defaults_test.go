@@ -26,8 +26,10 @@ import (
 // given returns the completed options of a command line.
 func given(t *testing.T, args ...string) *config.Options {
 	t.Helper()
-	o, dir := config.NewOptions(), t.TempDir()
-	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
+	o := config.NewOptions()
+	dir := t.TempDir()
+	args = append(slices.Clone(args), "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
+		"--data-dir="+filepath.Join(dir, "data"))
 	var said strings.Builder
 	run := func(context.Context, *slog.Logger) error { return nil }
 	if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code != options.ExitOK {
@@ -55,7 +57,7 @@ func TestAlwaysAllowDisablesAnonymousAuth(t *testing.T) {
 		})
 		for _, path := range []string{"/version", "/livez"} {
 			if code := a.getAnonymously(path); code != c.code {
-				t.Errorf("%v: %s without a credential: %d, want %d", c.args, path, code, c.code)
+				t.Errorf("%v: %s without a credential: got %d, want %d", c.args, path, code, c.code)
 			}
 		}
 	}
@@ -69,7 +71,8 @@ func TestDisabledAnonymousAuthIsLogged(t *testing.T) {
 		if err := buildAndRelease(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(log.String(), "level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
+		if got := strings.Contains(log.String(),
+			"level=WARN msg=\"AnonymousAuth is not allowed with the AlwaysAllow authorizer"); got != said {
 			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
 		}
 	}
@@ -113,7 +116,7 @@ func TestAuthenticationConfigDoesNotOpenCluster(t *testing.T) {
 			o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "p:", `,"anonymous":`+anonymous))
 		})
 		if got := [2]int{a.getAnonymously("/livez"), a.getAnonymously("/api/v1/secrets")}; got != codes {
-			t.Errorf("%s: %v, want %v", anonymous, got, codes)
+			t.Errorf("%s: got %v, want %v", anonymous, got, codes)
 		}
 	}
 }
@@ -191,7 +194,9 @@ func TestUnanchoredOriginsAreRejected(t *testing.T) {
 	for pattern, want := range map[string]int{`example.com`: options.ExitUsage, `//example\.com(:|$)`: options.ExitOK} {
 		var said strings.Builder
 		run := func(context.Context, *slog.Logger) error { return nil }
-		code := options.Main(t.Context(), config.Name, config.Short, config.NewOptions(), run, []string{"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern}, io.Discard, &said)
+		code := options.Main(t.Context(), config.Name, config.Short, config.NewOptions(), run, []string{
+			"--cert-dir=" + t.TempDir(), "--cors-allowed-origins=" + pattern,
+		}, io.Discard, &said)
 		if code != want || (code == options.ExitOK) == strings.Contains(said.String(), "does not pin to start/end of host") {
 			t.Errorf("%s: exit code %d: %s", pattern, code, said.String())
 		}

@@ -62,7 +62,8 @@ func TestConcurrentDefinitionsOfOneKind(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range each * len(replicas) {
 		wg.Go(func() {
-			a, name := replicas[i%len(replicas)], fmt.Sprintf("things%c", 'a'+i)
+			a := replicas[i%len(replicas)]
+			name := fmt.Sprintf("things%c", 'a'+i)
 			r := a.send("POST", definitionsPath, definitionOf(name, "Thing", ""))
 			if r.code != 201 || len(r.conditions()) > 0 {
 				t.Errorf("create: %d %s", r.code, r.body)
@@ -120,7 +121,8 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	prefix := a.server.base.root + "/example.com/things/ns/"
 	put := func(name, metadata string) {
 		t.Helper()
-		if _, err := store.Create(context.Background(), prefix+name, fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
+		if _, err := store.Create(context.Background(), prefix+name,
+			fmt.Appendf(nil, `{"metadata":{"name":%q%s}}`, name, metadata), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -130,11 +132,14 @@ func TestDefinitionDeletionDeletesObjects(t *testing.T) {
 	put("held", `,"finalizers":["a/b"]`)
 
 	path := definitionsPath + "/things.example.com"
-	if r := a.want(409, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")), "Precondition failed: UID in precondition: other, UID in object meta: ") {
+	if r := a.want(409, "DELETE", path,
+		`{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"other"}}`); !strings.Contains(fmt.Sprint(r.at("message")),
+		"Precondition failed: UID in precondition: other, UID in object meta: ") {
 		t.Errorf("%s", r.body)
 	}
 	r := a.want(200, "DELETE", path, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Foreground"}`)
-	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"), r.at("metadata", "deletionGracePeriodSeconds"), r.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
+	if got := fmt.Sprintf("%v %v %v %s", r.at("metadata", "finalizers"), r.at("metadata", "generation"),
+		r.at("metadata", "deletionGracePeriodSeconds"), r.conditions()["Terminating"]); got != "[customresourcecleanup.apiextensions.k8s.io] 1 <nil> True InstanceDeletionPending" {
 		t.Errorf("the deletion shows %s", got)
 	}
 	left := func() int64 {
@@ -169,7 +174,8 @@ func TestDeletionOfUnestablishedDefinition(t *testing.T) {
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	a.want(201, "POST", definitionsPath, definitionOf("others", "Thing", ""))
 	key := a.server.base.root + "/example.com/others/ns/x"
-	if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`), storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"x"}}`),
+		storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.want(200, "DELETE", definitionsPath+"/others.example.com", "")
@@ -192,7 +198,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 		a := start(t, on)
 		a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 		key = a.server.base.root + "/example.com/things/ns/held"
-		if _, err := a.server.stores.store.Create(context.Background(), key, []byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
+		if _, err := a.server.stores.store.Create(context.Background(), key,
+			[]byte(`{"metadata":{"name":"held","finalizers":["a/b"]}}`), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		a.want(200, "DELETE", definitionsPath+"/things.example.com", "")
@@ -206,7 +213,8 @@ func TestDefinitionCleanupIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Remove the mark.
-	if _, err := a.server.stores.store.Update(context.Background(), key, []byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
+	if _, err := a.server.stores.store.Update(context.Background(), key,
+		[]byte(`{"metadata":{"name":"held"}}`), kv.ModRevision, storage.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	a.eventually("gone", func() bool { return a.get(definitionsPath+"/things.example.com").code == 404 })
@@ -226,11 +234,26 @@ func TestCreateChecksNameInPath(t *testing.T) {
 		name, metadata, message string
 		code                    int
 	}{
-		{"another name", `{"name":"b"}`, "the name of the object (b) does not match the name on the URL (a)", 400},
-		{"a generated name", `{"generateName":"b"}`, "the name of the object (a based on URL) was undeterminable: name must be provided", 400},
-		{"no name", `{}`, "name or generateName is required", 422},
-		{"another namespace", `{"name":"a","namespace":"b"}`, "the namespace of the provided object does not match the namespace sent on the request", 400},
-		{"its name", `{"name":"a"}`, "", 201},
+		{
+			name:     "another name",
+			metadata: `{"name":"b"}`,
+			message:  "the name of the object (b) does not match the name on the URL (a)",
+			code:     400,
+		},
+		{
+			name:     "a generated name",
+			metadata: `{"generateName":"b"}`,
+			message:  "the name of the object (a based on URL) was undeterminable: name must be provided",
+			code:     400,
+		},
+		{name: "no name", metadata: `{}`, message: "name or generateName is required", code: 422},
+		{
+			name:     "another namespace",
+			metadata: `{"name":"a","namespace":"b"}`,
+			message:  "the namespace of the provided object does not match the namespace sent on the request",
+			code:     400,
+		},
+		{name: "its name", metadata: `{"name":"a"}`, code: 201},
 	} {
 		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
 		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {

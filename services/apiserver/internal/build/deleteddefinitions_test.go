@@ -87,12 +87,15 @@ func TestDefinitionOutlivesItsObjects(t *testing.T) {
 	a := start(t, nil)
 	const path, finalizer = definitionsPath + "/things.example.com", "customresourcecleanup.apiextensions.k8s.io"
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x","finalizers":["a.b/c"]}}`)
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x","finalizers":["a.b/c"]}}`)
 	a.want(200, "DELETE", path, "")
 	a.eventually("in progress", func() bool { return a.get(path).conditions()["Terminating"] == "True InstanceDeletionInProgress" })
 	release := func(prefix string) error {
 		return statuses.Definitions{Client: a.server.sets.client}.PatchStatus(t.Context(), "things.example.com",
-			map[string]any{"metadata": map[string]any{"finalizers": nil}}, storage.Precondition{Key: a.server.base.root + prefix, Prefix: true})
+			map[string]any{
+				"metadata": map[string]any{"finalizers": nil},
+			}, storage.Precondition{Key: a.server.base.root + prefix, Prefix: true})
 	}
 	if err := release("/example.com/things/"); !apierrors.IsConflict(err) {
 		t.Errorf("release while there is one: %v", err)

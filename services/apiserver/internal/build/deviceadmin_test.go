@@ -17,7 +17,8 @@ func TestDeviceAdminAccess(t *testing.T) {
 		_ = o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true,resource.k8s.io/v1alpha3=true")
 	})
 	const merge = mergePatch
-	a.want(201, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"admins","labels":{"resource.k8s.io/admin-access":"true"}}}`)
+	a.want(201, "POST", "/api/v1/namespaces",
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"admins","labels":{"resource.k8s.io/admin-access":"true"}}}`)
 	const old, newest = `"adminAccess":true,"deviceClassName":"x"`, `"exactly":{"adminAccess":true,"deviceClassName":"x"}`
 	object := func(version, kind, name, request string) string {
 		spec := fmt.Sprintf(`{"devices":{"requests":[{"name":"r",%s}]}}`, request)
@@ -30,10 +31,13 @@ func TestDeviceAdminAccess(t *testing.T) {
 		return "/apis/resource.k8s.io/" + version + "/namespaces/" + namespace + "/" + resource
 	}
 	for version, request := range map[string]string{"v1alpha3": old, "v1beta1": old, "v1beta2": newest} {
-		for resource, kind := range map[string]string{"resourceclaims": "ResourceClaim", "resourceclaimtemplates": "ResourceClaimTemplate"} {
+		for resource, kind := range map[string]string{
+			"resourceclaims": "ResourceClaim", "resourceclaimtemplates": "ResourceClaimTemplate",
+		} {
 			name := strings.ReplaceAll(version, "v", "c")
 			r := a.want(422, "POST", path(version, "default", resource), object(version, kind, name, request))
-			if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:spec.devices.requests[0].adminAccess") || !strings.Contains(got, "label on the containing namespace") {
+			if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:spec.devices.requests[0].adminAccess") ||
+				!strings.Contains(got, "label on the containing namespace") {
 				t.Errorf("%s %s: causes %s", version, resource, got)
 			}
 			a.want(201, "POST", path(version, "admins", resource), object(version, kind, name, request))
@@ -41,13 +45,15 @@ func TestDeviceAdminAccess(t *testing.T) {
 	}
 
 	claim := path("v1beta2", "default", "resourceclaims") + "/c"
-	a.want(201, "POST", path("v1beta2", "default", "resourceclaims"), object("v1beta2", "ResourceClaim", "c", `"exactly":{"deviceClassName":"x"}`))
+	a.want(201, "POST", path("v1beta2", "default", "resourceclaims"),
+		object("v1beta2", "ResourceClaim", "c", `"exactly":{"deviceClassName":"x"}`))
 	const allocation = `{"metadata":{"labels":{"a":"b"}},"status":{"allocation":{"devices":{"results":[{"request":"r","driver":"d.example.com","pool":"p","device":"one"%s}]}},"devices":[{"driver":"d.example.com","pool":"p","device":"one"}]}}`
 	r := a.want(422, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
 	if got := fmt.Sprint(r.at("details", "causes")); !strings.Contains(got, "field:status.allocation.devices.results[0].adminAccess") {
 		t.Errorf("causes of an allocation: %s", got)
 	}
-	a.want(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"resource.k8s.io/admin-access":"true"}}}`, "Content-Type", merge)
+	a.want(200, "PATCH", "/api/v1/namespaces/default",
+		`{"metadata":{"labels":{"resource.k8s.io/admin-access":"true"}}}`, "Content-Type", merge)
 	r = a.want(200, "PATCH", claim+"/status", fmt.Sprintf(allocation, `,"adminAccess":true`), "Content-Type", merge)
 	if r.at("metadata", "labels") != nil || r.at("status", "devices") == nil {
 		t.Errorf("a status that was patched: %s", r.body)

@@ -1,4 +1,5 @@
-// Package build is the composition root of the API server. It constructs the parts from the options.
+// Package build is the composition root of the API server. It
+// constructs the parts from the options.
 //
 // The parts are grouped by subject, one file each:
 //
@@ -11,9 +12,9 @@
 //	handlers.go        the writer, the handlers of the API, the filters
 //	controllers.go     controllers, health checks of what starts with the server
 //
-// Each group is a small struct that one constructor returns. A constructor takes the options and the
-// groups that it needs. build.go calls the constructors in the order of their dependencies, and runs
-// and releases what they add.
+// Each group is a small struct that one constructor returns. A constructor takes the options
+// and the groups that it needs. build.go calls the constructors in the order of their
+// dependencies, and runs and releases what they add.
 //
 // The command of the service calls Run. Everything is constructed by one goroutine before anything
 // runs, and does not change afterwards.

@@ -52,7 +52,8 @@ func (a *api) setBits(name, span string, taken []int, revision int64) {
 	var value strings.Builder
 	err := protobuf.NewSerializer(a.server.catalogs.codec.Scheme(), a.server.catalogs.codec.Scheme()).Encode(r, &value)
 	if err == nil {
-		_, err = a.server.stores.store.Update(context.Background(), a.server.base.root+"/ranges/"+name, []byte(value.String()), revision, storage.WriteOptions{})
+		_, err = a.server.stores.store.Update(context.Background(), a.server.base.root+"/ranges/"+name,
+			[]byte(value.String()), revision, storage.WriteOptions{})
 	}
 	if err != nil {
 		a.t.Fatal(err)
@@ -89,7 +90,8 @@ func TestDualWriteForOlderServers(t *testing.T) {
 	}
 
 	a := run("DisableAllocatorDualWrite=false")
-	a.want(201, "POST", servicesPath, service("two", `"ipFamilyPolicy":"RequireDualStack","clusterIPs":["10.0.0.3","fd00::ff"],"clusterIP":"10.0.0.3",`+onePort))
+	a.want(201, "POST", servicesPath, service("two",
+		`"ipFamilyPolicy":"RequireDualStack","clusterIPs":["10.0.0.3","fd00::ff"],"clusterIP":"10.0.0.3",`+onePort))
 	a.wantBits("after a service", first, "10.0.0.0/29", 0, 2, 5)
 	a.wantBits("after a service", second, "fd00::/112", 254)
 	a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))

@@ -92,8 +92,10 @@ egressSelections:
 	ext.Server = httptest.NewTLSServer(ext)
 	defer ext.Close()
 	toCluster.Leads("ext.invalid:443", host(t, ext.URL))
-	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
-	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"ext.invalid"}}`)
+	a.want(201, "POST", apiServicesPath,
+		`{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"ext"}}}`)
 	a.eventually("available", func() bool { return strings.HasPrefix(a.available(), "True") })
 	a.want(200, "GET", "/apis/ext.test/v1/namespaces/default/things/t", "")
 
@@ -101,9 +103,12 @@ egressSelections:
 	defer hook.Close()
 	toControl.Leads("hook.invalid:443", host(t, hook.URL))
 	toCluster.Leads("service.invalid:443", host(t, hook.URL))
-	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"service.invalid"}}`)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	for name, client := range map[string]string{"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`} {
+	for name, client := range map[string]string{
+		"url": `"url":"https://hook.invalid/"`, "service": `"service":{"namespace":"default","name":"hook"}`,
+	} {
 		a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"webhooks":[{"name":"h.ex.test","clientConfig":{%s,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"objectSelector":{"matchLabels":{"for":%q}},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, name, client, bundle, name))
 		r := a.want(500, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"x","labels":{"for":%q}}}`, name))
@@ -115,14 +120,16 @@ egressSelections:
 		proxy *egresstest.Proxy
 		want  []string
 	}{
-		"etcd": {&toEtcd, []string{"etcd.invalid:2379"}}, "cluster": {&toCluster, []string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
+		"etcd": {&toEtcd, []string{"etcd.invalid:2379"}}, "cluster": {&toCluster,
+			[]string{"ext.invalid:443", "node.invalid:10250", "service.invalid:443"}},
 		"control plane": {&toControl, []string{"authority.invalid:443", "hook.invalid:443"}},
 	} {
 		if asked := c.proxy.Asked(); !slices.Equal(asked, c.want) {
 			t.Errorf("%s: asked for %v, want %v", what, asked, c.want)
 		}
 	}
-	if r := a.get("/metrics"); !strings.Contains(string(r.body), `apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
+	if r := a.get("/metrics"); !strings.Contains(string(r.body),
+		`apiserver_egress_dialer_dial_start_total{protocol="grpc",transport="uds"}`) {
 		t.Error("what goes through proxies is not measured")
 	}
 }

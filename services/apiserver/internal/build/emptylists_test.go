@@ -7,11 +7,25 @@ func TestEmptyListsInWriteResponses(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	for _, c := range []struct{ path, body, in, field string }{
-		{"/apis/storage.k8s.io/v1/csinodes", `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`, "spec", "drivers"},
-		{"/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"n"},"rules":[]}`, "", "rules"},
-		{"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", `{"metadata":{"name":"n"},"addressType":"IPv4","endpoints":[],"ports":[]}`, "", "endpoints"},
+		{
+			path:  "/apis/storage.k8s.io/v1/csinodes",
+			body:  `{"metadata":{"name":"n"},"spec":{"drivers":[]}}`,
+			in:    "spec",
+			field: "drivers",
+		},
+		{
+			path:  "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+			body:  `{"metadata":{"name":"n"},"rules":[]}`,
+			field: "rules",
+		},
+		{
+			path:  "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+			body:  `{"metadata":{"name":"n"},"addressType":"IPv4","endpoints":[],"ports":[]}`,
+			field: "endpoints",
+		},
 	} {
-		made, read := a.want(201, "POST", c.path, c.body), a.want(200, "GET", c.path+"/n", "")
+		made := a.want(201, "POST", c.path, c.body)
+		read := a.want(200, "GET", c.path+"/n", "")
 		for what, r := range map[string]answer{"created": made, "read": read} {
 			o := r.object()
 			if c.in != "" {

@@ -18,7 +18,9 @@ func TestEmulatedVersion(t *testing.T) {
 	if err := json.Unmarshal(a.get("/version").body, &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Major != "1" || v.Minor != "33" || v.EmulationMajor != "1" || v.EmulationMinor != "32" || v.MinCompatibilityMajor != "1" || v.MinCompatibilityMinor != "31" || !strings.HasPrefix(v.GitVersion, "v1.33.") {
+	if v.Major != "1" || v.Minor != "33" || v.EmulationMajor != "1" || v.EmulationMinor != "32" ||
+		v.MinCompatibilityMajor != "1" || v.MinCompatibilityMinor != "31" ||
+		!strings.HasPrefix(v.GitVersion, "v1.33.") {
 		t.Errorf("got version %+v", v)
 	}
 	a.want(200, "GET", "/apis/networking.k8s.io/v1/networkpolicies", "")
@@ -31,7 +33,8 @@ func TestEmulatedVersion(t *testing.T) {
 	}
 	a.want(201, "POST", servicesPath, service("s", onePort)) // its IPAddress is not served
 	metrics := string(a.get("/metrics").body)
-	if !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`) || strings.Contains(metrics, `name="DeclarativeValidation"`) {
+	if !strings.Contains(metrics, `kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`) ||
+		strings.Contains(metrics, `name="DeclarativeValidation"`) {
 		t.Error("gates are not those of the version")
 	}
 }

@@ -91,7 +91,9 @@ func TestReadErrors(t *testing.T) {
 	const at = "/registry/secrets/default/"
 	a, file := encrypted(t, encrypting("secrets", keyed("aescbc", "k1", firstSecret), "identity: {}"), reloading)
 	for i, providers := range [][]string{
-		{keyed("aescbc", "k1", firstSecret)}, {}, {keyed("aesgcm", "k1", firstSecret), keyed("aescbc", "k1", firstSecret)}, {}, {keyed("secretbox", "k1", firstSecret), keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
+		{keyed("aescbc", "k1", firstSecret)}, {}, {keyed("aesgcm", "k1", firstSecret),
+			keyed("aescbc", "k1", firstSecret)}, {}, {keyed("secretbox", "k1", firstSecret),
+			keyed("aescbc", "k1", firstSecret), keyed("aesgcm", "k1", firstSecret)},
 	} {
 		if i > 0 && len(providers) > 0 {
 			a.reconfigured(file, encrypting("secrets", providers...))
@@ -153,7 +155,8 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	checks := func(path string, want bool) {
 		t.Helper()
 		body := string(a.get(path + "?verbose").body)
-		if !strings.Contains(body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n") || strings.Contains(body, "[+]kms-providers ok\n") != want {
+		if !strings.Contains(body, "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n") ||
+			strings.Contains(body, "[+]kms-providers ok\n") != want {
 			t.Errorf("%s: %s", path, body)
 		}
 	}
@@ -184,7 +187,8 @@ func TestEncryptionConfigIsReloaded(t *testing.T) {
 	newest := a.want(200, "GET", secrets, "").version()
 	var watches []*watched // continue when objects cannot be decrypted any more
 	for _, query := range []string{"", "&fieldSelector=type%3DOpaque", "&labelSelector=!none"} {
-		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query), watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
+		watches = append(watches, watchOf(a, secrets+"?watch=true&resourceVersion="+newest+query),
+			watchOf(a, "/api/v1/secrets?watch=true&resourceVersion="+newest+query))
 	}
 	a.reconfigured(file, encrypting("secrets", "identity: {}"))
 	a.eventually("read no more", func() bool { return a.get(secrets+"/first").code == 500 })
@@ -239,7 +243,8 @@ func TestUpdateRewritesStaleEncryption(t *testing.T) {
 	} {
 		a.reconfigured(file, next.configuration)
 		live := a.want(200, "GET", secrets+"/s", "")
-		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() || !bytes.HasPrefix(a.stored(key), []byte(prefix)) {
+		if dry := a.want(200, "PUT", secrets+"/s?dryRun=All", string(live.body)); dry.version() != live.version() ||
+			!bytes.HasPrefix(a.stored(key), []byte(prefix)) {
 			t.Errorf("a dry run wrote %.40q", a.stored(key))
 		}
 		rewritten := a.want(200, "PUT", secrets+"/s", string(live.body))
@@ -289,12 +294,15 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	// Changes are published only on request.
 	ask := func() { _ = listener.Publish("binnacle."+a.options.Fanout.ClusterID+".ask", nil) }
 	ask()
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	a.eventually("served", func() bool { return a.get("/apis/ex.test/v1/namespaces/default/wids").code == 200 })
-	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"},"spec":"`+plain+`"}`)
+	a.want(201, "POST", "/apis/ex.test/v1/namespaces/default/wids",
+		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"w"},"spec":"`+plain+`"}`)
 	a.want(201, "POST", configMaps, configMap("c", "k", plain))
 	a.want(201, "POST", secrets, secret("s", plain))
-	a.want(201, "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/events",
+		`{"metadata":{"name":"e"},"involvedObject":{"namespace":"default"},"message":"`+plain+`"}`)
 	// Verify that the search itself works.
 	a.overwrite("/registry/marker", marker)
 	found := 0
@@ -329,10 +337,16 @@ func TestEncryptedDataIsNotStoredInPlainText(t *testing.T) {
 	if err != nil || found == 0 {
 		t.Errorf("the marker was found in %d files: %v", found, err)
 	}
-	for _, path := range []string{"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s", "/api/v1/namespaces/default/events/e"} {
+	for _, path := range []string{
+		"/apis/ex.test/v1/namespaces/default/wids/w", configMaps + "/c", secrets + "/s",
+		"/api/v1/namespaces/default/events/e",
+	} {
 		a.want(200, "GET", path, "")
 	}
-	for _, key := range []string{"/registry/ex.test/wids/default/w", "/registry/events/default/e", "/registry/services/specs/default/kubernetes"} {
+	for _, key := range []string{
+		"/registry/ex.test/wids/default/w", "/registry/events/default/e",
+		"/registry/services/specs/default/kubernetes",
+	} {
 		if got := a.stored(key); !bytes.HasPrefix(got, []byte("k8s:enc:aesgcm:v1:k1:")) {
 			t.Errorf("%s is stored as %.40q", key, got)
 		}
@@ -347,11 +361,16 @@ func TestStartWithoutKMS(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}", "identity: {}"))
+	replaceFile(t, file, encrypting("secrets",
+		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 200ms}",
+		"identity: {}"))
 	a := startUnready(t, func(o *config.Options) { o.Encryption.ConfigFile = file })
 	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
 	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
-	for path, want := range map[string]int{"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404, "/livez/kms-providers": 404, "/livez": 200} {
+	for path, want := range map[string]int{
+		"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404,
+		"/livez/kms-providers": 404, "/livez": 200,
+	} {
 		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
 	}
 	refused := a.want(500, "POST", secrets, secret("s", "value"))

@@ -14,13 +14,15 @@ const (
 // account creates the service account default.
 func (a *api) account() {
 	a.t.Helper()
-	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/serviceaccounts",
+		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
 }
 
 // pod creates a pod on a node, with a status.
 func (a *api) pod(name, node, status string) {
 	a.t.Helper()
-	a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`, name, node))
+	a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"labels":{"app":"x"}},"spec":{"nodeName":%q,"automountServiceAccountToken":false,"containers":[{"name":"c","image":"x:1","ports":[{"containerPort":8080}]}]}}`,
+		name, node))
 	if status != "" {
 		a.want(200, "PATCH", podsPath+"/"+name+"/status", `{"status":`+status+`}`, "Content-Type", mergePatch)
 	}
@@ -80,9 +82,11 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {
 		t.Errorf("conditions %s", text)
 	}
-	a.want(201, "POST", budgetsPath, `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"x"}}}}`)
+	a.want(201, "POST", budgetsPath,
+		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b"},"spec":{"minAvailable":2,"selector":{"matchLabels":{"app":"x"}}}}`)
 	r = evict(429, "a", "") // the budget has no status yet
-	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") || r.header.Get("Retry-After") != "10" || !strings.Contains(text, `"DisruptionBudget"`) {
+	if text := string(r.body); !strings.Contains(text, "The disruption budget b is still being processed by the server.") ||
+		r.header.Get("Retry-After") != "10" || !strings.Contains(text, `"DisruptionBudget"`) {
 		t.Errorf("%v %s", r.header, text)
 	}
 	budget(`{"observedGeneration":1,"disruptionsAllowed":1,"currentHealthy":3,"desiredHealthy":2,"expectedPods":3}`)
@@ -100,15 +104,19 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	if b.at("status", "disruptionsAllowed") != 0.0 || disrupted["a"] == nil || !strings.Contains(string(b.body), "InsufficientPods") {
 		t.Errorf("the budget is %s", b.body)
 	}
-	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text, "manager:kube-apiserver operation:Update subresource:status") || !strings.Contains(text, "f:disruptedPods") {
+	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text,
+		"manager:kube-apiserver operation:Update subresource:status") ||
+		!strings.Contains(text, "f:disruptedPods") {
 		t.Errorf("the eviction recorded no managed fields: %s", text)
 	}
 	r = evict(429, "b", "")
-	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") || !strings.Contains(text, "does not allow evicting pods currently") {
+	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") ||
+		!strings.Contains(text, "does not allow evicting pods currently") {
 		t.Error(text)
 	}
 	budget(`{"currentHealthy":2}`)
-	if r = evict(429, "b", ""); !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
+	r = evict(429, "b", "")
+	if !strings.Contains(string(r.body), "The disruption budget b needs 2 healthy pods and has 2 currently") {
 		t.Errorf("%s", r.body)
 	}
 	evict(201, "bad", "") // unhealthy, and enough others are healthy
@@ -125,8 +133,10 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	evict(201, "bad2", "")
 	gone("bad2")
 
-	a.want(201, "POST", budgetsPath, `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b2"},"spec":{"minAvailable":1,"selector":{}}}`)
-	if r = evict(500, "b", ""); r.at("message") != "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support." {
+	a.want(201, "POST", budgetsPath,
+		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b2"},"spec":{"minAvailable":1,"selector":{}}}`)
+	r = evict(500, "b", "")
+	if r.at("message") != "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support." {
 		t.Errorf("message %v", r.at("message"))
 	}
 }

@@ -59,7 +59,8 @@ func TestExtensionAuthenticationConfigMap(t *testing.T) {
 	a.eventually("mended", func() bool {
 		d := data()
 		clients, _ := d["client-ca-file"].(string)
-		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` && d["requestheader-group-headers"] == `["X-Remote-Group"]` &&
+		return d["requestheader-allowed-names"] == `["theirs","front-proxy-client"]` &&
+			d["requestheader-group-headers"] == `["X-Remote-Group"]` &&
 			d["requestheader-client-ca-file"] == string(first) && d["requestheader-username-headers"] == `["X-Remote-User"]` && d["more"] == "x" &&
 			strings.Count(clients, "BEGIN CERTIFICATE") == 2
 	})
@@ -128,7 +129,10 @@ func TestListedPathsAreServed(t *testing.T) {
 			t.Errorf("%s: %d", path, code)
 		}
 	}
-	for _, path := range []string{"/openapi/v3/", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/etcd-readiness", "/readyz/informer-sync", "/readyz/shutdown"} {
+	for _, path := range []string{
+		"/openapi/v3/", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/etcd-readiness",
+		"/readyz/informer-sync", "/readyz/shutdown",
+	} {
 		if !listed[path] {
 			t.Errorf("%s is not listed", path)
 		}

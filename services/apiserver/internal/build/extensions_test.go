@@ -34,12 +34,15 @@ func (e *extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case broken:
 		w.WriteHeader(http.StatusInternalServerError)
 	case r.URL.Path == "/apis/ext.test/v1":
-		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"]}]}`)
+		_, _ = io.WriteString(w,
+			`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"ext.test/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"]}]}`)
 	case strings.HasSuffix(r.URL.Path, "/redirect"):
 		http.Redirect(w, r, "https://example.com/", http.StatusFound)
 	case strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/"):
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, `{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"},"asked":%q,"body":%q}`, r.Method+" "+r.URL.RequestURI(), body)
+		fmt.Fprintf(w,
+			`{"apiVersion":"ext.test/v1","kind":"Thing","metadata":{"name":"t"},"asked":%q,"body":%q}`,
+			r.Method+" "+r.URL.RequestURI(), body)
 	default:
 		http.NotFound(w, r)
 	}
@@ -71,10 +74,14 @@ func extend(t *testing.T, a *api, trust bool) *extension {
 	e.StartTLS()
 	t.Cleanup(e.Close)
 	_, port, _ := net.SplitHostPort(e.Listener.Addr().String())
-	a.want(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	a.want(201, "POST", "/api/v1/namespaces/default/services",
+		`{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
 	how := `"insecureSkipTLSVerify":true`
 	if trust {
-		how = fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})))
+		how = fmt.Sprintf(`"caBundle":%q`, base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: e.Certificate().Raw,
+		})))
 	}
 	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v1.ext.test"},"spec":{"group":"ext.test","version":"v1","groupPriorityMinimum":1000,"versionPriority":15,`+
 		how+`,"service":{"namespace":"default","name":"ext","port":`+port+`}}}`)
@@ -108,18 +115,37 @@ func TestExtensionServer(t *testing.T) {
 	a.eventually("available", func() bool { return a.available() == "True Passed all checks passed" })
 
 	for _, c := range []struct{ method, path, body, asked string }{
-		{"GET", "/apis/ext.test/v1/namespaces/n/things/t", "", "GET /apis/ext.test/v1/namespaces/n/things/t"},
-		{"GET", "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F", "", "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F"},
-		{"POST", "/apis/ext.test/v1/namespaces/n/things?dryRun=All", `{"a":1}`, "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All"},
-		{"GET", "/apis/ext.test/v1/namespaces//things", "", "GET /apis/ext.test/v1/namespaces//things"},
-		{"DELETE", "/apis/ext.test/v1/namespaces/n/things/t", "", "DELETE /apis/ext.test/v1/namespaces/n/things/t"},
+		{
+			method: "GET",
+			path:   "/apis/ext.test/v1/namespaces/n/things/t",
+			asked:  "GET /apis/ext.test/v1/namespaces/n/things/t",
+		},
+		{
+			method: "GET",
+			path:   "/apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+			asked:  "GET /apis/ext.test/v1/namespaces/n/things?limit=5&x=%2F",
+		},
+		{
+			method: "POST",
+			path:   "/apis/ext.test/v1/namespaces/n/things?dryRun=All",
+			body:   `{"a":1}`,
+			asked:  "POST /apis/ext.test/v1/namespaces/n/things?dryRun=All",
+		},
+		{method: "GET", path: "/apis/ext.test/v1/namespaces//things", asked: "GET /apis/ext.test/v1/namespaces//things"},
+		{
+			method: "DELETE",
+			path:   "/apis/ext.test/v1/namespaces/n/things/t",
+			asked:  "DELETE /apis/ext.test/v1/namespaces/n/things/t",
+		},
 	} {
-		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b", "Impersonate-User", "eve", "Impersonate-Group", "system:masters")
+		r := a.want(200, c.method, c.path, c.body, "X-Remote-User", "root", "X-Remote-Extra-A", "b",
+			"Impersonate-User", "eve", "Impersonate-Group", "system:masters")
 		if r.at("asked") != c.asked || r.at("body") != c.body {
 			t.Errorf("%s %s: %s", c.method, c.path, r.body)
 		}
 		seen := e.last().Header
-		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" || seen.Get("Impersonate-User") != "" || seen.Get("Authorization") != "" {
+		if seen.Get("X-Remote-User") != "eve" || seen.Get("X-Remote-Extra-A") != "" ||
+			seen.Get("Impersonate-User") != "" || seen.Get("Authorization") != "" {
 			t.Errorf("%s: the server sees %v", c.path, seen)
 		}
 		if id := seen.Get("Audit-Id"); id == "" || r.header.Get("Audit-Id") != id || len(r.header.Values("Audit-Id")) != 1 {
@@ -127,7 +153,11 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	before := e.last()
-	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things", "/apis/ext.test/v1//things"} {
+	for _, path := range []string{
+		"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things",
+		"/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things",
+		"/apis/ext.test/v1//things",
+	} {
 		if r := a.get(path); r.code != 404 || e.last() != before {
 			t.Errorf("%s: %d %s", path, r.code, r.body)
 		}
@@ -138,7 +168,8 @@ func TestExtensionServer(t *testing.T) {
 
 	a.eventually("discovery", func() bool {
 		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		return strings.Contains(string(r.body), `{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"things"`) &&
+		return strings.Contains(string(r.body),
+			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","resources":[{"resource":"things"`) &&
 			strings.Contains(string(r.body), `"freshness":"Current"`)
 	})
 	if r := a.want(200, "GET", "/apis/ext.test", ""); r.at("preferredVersion", "groupVersion") != "ext.test/v1" {
@@ -163,7 +194,8 @@ func TestExtensionServer(t *testing.T) {
 	var live map[string]any
 	_ = json.Unmarshal(a.get(apiServicesPath+"/v1.ext.test").body, &live)
 	const local = "True Local Local APIServices are always available"
-	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test", `{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
+	a.want(200, "PATCH", apiServicesPath+"/v1.ext.test",
+		`{"spec":{"service":null,"insecureSkipTLSVerify":false}}`, "Content-Type", mergePatch)
 	a.eventually("local", func() bool { return a.available() == local })
 	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/things/t", "/apis/ext.test/v1"} {
 		if r := a.get(path); r.code != 404 {
@@ -214,7 +246,8 @@ func TestUnreachableExtensionServers(t *testing.T) {
 			t.Errorf("%s: %d %s", c.want, r.code, r.body)
 		}
 		r := a.get("/apis", "Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		if !strings.Contains(string(r.body), `{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
+		if !strings.Contains(string(r.body),
+			`{"metadata":{"name":"ext.test","creationTimestamp":null},"versions":[{"version":"v1","freshness":"Stale"}]}`) {
 			t.Errorf("%s: discovery %s", c.want, r.body)
 		}
 		a.want(200, "DELETE", apiServicesPath+"/v1.ext.test", "")

@@ -43,15 +43,27 @@ func TestExternalSigner(t *testing.T) {
 		{name: "known key", known: true},
 		{name: "unknown key id", sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-2" }},
 		{name: "other key of the same id", sign: func(s *externaljwttest.State) { s.Key = other }},
-		{name: "key that was added later", sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" }, keys: func(s *externaljwttest.State) {
-			s.Keys, s.Made = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false)), time.Now()
-		}, known: true},
-		{name: "undiscoverable key", sign: func(s *externaljwttest.State) {
-			s.Header["kid"], s.Keys = "kid-4", append(s.Keys, externaljwttest.Public(t, "kid-4", other, true))
-		}, refused: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs"},
+		{
+			name: "key that was added later",
+			sign: func(s *externaljwttest.State) { s.Key, s.Header["kid"] = other, "kid-3" },
+			keys: func(s *externaljwttest.State) {
+				s.Keys, s.Made = append(s.Keys, externaljwttest.Public(t, "kid-3", other, false)), time.Now()
+			},
+			known: true,
+		},
+		{
+			name: "undiscoverable key", sign: func(s *externaljwttest.State) {
+				s.Header["kid"], s.Keys = "kid-4", append(s.Keys, externaljwttest.Public(t, "kid-4", other, true))
+			},
+			refused: "Internal error occurred: failed to generate token: while validating header: key used for signing JWT (kid: kid-4) is excluded from OIDC discovery docs",
+		},
 		{name: "algorithm", sign: func(s *externaljwttest.State) { s.Header["alg"] = "ABC" },
 			refused: `Internal error occurred: failed to generate token: while validating header: bad signing algorithm "ABC"`},
-		{name: "type", sign: func(s *externaljwttest.State) { s.Header["typ"] = "ABC" }, refused: "Internal error occurred: failed to generate token: while validating header: bad type"},
+		{
+			name:    "type",
+			sign:    func(s *externaljwttest.State) { s.Header["typ"] = "ABC" },
+			refused: "Internal error occurred: failed to generate token: while validating header: bad type",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n++
@@ -63,7 +75,8 @@ func TestExternalSigner(t *testing.T) {
 					c.sign(s)
 				}
 			})
-			got := a.send("POST", accounts+"/sa-1/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
+			got := a.send("POST", accounts+"/sa-1/token",
+				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 			if c.refused != "" {
 				if got.code != http.StatusInternalServerError || got.at("message") != c.refused {
 					t.Errorf("%d %s, want %s", got.code, got.body, c.refused)
@@ -77,7 +90,8 @@ func TestExternalSigner(t *testing.T) {
 				signer.Change(c.keys)
 			}
 			token := fmt.Sprint(got.at("status", "token"))
-			review := a.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
+			review := a.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
+				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
 			if known := review.at("status", "authenticated") == true; known != c.known {
 				t.Errorf("%s, want authenticated: %v", review.body, c.known)
 			}
@@ -100,8 +114,10 @@ func TestExternalSignerBoundsLifetimes(t *testing.T) {
 	signer.Start()
 	a := start(t, external(t, signer))
 	a.want(201, "POST", accounts, `{"metadata":{"name":"sa-1"}}`)
-	got := a.want(201, "POST", accounts+"/sa-1/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":86400}}`)
-	if fmt.Sprint(got.at("spec", "expirationSeconds")) != "7200" || !strings.Contains(got.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
+	got := a.want(201, "POST", accounts+"/sa-1/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":86400}}`)
+	if fmt.Sprint(got.at("spec", "expirationSeconds")) != "7200" ||
+		!strings.Contains(got.header.Get("Warning"), "requested expiration of 86400 seconds shortened to 7200 seconds") {
 		t.Errorf("%s, warning %s", got.body, got.header.Get("Warning"))
 	}
 }
@@ -118,7 +134,8 @@ func TestIncompatibleExternalSignerFailsStart(t *testing.T) {
 	}{
 		{"key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountKeyFiles = []string{key} }},
 		{"signing key file", "(They are mutually exclusive)", func(o *config.Options) { o.Authentication.ServiceAccountSigner = key }},
-		{"no path", `invalid value "x.sock" passed for `, func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
+		{"no path", `invalid value "x.sock" passed for `,
+			func(o *config.Options) { o.Authentication.ServiceAccountSigningEndpoint = "x.sock" }},
 		{"no gate", "requires enabling ExternalServiceAccountTokenSigner feature gate", func(o *config.Options) {
 			if err := o.Features.Set(string(features.ExternalServiceAccountTokenSigner) + "=false"); err != nil {
 				t.Fatal(err)

@@ -18,7 +18,8 @@ const (
 // flowOf creates a priority level with few seats, and a flow schema for a user.
 func (a *api) flowOf(user, level, response string, shares int) {
 	a.t.Helper()
-	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`, level, shares, response))
+	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`,
+		level, shares, response))
 	a.want(201, "POST", flowSchemas, fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":%q}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}],
@@ -54,7 +55,8 @@ func TestPriorityLevelLimitsClient(t *testing.T) {
 				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
 				codes[r.code]++
-				if r.code == http.StatusTooManyRequests && (string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
+				if r.code == http.StatusTooManyRequests &&
+					(string(r.body) != "Too many requests, please try again later.\n" || r.header.Get("Retry-After") == "") {
 					t.Errorf("refused with %q, Retry-After %q", r.body, r.header.Get("Retry-After"))
 				}
 				mu.Unlock()
@@ -109,13 +111,16 @@ func TestFlowControlDebugPages(t *testing.T) {
 	t.Parallel()
 	a := shared(t)
 	const path = "/debug/api_priority_and_fairness/"
-	if r := a.get(path + "dump_priority_levels"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") || !strings.Contains(string(r.body), "\nexempt,") {
+	if r := a.get(path + "dump_priority_levels"); r.code != 200 ||
+		!strings.HasPrefix(string(r.body), "PriorityLevelName, ActiveQueues, IsIdle,") ||
+		!strings.Contains(string(r.body), "\nexempt,") {
 		t.Errorf("levels: %d %s", r.code, r.body)
 	}
 	if r := a.get(path + "dump_queues"); r.code != 200 || !strings.HasPrefix(string(r.body), "PriorityLevelName,") {
 		t.Errorf("queues: %d %s", r.code, r.body)
 	}
-	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 || !strings.Contains(string(r.body), path+"dump_requests,") {
+	if r := a.get(path + "dump_requests?includeRequestDetails=1"); r.code != 200 ||
+		!strings.Contains(string(r.body), path+"dump_requests,") {
 		t.Errorf("requests: %d %s", r.code, r.body)
 	}
 	if r := a.get(path + "dump_nothing"); r.code != 404 {
@@ -135,7 +140,8 @@ func TestFlowSchemaChangeIsIncremental(t *testing.T) {
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	const mine = flowSchemas + "/of-alice"
 	a.eventually("the status was set", func() bool { return a.get(mine).at("status", "conditions") != nil })
-	f, made := a.server.security.flow, map[string]int{}
+	f := a.server.security.flow
+	made := map[string]int{}
 	f.OnPut(func(name string) { made[name]++ })
 	for i := range 3 {
 		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
@@ -155,7 +161,8 @@ func TestRequestsContinueDuringFlowUpdate(t *testing.T) {
 	before := judge()
 	f := a.server.security.flow
 	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
-	making, goOn := make(chan struct{}), make(chan struct{})
+	making := make(chan struct{})
+	goOn := make(chan struct{})
 	var once sync.Once
 	f.OnPut(func(name string) {
 		if name == "of-alice" {

@@ -30,7 +30,8 @@ func TestFlowObjects(t *testing.T) {
 	a.eventually("a level is missed", func() bool {
 		return dangling("own") == `True This FlowSchema references the PriorityLevelConfiguration object named "lost" but there is no such object`
 	})
-	a.want(201, "POST", group+"/prioritylevelconfigurations", `{"metadata":{"name":"lost"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
+	a.want(201, "POST", group+"/prioritylevelconfigurations",
+		`{"metadata":{"name":"lost"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
 	a.eventually("it is found", func() bool {
 		return dangling("own") == `False This FlowSchema references the PriorityLevelConfiguration object named "lost" and it exists`
 	})
@@ -71,7 +72,10 @@ func TestComponentStatuses(t *testing.T) {
 	if got := a.get(path+"/none").at("details", "kind"); got != "componentstatus" {
 		t.Errorf("what is missing is a %v", got)
 	}
-	for _, media := range []string{"application/yaml", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"} {
+	for _, media := range []string{
+		"application/yaml", "application/vnd.kubernetes.protobuf",
+		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	} {
 		a.want(200, "GET", path, "", "Accept", media)
 	}
 }

@@ -25,7 +25,8 @@ func TestServerStartsWithFullStore(t *testing.T) {
 	etcdtest.Full(t, etcd)
 	a := start(t, on)
 	a.want(200, "GET", "/livez", "")
-	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body), "etcdserver: mvcc: database space exceeded") {
+	if r := a.want(500, "POST", configMaps, configMap("more")); !strings.Contains(string(r.body),
+		"etcdserver: mvcc: database space exceeded") {
 		t.Errorf("a write is refused with %s", r.body)
 	}
 	a.want(200, "GET", configMaps+"/much", "")

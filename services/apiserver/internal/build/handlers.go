@@ -49,24 +49,51 @@ import (
 type writeBarriers map[schema.GroupResource]func(context.Context, int64)
 
 // newWriter creates the writer of all objects.
-func newWriter(b *base, o *config.RequestOptions, k *caches, s *stores, sets *apiSets, z *authorization, chain *admission.Chain, services *allocator.Allocator, effects writeBarriers) *writes.Writer {
+func newWriter(
+	b *base,
+	o *config.RequestOptions,
+	caches *caches,
+	stores *stores,
+	sets *apiSets,
+	z *authorization,
+	chain *admission.Chain,
+	services *allocator.Allocator,
+	effects writeBarriers,
+) *writes.Writer {
 	on := b.gates.Enabled
 	return writes.New(writes.Config{
-		Codec: k.codec, Fields: sets.fields, Store: s.values, Admission: chain, Authorizer: z.chain, CorruptObjects: damage(b), EventTTL: o.EventTTL,
-		Declared:   writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
-		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: services},
-		Written:    k.recordWrite,
+		Codec:          caches.codec,
+		Fields:         sets.fields,
+		Store:          stores.values,
+		Admission:      chain,
+		Authorizer:     z.chain,
+		CorruptObjects: damage(b),
+		EventTTL:       o.EventTTL,
+		Declared:       writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)},
+		Allocators:     map[schema.GroupResource]writes.Allocator{{Resource: "services"}: services},
+		Written:        caches.recordWrite,
 		Updated: map[schema.GroupResource]func(old, obj registry.Object){
 			{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}: certificates.NewDurations(b.metrics).Observe,
 		},
 		Settled:            effects,
 		NoGarbageCollector: !o.GarbageCollector,
-		Now:                time.Now, Logger: b.log, Metrics: writes.NewMetrics(b.metrics),
+		Now:                time.Now,
+		Logger:             b.log,
+		Metrics:            writes.NewMetrics(b.metrics),
 	})
 }
 
 // newHandlers creates the handlers of the resource API.
-func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, sec *security, w *writes.Writer, front *serving.Server) (*handlers.API, error) {
+func newHandlers(
+	b *base,
+	o *config.Options,
+	caches *caches,
+	stores *stores,
+	sets *apiSets,
+	sec *security,
+	w *writes.Writer,
+	front *serving.Server,
+) (*handlers.API, error) {
 	stopping, cancel := context.WithCancel(context.Background())
 	b.life.onClose(cancel)
 	b.life.inBackground("end of long-running requests", func(ctx context.Context) error {
@@ -77,7 +104,7 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 		}
 		return nil
 	})
-	zip, err := compress.New(k.memory, b.metrics)
+	zip, err := compress.New(caches.memory, b.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -88,19 +115,39 @@ func newHandlers(b *base, o *config.Options, k *caches, s *stores, sets *apiSets
 	metrics := handlers.NewMetrics(b.metrics)
 	metrics.KeepWhileServed(sets.kinds)
 	return handlers.New(handlers.Config{
-		Kinds: sets.allKinds, Store: s.values, Root: b.root, Writes: w, CorruptObjects: damage(b),
-		Writers:    responsewriters.Writers{Responder: sets.respond, Compress: zip, Limiter: server.Permits{Queue: front.LongResponses()}, Slow: server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}}, Conversions: responsewriters.NewConversions(), Now: time.Now},
-		Operations: operations(b, sets, sec, w, up), Components: components(s), DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
-		MinRequestTimeout: time.Duration(o.Requests.MinRequestTimeout) * time.Second, BookmarkInterval: handlers.BookmarkInterval,
-		WatchList: b.gates.Enabled(features.WatchList), NoCache: !o.Compatibility.WatchCache,
-		Stopping: stopping, ProxyLimit: reverseproxy.NewLimit(o.Upstream.MaxProxied, b.bounds.MinProxied, b.bounds.MaxProxied, b.metrics), Logger: b.log, Metrics: metrics,
+		Kinds:          sets.allKinds,
+		Store:          stores.values,
+		Root:           b.root,
+		Writes:         w,
+		CorruptObjects: damage(b),
+		Writers: responsewriters.Writers{
+			Responder:   sets.respond,
+			Compress:    zip,
+			Limiter:     server.Permits{Queue: front.LongResponses()},
+			Slow:        server.SlowPermits{Permits: server.Permits{Queue: front.LargeRequests()}},
+			Conversions: responsewriters.NewConversions(),
+			Now:         time.Now,
+		},
+		Operations:              operations(b, sets, sec, w, up),
+		Components:              components(stores),
+		DeleteCollectionWorkers: o.Requests.DeleteCollectionWorkers,
+		MinRequestTimeout:       time.Duration(o.Requests.MinRequestTimeout) * time.Second,
+		BookmarkInterval:        handlers.BookmarkInterval,
+		WatchList:               b.gates.Enabled(features.WatchList),
+		NoCache:                 !o.Compatibility.WatchCache,
+		Stopping:                stopping,
+		ProxyLimit:              reverseproxy.NewLimit(o.Upstream.MaxProxied, b.bounds.MinProxied, b.bounds.MaxProxied, b.metrics),
+		Logger:                  b.log,
+		Metrics:                 metrics,
 	}), nil
 }
 
 // components returns the components of the control plane, in list order.
-func components(s *stores) []componentstatus.Component {
+func components(stores *stores) []componentstatus.Component {
 	manager, scheduler := componentstatus.Controllers()
-	return append([]componentstatus.Component{manager, componentstatus.Etcd("etcd-0", s.store), scheduler}, s.overrideClusters.components()...)
+	return append([]componentstatus.Component{
+		manager, componentstatus.Etcd("etcd-0", stores.store), scheduler,
+	}, stores.overrideClusters.components()...)
 }
 
 // operations returns the handlers of operations other than reads and writes of stored objects.
@@ -108,13 +155,24 @@ func operations(b *base, sets *apiSets, sec *security, w *writes.Writer, up *kub
 	on, respond := b.gates.Enabled, sets.respond
 	return slices.Concat(
 		pods.Operations(pods.Config{
-			Responder: respond, Writes: w, Fields: sets.fields, Upstream: up, Now: time.Now,
+			Responder:         respond,
+			Writes:            w,
+			Fields:            sets.fields,
+			Upstream:          up,
+			Now:               time.Now,
 			TranslateCommands: on(features.TranslateStreamCloseWebsocketRequests),
-			TunnelPortForward: on(features.PortForwardWebsockets), SplitLogStreams: on(features.PodLogsQuerySplitStreams),
-			BindingLabels: on(features.PodTopologyLabelsAdmission),
+			TunnelPortForward: on(features.PortForwardWebsockets),
+			SplitLogStreams:   on(features.PodLogsQuerySplitStreams),
+			BindingLabels:     on(features.PodTopologyLabelsAdmission),
 		}),
 		tokens.Operations(tokens.Config{Responder: respond, Writes: w, Fields: sets.fields, Issuer: sec.authn.issuer, Now: time.Now}),
-		reviewhandlers.Operations(reviewhandlers.Config{Responder: respond, Writes: w, Tokens: sec.authn.tokens, Authorizer: sec.authz.chain, Now: time.Now}),
+		reviewhandlers.Operations(reviewhandlers.Config{
+			Responder:  respond,
+			Writes:     w,
+			Tokens:     sec.authn.tokens,
+			Authorizer: sec.authz.chain,
+			Now:        time.Now,
+		}),
 	)
 }
 
@@ -125,13 +183,21 @@ type routing struct {
 }
 
 // newMux creates the routing.
-func newMux(b *base, o *config.Options, front *listener, s *stores, sec *security, api *handlers.API, docs *documents) (*routing, error) {
-	shown, err := o.Metrics.Gatherer(s.overrideClusters.gatherer(b.metrics), b.log)
+func newMux(b *base, o *config.Options, front *listener, stores *stores, sec *security, api *handlers.API, docs *documents) (*routing, error) {
+	shown, err := o.Metrics.Gatherer(stores.overrideClusters.gatherer(b.metrics), b.log)
 	if err != nil {
 		return nil, err
 	}
 	mux := &server.Mux{
-		Flow: sec.flow.Control, API: api, Discovery: docs.discovery, Health: front.health, Metrics: metrics.Handler(shown, b.log), SLIs: metrics.Handler(front.health.SLIs(), b.log), OpenAPI: docs.openapi, Issuer: sec.authn.documents, Profiling: o.Debug.Profiling,
+		Flow:      sec.flow.Control,
+		API:       api,
+		Discovery: docs.discovery,
+		Health:    front.health,
+		Metrics:   metrics.Handler(shown, b.log),
+		SLIs:      metrics.Handler(front.health.SLIs(), b.log),
+		OpenAPI:   docs.openapi,
+		Issuer:    sec.authn.documents,
+		Profiling: o.Debug.Profiling,
 		Verbosity: func(n int) { options.SetVerbosity(b.log, n) },
 	}
 	zpages(mux, o)
@@ -142,17 +208,46 @@ func newMux(b *base, o *config.Options, front *listener, s *stores, sec *securit
 }
 
 // newHandler creates the handler of all requests: the filters before the routes.
-func newHandler(b *base, o *config.Options, front *serving.Server, routes *routing, sets *apiSets, sec *security, custom *customResources, d *delegates, versions *storageversions.Manager, reloading func(*requestinfo.Info) bool) (http.Handler, error) {
+func newHandler(
+	b *base,
+	o *config.Options,
+	front *serving.Server,
+	routes *routing,
+	sets *apiSets,
+	sec *security,
+	custom *customResources,
+	d *delegates,
+	versions *storageversions.Manager,
+	reloading func(*requestinfo.Info) bool,
+) (http.Handler, error) {
 	users, err := sec.authn.authenticator(front.ClientCAs)
 	if err != nil {
 		return nil, err
 	}
 	c := server.Config{
-		Mux: routes.mux, UpdateDocuments: routes.updateDocuments, Responder: sets.respond, Authenticator: users, Authorizer: sec.authz.metrics.Requests(sec.authz.chain),
-		Metrics: server.NewMetrics(b.metrics), Kinds: sets.kinds, Delegates: d.foreign(), Reloading: reloading, Refresh: func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) }, Logger: b.log, RequestTimeout: o.Serving.RequestTimeout,
-		Bounds: b.bounds.Requests, Flow: sec.flow.Control, Width: width.Of, MaxInFlight: o.Requests.MaxInFlight, MaxMutatingInFlight: o.Requests.MaxMutatingInFlight,
-		StrictTransportSecurity: o.Requests.HSTS, GoawayChance: o.Requests.GoawayChance, AllowedOrigins: o.Requests.AllowedOrigins,
-		Audit: sec.audit.auditor, Traces: b.traces, LargeRequests: front.LargeRequests(),
+		Mux:                     routes.mux,
+		UpdateDocuments:         routes.updateDocuments,
+		Responder:               sets.respond,
+		Authenticator:           users,
+		Authorizer:              sec.authz.metrics.Requests(sec.authz.chain),
+		Metrics:                 server.NewMetrics(b.metrics),
+		Kinds:                   sets.kinds,
+		Delegates:               d.foreign(),
+		Reloading:               reloading,
+		Refresh:                 func(ctx context.Context) *apiset.Set { return custom.informer.Newest(ctx, sets.kinds) },
+		Logger:                  b.log,
+		RequestTimeout:          o.Serving.RequestTimeout,
+		Bounds:                  b.bounds.Requests,
+		Flow:                    sec.flow.Control,
+		Width:                   width.Of,
+		MaxInFlight:             o.Requests.MaxInFlight,
+		MaxMutatingInFlight:     o.Requests.MaxMutatingInFlight,
+		StrictTransportSecurity: o.Requests.HSTS,
+		GoawayChance:            o.Requests.GoawayChance,
+		AllowedOrigins:          o.Requests.AllowedOrigins,
+		Audit:                   sec.audit.auditor,
+		Traces:                  b.traces,
+		LargeRequests:           front.LargeRequests(),
 	}
 	if versions != nil {
 		c.StorageVersionPending = versions.Held
@@ -204,14 +299,14 @@ func countContention(o *config.DebugOptions) {
 }
 
 // viewOf returns the cached objects of a built-in kind.
-func viewOf[T registry.Object](k *caches, gvr schema.GroupVersionResource) allocator.View[T] {
-	kind := k.lookup(gvr)
+func viewOf[T registry.Object](caches *caches, gvr schema.GroupVersionResource) allocator.View[T] {
+	kind := caches.lookup(gvr)
 	return allocator.View[T]{Store: kind.Store, Coder: kind.Coder}
 }
 
 // newAllocator creates the allocator of cluster IPs and node ports. It writes through the same API
 // that calls it.
-func newAllocator(b *base, o *config.ServiceOptions, k *caches, s *stores, client *internalclient.Client) *allocator.Allocator {
+func newAllocator(b *base, o *config.ServiceOptions, caches *caches, stores *stores, client *internalclient.Client) *allocator.Allocator {
 	var prefixes []netip.Prefix
 	for _, r := range o.Ranges {
 		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
@@ -219,15 +314,22 @@ func newAllocator(b *base, o *config.ServiceOptions, k *caches, s *stores, clien
 		}
 	}
 	a := allocator.New(allocator.Config{
-		API:   client,
-		Store: s.store, Root: b.root, Cache: k.cache,
-		Services:  viewOf[*corev1.Service](k, corev1.SchemeGroupVersion.WithResource("services")),
-		Addresses: viewOf[*networkingv1.IPAddress](k, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
-		Ranges:    viewOf[*networkingv1.ServiceCIDR](k, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
-		Prefixes:  prefixes, Ports: o.NodePorts, DualWrite: !b.gates.Enabled(features.DisableAllocatorDualWrite),
-		Bitmap:   !b.gates.Enabled(features.MultiCIDRServiceAllocator),
-		Scheme:   k.codec.Scheme(),
-		Identity: b.host, Now: time.Now, Logger: b.log, Registerer: b.metrics,
+		API:        client,
+		Store:      stores.store,
+		Root:       b.root,
+		Cache:      caches.cache,
+		Services:   viewOf[*corev1.Service](caches, corev1.SchemeGroupVersion.WithResource("services")),
+		Addresses:  viewOf[*networkingv1.IPAddress](caches, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
+		Ranges:     viewOf[*networkingv1.ServiceCIDR](caches, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
+		Prefixes:   prefixes,
+		Ports:      o.NodePorts,
+		DualWrite:  !b.gates.Enabled(features.DisableAllocatorDualWrite),
+		Bitmap:     !b.gates.Enabled(features.MultiCIDRServiceAllocator),
+		Scheme:     caches.codec.Scheme(),
+		Identity:   b.host,
+		Now:        time.Now,
+		Logger:     b.log,
+		Registerer: b.metrics,
 	})
 	if b.gates.Enabled(features.MultiCIDRServiceAllocator) {
 		b.life.whileServing("repair of addresses of services", a.FollowServices)

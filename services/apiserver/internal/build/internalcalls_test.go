@@ -24,11 +24,16 @@ func TestInternalCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	ctx, own := t.Context(), w.server.sets.client
+	ctx := t.Context()
+	own := w.server.sets.client
 	all := internalclient.Collection("", "v1", "configmaps", "")
-	here, there := internalclient.Collection("", "v1", "configmaps", "a"), internalclient.Collection("", "v1", "configmaps", "req")
+	here := internalclient.Collection("", "v1", "configmaps", "a")
+	there := internalclient.Collection("", "v1", "configmaps", "req")
 	object := func(name, value string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": value}}, Data: map[string]string{"k": value}}
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": value}},
+			Data:       map[string]string{"k": value},
+		}
 	}
 	must := func(err error) {
 		t.Helper()
@@ -53,7 +58,8 @@ func TestInternalCalls(t *testing.T) {
 	must(own.Create(ctx, here, object("two", "y")))
 	must(own.Create(ctx, there, object("one", "y")))
 	for _, c := range []struct{ got, want string }{
-		{listed(all, nil), "a/one a/two req/one"}, {listed(here, nil), "a/one a/two"}, {listed(all, map[string]string{"of": "y"}), "a/two req/one"},
+		{listed(all, nil), "a/one a/two req/one"}, {listed(here, nil), "a/one a/two"}, {listed(all, map[string]string{"of": "y"}),
+			"a/two req/one"},
 	} {
 		if c.got != c.want {
 			t.Errorf("listed are %s, want %s", c.got, c.want)
@@ -75,7 +81,10 @@ func TestInternalCalls(t *testing.T) {
 	if err := own.Update(ctx, here.Named("one"), stale, nil); !apierrors.IsConflict(err) || live.ResourceVersion == stale.ResourceVersion {
 		t.Errorf("changed what has changed: %v, version %s", err, live.ResourceVersion)
 	}
-	must(own.As("other").Apply(ctx, here.Named("one"), map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"}, "data": map[string]any{"k": "forced"}}))
+	must(own.As("other").Apply(ctx, here.Named("one"), map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "one"},
+		"data": map[string]any{"k": "forced"},
+	}))
 	must(own.GetCached(ctx, here.Named("one"), nil))
 	must(own.Get(ctx, here.Named("one"), &live))
 	if live.Data["k"] != "forced" {
@@ -87,7 +96,10 @@ func TestInternalCalls(t *testing.T) {
 	must(own.Delete(ctx, here.Named("two"), nil))
 	const ns = `{"status":{"phase":"Active"}}`
 	must(own.Patch(ctx, internalclient.Collection("", "v1", "namespaces", "").Named("a").Subresource("status"), json.RawMessage(ns)))
-	must(own.Create(ctx, internalclient.Collection("", "v1", "secrets", "a"), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, StringData: map[string]string{"k": "v"}}))
+	must(own.Create(ctx, internalclient.Collection("", "v1", "secrets", "a"), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		StringData: map[string]string{"k": "v"},
+	}))
 	must(own.LabelSecret(ctx, "a", "s", "l", "v"))
 	w.checkOwnCalls(t)
 }
@@ -108,7 +120,10 @@ func (w *auditFixture) checkOwnCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.User.Username == "system:apiserver" {
-			text, _ := json.Marshal([]any{e.Verb, e.RequestURI, e.ObjectRef.Name, e.ObjectRef.Subresource, e.ResponseStatus.Code, e.ResponseObject.Kind})
+			text, _ := json.Marshal([]any{
+				e.Verb, e.RequestURI, e.ObjectRef.Name, e.ObjectRef.Subresource, e.ResponseStatus.Code,
+				e.ResponseObject.Kind,
+			})
 			recorded[string(text)] = true
 		}
 	}

@@ -45,7 +45,8 @@ func TestOIDCTokens(t *testing.T) {
 	token := provider.Token(map[string]any{"groups": []string{"dev"}})
 	a.eventually("known", func() bool { return b.whoami(token).code == http.StatusCreated })
 	r := b.whoami(token)
-	if r.at("status", "userInfo", "username") != provider.URL()+"#ada" || fmt.Sprint(r.at("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
+	if r.at("status", "userInfo", "username") != provider.URL()+"#ada" ||
+		fmt.Sprint(r.at("status", "userInfo", "groups")) != "[oidc:dev system:authenticated]" {
 		t.Errorf("%s", r.body)
 	}
 	before := token
@@ -80,17 +81,22 @@ func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymo
 
 func TestAuthenticationConfigFile(t *testing.T) {
 	t.Parallel()
-	provider, file := oidctest.New(t), filepath.Join(t.TempDir(), "authn.yaml")
+	provider := oidctest.New(t)
+	file := filepath.Join(t.TempDir(), "authn.yaml")
 	a := start(t, func(o *config.Options) {
 		withRBAC(o)
-		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:", `,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
+		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:",
+			`,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
 	})
-	b, token := a.bearer(), provider.Token(nil)
+	b := a.bearer()
+	token := provider.Token(nil)
 	name := func() any { return b.whoami(token).at("status", "userInfo", "username") }
 	a.eventually("known", func() bool { return name() == "one:ada" })
-	for path, want := range map[string]int{"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized} {
+	for path, want := range map[string]int{
+		"/livez": http.StatusOK, "/version": http.StatusUnauthorized, "/livez/ping": http.StatusUnauthorized,
+	} {
 		if code := a.getAnonymously(path); code != want {
-			t.Errorf("anonymous, %s: %d, want %d", path, code, want)
+			t.Errorf("anonymous, %s: got %d, want %d", path, code, want)
 		}
 	}
 	withdrawn := token
@@ -108,7 +114,8 @@ func TestAuthenticationConfigFile(t *testing.T) {
 	writeFile(t, file, "broken")
 	a.eventually("counted", func() bool {
 		m := string(a.get("/metrics").body)
-		return strings.Contains(m, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds") && strings.Contains(m, `status="failure"} 1`)
+		return strings.Contains(m, "apiserver_authentication_config_controller_automatic_reload_last_timestamp_seconds") &&
+			strings.Contains(m, `status="failure"} 1`)
 	})
 	if name() != "two:ada" {
 		t.Errorf("after a broken file: %v", name())
@@ -123,29 +130,42 @@ func TestAuthenticationConfigFile(t *testing.T) {
 
 func TestConflictingAuthenticationFlags(t *testing.T) {
 	t.Parallel()
-	provider, key := oidctest.New(t), signingKey(t)
+	provider := oidctest.New(t)
+	key := signingKey(t)
 	file := writeFile(t, filepath.Join(t.TempDir(), "authn.yaml"), authenticationFile(t, provider, "p:", `,"anonymous":{"enabled":true}`))
 	for name, c := range map[string]struct {
 		args []string
 		want string
 	}{
-		"anonymous twice":    {[]string{"--authentication-config=" + file, "--anonymous-auth=true"}, "--anonymous-auth"},
-		"anonymous, no gate": {[]string{"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false"}, "anonymous: needs the feature gate"},
-		"file, no gate":      {[]string{"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false"}, "--authentication-config needs the feature gate"},
-		"uids, no gate":      {[]string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers needs the feature gate"},
-		"file and flags":     {[]string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, "mutually exclusive"},
-		"half a provider":    {[]string{"--oidc-issuer-url=https://x"}, "must be specified together"},
-		"no https":           {[]string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, "want https"},
-		"own issuer":         {[]string{"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x", "--service-account-signing-key-file=" + key}, "is the issuer of service account tokens"},
-		"own issuer in file": {[]string{"--authentication-config=" + file, "--service-account-issuer=" + provider.URL(), "--service-account-signing-key-file=" + key}, "jwt[0].issuer.url"},
-		"no such file":       {[]string{"--authentication-config=/none"}, "--authentication-config: open /none"},
-		"external signer":    {[]string{"--service-account-signing-endpoint=/run/signer.sock"}, "--service-account-signing-endpoint"},
+		"anonymous twice": {[]string{"--authentication-config=" + file, "--anonymous-auth=true"}, "--anonymous-auth"},
+		"anonymous, no gate": {[]string{"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false"},
+			"anonymous: needs the feature gate"},
+		"file, no gate": {[]string{"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false"},
+			"--authentication-config needs the feature gate"},
+		"uids, no gate": {[]string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"},
+			"--requestheader-uid-headers needs the feature gate"},
+		"file and flags":  {[]string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, "mutually exclusive"},
+		"half a provider": {[]string{"--oidc-issuer-url=https://x"}, "must be specified together"},
+		"no https":        {[]string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, "want https"},
+		"own issuer": {[]string{
+			"--oidc-issuer-url=https://x", "--oidc-client-id=c", "--service-account-issuer=https://x",
+			"--service-account-signing-key-file=" + key,
+		},
+			"is the issuer of service account tokens"},
+		"own issuer in file": {[]string{
+			"--authentication-config=" + file, "--service-account-issuer=" + provider.URL(),
+			"--service-account-signing-key-file=" + key,
+		},
+			"jwt[0].issuer.url"},
+		"no such file":    {[]string{"--authentication-config=/none"}, "--authentication-config: open /none"},
+		"external signer": {[]string{"--service-account-signing-endpoint=/run/signer.sock"}, "--service-account-signing-endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			var said strings.Builder
 			o := config.NewOptions()
-			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir, "--data-dir="+filepath.Join(dir, "data"))
+			args := append(c.args, "--secure-port=0", "--bind-address=127.0.0.1", "--cert-dir="+dir,
+				"--data-dir="+filepath.Join(dir, "data"))
 			run := func(ctx context.Context, log *slog.Logger) error { return Run(ctx, o, log) }
 			if code := options.Main(t.Context(), config.Name, config.Short, o, run, args, io.Discard, &said); code == options.ExitOK || !strings.Contains(said.String(), c.want) {
 				t.Errorf("exit code %d, want one with %q:\n%s", code, c.want, said.String())

@@ -20,7 +20,8 @@ func TestKindSettingsReachClients(t *testing.T) {
 		}
 	})
 	t.Run("causes", func(t *testing.T) {
-		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
+		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath,
+			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
 		causes, _ := r.at("details", "causes").([]any)
 		var fields []string
 		for _, c := range causes {

@@ -13,9 +13,11 @@ import (
 // plugin.
 func TestKMSPluginCallReleasesSeats(t *testing.T) {
 	t.Parallel()
-	plugin, servers := kmstest.New(t), []string{etcdtest.Listening(t).Endpoint()}
+	plugin := kmstest.New(t)
+	servers := []string{etcdtest.Listening(t).Endpoint()}
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	replaceFile(t, file, encrypting("secrets", "kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
+	replaceFile(t, file, encrypting("secrets",
+		"kms: {apiVersion: v2, name: rec, endpoint: '"+plugin.Endpoint()+"', timeout: 5m}", "identity: {}"))
 	on := func(o *config.Options) {
 		o.Etcd.Backend, o.Etcd.Servers, o.Encryption.ConfigFile = config.BackendEtcd, servers, file
 	}

@@ -85,7 +85,9 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
 		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
 		a.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
-		a.want(200, "PATCH", ns+"/resourcequotas/q/status", `{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type", patch)
+		a.want(200, "PATCH", ns+"/resourcequotas/q/status",
+			`{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type",
+			patch)
 		a.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
 		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
 		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
@@ -103,7 +105,8 @@ func TestAcknowledgedWritesApplyToNextRequest(t *testing.T) {
 		a.want(200, "DELETE", hooksPath+"/h", "")
 		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"d"}}`)
 
-		a.want(201, "POST", policiesPath, `{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
+		a.want(201, "POST", policiesPath,
+			`{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
 		a.want(201, "POST", bindingsPath, `{"metadata":{"name":"b"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
 		a.want(422, "POST", ns+"/configmaps", `{"metadata":{"name":"e"}}`)
 		a.want(200, "DELETE", policiesPath+"/p", "")
@@ -125,7 +128,9 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 			return
 		}
 		asked.Add(1)
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":%t}}`, review.Request.UID, refuses.Load() == 0)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":%t}}`,
+			review.Request.UID, refuses.Load() == 0)
 	}))
 	t.Cleanup(hook.Close)
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
@@ -138,13 +143,13 @@ func TestWebhookIsCalledOnceWhileCacheLags(t *testing.T) {
 		refused      bool
 		code         int
 	}{
-		{"PATCH", `{"data":{"a":"1"}}`, false, 200},
-		{"PATCH", `{"data":{"a":"2"}}`, false, 200},
-		{"PATCH", `{"data":{"a":"3"}}`, true, 400},
-		{"PUT", configMap("c", "a", "4"), false, 200},
-		{"PUT", configMap("c", "a", "5"), true, 400},
-		{"DELETE", "", true, 400},
-		{"DELETE", "", false, 200},
+		{method: "PATCH", body: `{"data":{"a":"1"}}`, code: 200},
+		{method: "PATCH", body: `{"data":{"a":"2"}}`, code: 200},
+		{method: "PATCH", body: `{"data":{"a":"3"}}`, refused: true, code: 400},
+		{method: "PUT", body: configMap("c", "a", "4"), code: 200},
+		{method: "PUT", body: configMap("c", "a", "5"), refused: true, code: 400},
+		{method: "DELETE", refused: true, code: 400},
+		{method: "DELETE", code: 200},
 	} {
 		refuses.Store(0)
 		if c.refused {
@@ -168,7 +173,10 @@ func TestVersionZeroWithoutWatchCache(t *testing.T) {
 	t.Parallel()
 	a, _ := startLagging(t, func(o *config.Options) { o.Compatibility.WatchCache = false })
 	const path = "/api/v1/namespaces/default/configmaps"
-	for i, query := range []string{"/0?resourceVersion=0", "?resourceVersion=0", "?resourceVersion=0&limit=10", "?resourceVersion=0&resourceVersionMatch=NotOlderThan", "?resourceVersion=0&labelSelector=!x"} {
+	for i, query := range []string{
+		"/0?resourceVersion=0", "?resourceVersion=0", "?resourceVersion=0&limit=10",
+		"?resourceVersion=0&resourceVersionMatch=NotOlderThan", "?resourceVersion=0&labelSelector=!x",
+	} {
 		created := a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"%d"}}`, i))
 		if r := a.want(200, "GET", path+query, ""); !strings.Contains(string(r.body), `"resourceVersion":"`+created.version()+`"`) {
 			t.Errorf("%s: got %s", query, r.body)

@@ -39,7 +39,8 @@ func TestDefaultsThatMakeObjectsTooLarge(t *testing.T) {
 	if r := a.send("PUT", objects+"/large", object("large", items)); r.code != 400 {
 		t.Errorf("update: %d %.300s", r.code, r.body)
 	}
-	if r := a.send("PATCH", objects+"/large", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json"); r.code != 200 {
+	if r := a.send("PATCH", objects+"/large", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type",
+		"application/merge-patch+json"); r.code != 200 {
 		t.Errorf("patch: %d %.300s", r.code, r.body)
 	}
 	a.want(200, "DELETE", objects+"/large", "")

@@ -30,24 +30,35 @@ type candidate struct {
 	kill         func()
 }
 
+// runCandidate runs a candidate of the client library until the test ends.
 func (a *api) runCandidate(name, binary, emulation string) *candidate {
 	a.t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: a.url, Transport: a.client.Transport})
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	leaseCandidate, _, err := leaderelection.NewCandidate(client, "kube-system", name, "example", binary, emulation, coordinationv1.OldestEmulationVersion)
+	leaseCandidate, _, err := leaderelection.NewCandidate(client, "kube-system", name, "example", binary,
+		emulation, coordinationv1.OldestEmulationVersion)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "example", client.CoreV1(), client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: name})
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "example", client.CoreV1(),
+		client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: name})
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	s := &candidate{leads: make(chan struct{}), ended: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: "example", Coordinated: true, LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(s.leads) }, OnStoppedLeading: func() {}},
+		Lock:          lock,
+		Name:          "example",
+		Coordinated:   true,
+		LeaseDuration: 3 * time.Second,
+		RenewDeadline: 2 * time.Second,
+		RetryPeriod:   200 * time.Millisecond,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(s.leads) },
+			OnStoppedLeading: func() {},
+		},
 	})
 	if err != nil {
 		a.t.Fatal(err)
@@ -77,7 +88,8 @@ func (a *api) within(what string, happens <-chan struct{}) {
 
 func coordinated(t *testing.T, o *config.Options) {
 	t.Helper()
-	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"), o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
+	if err := errors.Join(o.Features.Set("CoordinatedLeaderElection=true"),
+		o.RuntimeConfig.Set("coordination.k8s.io/v1beta1=true")); err != nil {
 		t.Fatal(err)
 	}
 }

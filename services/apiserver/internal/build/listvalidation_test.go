@@ -47,7 +47,8 @@ func TestContinueTokenIsCheckedBeforeResourceVersion(t *testing.T) {
 func TestNotAcceptableWatchNamesMediaTypes(t *testing.T) {
 	a := start(t, nil)
 	const objects, streams = "application/json, application/yaml, application/vnd.kubernetes.protobuf", "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"foos.a.example.com"},"spec":{"group":"a.example.com","scope":"Cluster","names":{"plural":"foos","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"metadata":{"name":"foos.a.example.com"},"spec":{"group":"a.example.com","scope":"Cluster","names":{"plural":"foos","kind":"Foo"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
 	const custom = "/apis/a.example.com/v1/foos"
 	a.eventually("custom resources are served", func() bool { return a.get(custom).code == 200 })
 	for _, path := range []string{"/api/v1/pods", custom} {

@@ -49,11 +49,13 @@ type commonServer struct {
 
 func (c *commonServer) run() {
 	var o *config.Options
-	if c.dir, c.err = os.MkdirTemp("", "apiserver"); c.err != nil {
+	c.dir, c.err = os.MkdirTemp("", "apiserver")
+	if c.err != nil {
 		return
 	}
 	o, admin, err := newTestOptions(c.dir)
-	if c.err = err; err != nil {
+	c.err = err
+	if err != nil {
 		return
 	}
 	o.Admission.Disable = []string{serviceaccount.Name}

@@ -130,7 +130,8 @@ var shapes = map[string]string{
 
 // shape returns the type, the number of buckets and the labels of a family.
 func shape(f *dto.MetricFamily) string {
-	m, parts := f.Metric[0], []string{f.GetType().String()}
+	m := f.Metric[0]
+	parts := []string{f.GetType().String()}
 	if h := m.Histogram; h != nil {
 		parts = append(parts, fmt.Sprint(len(h.Bucket)))
 	}
@@ -216,38 +217,73 @@ func TestMetricsCountRequests(t *testing.T) {
 		least  float64
 		most   float64
 	}{
-		{"apiserver_storage_objects", []string{"resource", "pods"}, 1, 1},
-		{"apiserver_storage_objects", []string{"resource", "ruled.ex.test"}, 1, 1},
-		{"apiserver_storage_events_received_total", []string{"resource", "pods"}, 2, 2},
-		{"apiserver_storage_list_total", []string{"resource", "pods"}, 1, 1},
-		{"apiserver_storage_size_bytes", []string{"storage_cluster_id", "etcd-0"}, 1, 1e12},
-		{"apiserver_request_body_size_bytes", []string{"resource", "pods", "verb", "create"}, 1, 1},
-		{"apiserver_request_body_size_bytes", []string{"resource", "pods", "verb", "patch"}, 2, 2},
-		{"apiserver_request_sli_duration_seconds", []string{"resource", "pods", "verb", "POST"}, 1, 1},
-		{"apiserver_request_sli_duration_seconds", []string{"verb", "WATCH"}, 0, 0},
-		{"apiserver_request_timestamp_comparison_time", []string{"code_path", "equalObjectsSlow"}, 1, 1e6},
-		{"apiserver_request_timestamp_comparison_time", []string{"code_path", "unequalObjectsFast"}, 0, 1e6},
-		{"apiserver_request_filter_duration_seconds", []string{"filter", "authentication"}, 8, 1e6},
-		{"apiserver_request_filter_duration_seconds", []string{"filter", "authorization"}, 8, 1e6},
-		{"apiserver_request_filter_duration_seconds", []string{"filter", "priorityandfairness"}, 8, 1e6},
-		{"apiserver_request_filter_duration_seconds", []string{"filter", "impersonation"}, 8, 1e6},
-		{"apiserver_request_filter_duration_seconds", []string{"filter", "maxinflight"}, 0, 0},
-		{"apiserver_client_certificate_expiration_seconds", nil, 8, 1e6},
-		{"apiserver_tls_handshake_errors_total", nil, 1, 1},
-		{"apiserver_selfrequest_total", []string{"verb", "POST", "resource", "namespaces"}, 1, 1e6},
-		{"field_validation_request_duration_seconds", []string{"field_validation", "Strict"}, 1, 1},
-		{"apiserver_cel_compilation_duration_seconds", nil, 1, 1},
-		{"apiserver_cel_evaluation_duration_seconds", nil, 2, 2},
-		{"apiextensions_apiserver_validation_ratcheting_seconds", nil, 1, 1},
-		{"rest_client_requests_total", []string{"code", "200", "method", "POST"}, 1, 1},
-		{"rest_client_request_size_bytes", []string{"verb", "POST"}, 1, 1},
-		{"etcd_requests_total", []string{"operation", "create", "type", "pods"}, 1, 1},
-		{"etcd_requests_total", []string{"type", ""}, 0, 0},
-		{"aggregator_unavailable_apiservice", []string{"name", "v9.ex.test"}, 1, 1},
-		{"aggregator_unavailable_apiservice", []string{"name", "v1.apps"}, 0, 0},
+		{name: "apiserver_storage_objects", labels: []string{"resource", "pods"}, least: 1, most: 1},
+		{name: "apiserver_storage_objects", labels: []string{"resource", "ruled.ex.test"}, least: 1, most: 1},
+		{name: "apiserver_storage_events_received_total", labels: []string{"resource", "pods"}, least: 2, most: 2},
+		{name: "apiserver_storage_list_total", labels: []string{"resource", "pods"}, least: 1, most: 1},
+		{name: "apiserver_storage_size_bytes", labels: []string{"storage_cluster_id", "etcd-0"}, least: 1, most: 1e12},
+		{
+			name:   "apiserver_request_body_size_bytes",
+			labels: []string{"resource", "pods", "verb", "create"},
+			least:  1,
+			most:   1,
+		},
+		{name: "apiserver_request_body_size_bytes", labels: []string{"resource", "pods", "verb", "patch"}, least: 2, most: 2},
+		{
+			name:   "apiserver_request_sli_duration_seconds",
+			labels: []string{"resource", "pods", "verb", "POST"},
+			least:  1,
+			most:   1,
+		},
+		{name: "apiserver_request_sli_duration_seconds", labels: []string{"verb", "WATCH"}},
+		{
+			name:   "apiserver_request_timestamp_comparison_time",
+			labels: []string{"code_path", "equalObjectsSlow"},
+			least:  1,
+			most:   1e6,
+		},
+		{name: "apiserver_request_timestamp_comparison_time", labels: []string{"code_path", "unequalObjectsFast"}, most: 1e6},
+		{
+			name:   "apiserver_request_filter_duration_seconds",
+			labels: []string{"filter", "authentication"},
+			least:  8,
+			most:   1e6,
+		},
+		{name: "apiserver_request_filter_duration_seconds", labels: []string{"filter", "authorization"}, least: 8, most: 1e6},
+		{
+			name:   "apiserver_request_filter_duration_seconds",
+			labels: []string{"filter", "priorityandfairness"},
+			least:  8,
+			most:   1e6,
+		},
+		{name: "apiserver_request_filter_duration_seconds", labels: []string{"filter", "impersonation"}, least: 8, most: 1e6},
+		{name: "apiserver_request_filter_duration_seconds", labels: []string{"filter", "maxinflight"}},
+		{name: "apiserver_client_certificate_expiration_seconds", least: 8, most: 1e6},
+		{name: "apiserver_tls_handshake_errors_total", least: 1, most: 1},
+		{
+			name:   "apiserver_selfrequest_total",
+			labels: []string{"verb", "POST", "resource", "namespaces"},
+			least:  1,
+			most:   1e6,
+		},
+		{
+			name:   "field_validation_request_duration_seconds",
+			labels: []string{"field_validation", "Strict"},
+			least:  1,
+			most:   1,
+		},
+		{name: "apiserver_cel_compilation_duration_seconds", least: 1, most: 1},
+		{name: "apiserver_cel_evaluation_duration_seconds", least: 2, most: 2},
+		{name: "apiextensions_apiserver_validation_ratcheting_seconds", least: 1, most: 1},
+		{name: "rest_client_requests_total", labels: []string{"code", "200", "method", "POST"}, least: 1, most: 1},
+		{name: "rest_client_request_size_bytes", labels: []string{"verb", "POST"}, least: 1, most: 1},
+		{name: "etcd_requests_total", labels: []string{"operation", "create", "type", "pods"}, least: 1, most: 1},
+		{name: "etcd_requests_total", labels: []string{"type", ""}},
+		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v9.ex.test"}, least: 1, most: 1},
+		{name: "aggregator_unavailable_apiservice", labels: []string{"name", "v1.apps"}},
 	} {
 		if n := count(c.name, c.labels...); n < c.least || n > c.most {
-			t.Errorf("%s %v: %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
+			t.Errorf("%s %v: got %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
 		}
 	}
 }
@@ -256,7 +292,8 @@ func TestMetricsCountRequests(t *testing.T) {
 func TestMetricsFlags(t *testing.T) {
 	t.Parallel()
 	a := start(t, func(o *config.Options) {
-		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects", "--allow-metric-labels=apiserver_request_total,code=200").Metrics
+		o.Metrics = given(t, "--disabled-metrics=apiserver_storage_objects",
+			"--allow-metric-labels=apiserver_request_total,code=200").Metrics
 	})
 	a.get("/nothing")
 	got := a.families()
@@ -295,7 +332,8 @@ func (a *api) useMetrics() {
 	a.eventually("served", func() bool { return a.get(ruled).code == 200 })
 	a.want(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
 	a.want(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
-	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
+	a.want(201, "POST", apiServicesPath,
+		`{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
 	a.eventually("looked for", func() bool {
 		shown := map[string]bool{}
 		for _, m := range a.families()["aggregator_unavailable_apiservice"].GetMetric() {
@@ -312,7 +350,9 @@ func (a *api) webhook() {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review struct{ Request struct{ UID string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`,
+			review.Request.UID)
 	}))
 	a.t.Cleanup(s.Close)
 	authorizerWebhook := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

@@ -58,8 +58,12 @@ func newListener(o *config.Options, log *slog.Logger, metrics *prometheus.Regist
 	}
 	l := &listener{health: health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})}
 	l.server, err = serving.NewServer(serving.Config{
-		Options: o.Serving, Logger: log, Health: l.health,
-		Clients: clients, Metrics: metrics, HandshakeErrors: server.NewHandshakeErrors(metrics),
+		Options:         o.Serving,
+		Logger:          log,
+		Health:          l.health,
+		Clients:         clients,
+		Metrics:         metrics,
+		HandshakeErrors: server.NewHandshakeErrors(metrics),
 	})
 	if err != nil {
 		return nil, err
@@ -132,14 +136,18 @@ type network struct {
 
 // newNetwork takes the handler of this server, which is created later, because webhooks may be
 // services of this server.
-func newNetwork(b *base, k *caches, aggregatorRouting bool, handler func() http.Handler) *network {
-	o := &lister.Objects{Cache: k.cache}
-	services := k.core("services")
-	s := &webhookclient.Services{Self: b.address, Internal: internalclient.Transport{Handler: handler}, Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-		return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
-	}}
+func newNetwork(b *base, caches *caches, aggregatorRouting bool, handler func() http.Handler) *network {
+	o := &lister.Objects{Cache: caches.cache}
+	services := caches.core("services")
+	s := &webhookclient.Services{
+		Self:     b.address,
+		Internal: internalclient.Transport{Handler: handler},
+		Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+			return lister.Get[*corev1.Service](ctx, o, &services, namespace, name)
+		},
+	}
 	if aggregatorRouting {
-		endpoints := k.core("endpoints")
+		endpoints := caches.core("endpoints")
 		s.Endpoints = func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
 			return lister.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
 		}
@@ -175,7 +183,15 @@ type delegates struct {
 
 // newDelegates creates the connections to extension servers and peers. enter acquires a slot for a
 // proxied request.
-func newDelegates(b *base, o *config.Options, k *caches, s *stores, sets *apiSets, n *network, enter func(*http.Request) (func(), error)) (*delegates, error) {
+func newDelegates(
+	b *base,
+	o *config.Options,
+	caches *caches,
+	stores *stores,
+	sets *apiSets,
+	network *network,
+	enter func(*http.Request) (func(), error),
+) (*delegates, error) {
 	d := &delegates{client: sets.client}
 	var err error
 	if d.proxyClientCert, err = loadProxyClient(&o.Aggregation); err != nil {
@@ -186,8 +202,8 @@ func newDelegates(b *base, o *config.Options, k *caches, s *stores, sets *apiSet
 			return tlsfiles.Watch(ctx, b.log, d.proxyClientCert)
 		})
 	}
-	d.newExtensions(b, o, k, sets.kinds, n, enter)
-	return d, d.newPeers(b, o, k, s, sets.respond.Error)
+	d.newExtensions(b, o, caches, sets.kinds, network, enter)
+	return d, d.newPeers(b, o, caches, stores, sets.respond.Error)
 }
 
 // certificate returns the client certificate for extension servers and peers; nil if there is none.
@@ -214,9 +230,18 @@ func (d *delegates) peer(r *http.Request, op *requestinfo.Info) http.Handler {
 
 // newExtensions creates the aggregator of extension servers. enter acquires a slot for a proxied
 // request.
-func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *apiset.Live, n *network, enter func(*http.Request) (func(), error)) {
-	registered := k.lookup(apiServiceResource())
-	objects, services, endpoints := &lister.Objects{Cache: k.cache}, k.core("services"), k.core("endpoints")
+func (d *delegates) newExtensions(
+	b *base,
+	o *config.Options,
+	caches *caches,
+	kinds *apiset.Live,
+	network *network,
+	enter func(*http.Request) (func(), error),
+) {
+	registered := caches.lookup(apiServiceResource())
+	objects := &lister.Objects{Cache: caches.cache}
+	services := caches.core("services")
+	endpoints := caches.core("endpoints")
 	d.extensions = aggregation.New(aggregation.Config{
 		Store:  registered.Store,
 		Decode: lister.EntryDecoder[*apiregistrationv1.APIService](registered.Coder),
@@ -227,13 +252,21 @@ func (d *delegates) newExtensions(b *base, o *config.Options, k *caches, kinds *
 		Endpoints: func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
 			return lister.Get[*corev1.Endpoints](ctx, objects, &endpoints, namespace, name)
 		},
-		Resolve: n.services.Resolve, Dial: n.dialers.Cluster, Certificate: d.certificate,
-		MaxRequests: o.Requests.MaxPerServer(), MaxChecks: o.Bounds.ServerChecks, MaxPages: o.Bounds.Pages, AcquireSlot: enter,
+		Resolve:         network.services.Resolve,
+		Dial:            network.dialers.Cluster,
+		Certificate:     d.certificate,
+		MaxRequests:     o.Requests.MaxPerServer(),
+		MaxChecks:       o.Bounds.ServerChecks,
+		MaxPages:        o.Bounds.Pages,
+		AcquireSlot:     enter,
 		FollowRedirects: !o.Aggregation.RejectRedirects,
 		Write: func(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
 			return statuses.WriteAvailable(ctx, d.client, name, c)
 		},
-		Metrics: aggregation.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log, Now: time.Now,
+		Metrics: aggregation.NewMetrics(b.metrics),
+		Traces:  b.traces,
+		Logger:  b.log,
+		Now:     time.Now,
 	})
 	b.life.whileServing("extension servers", d.extensions.Run)
 	for _, kind := range []lister.Kind{services, endpoints} {
@@ -266,11 +299,17 @@ func apiServiceResource() schema.GroupVersionResource {
 
 // newPeers creates the publisher of this replica's address and the client of other replicas, if the
 // gate is enabled.
-func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, refuse func(http.ResponseWriter, *http.Request, error)) (err error) {
+func (d *delegates) newPeers(
+	b *base,
+	o *config.Options,
+	caches *caches,
+	stores *stores,
+	refuse func(http.ResponseWriter, *http.Request, error),
+) (err error) {
 	if !b.gates.Enabled(features.UnknownVersionInteroperabilityProxy) {
 		return nil
 	}
-	coder := k.core("endpoints").Coder
+	coder := caches.core("endpoints").Coder
 	port := b.port
 	if o.Aggregation.Peers.AdvertisePort != "" {
 		if port, err = strconv.Atoi(o.Aggregation.Peers.AdvertisePort); err != nil {
@@ -278,10 +317,14 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 		}
 	}
 	d.presence = &peers.Presence{
-		Store: s.store, Root: b.root, Identity: b.identity, Logger: b.log,
-		IP: net.ParseIP(cmp.Or(o.Aggregation.Peers.AdvertiseIP, o.AdvertiseAddress.String())), Port: port,
-		Encode: func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
-		Decode: lister.Decoder[*corev1.Endpoints](coder),
+		Store:    stores.store,
+		Root:     b.root,
+		Identity: b.identity,
+		Logger:   b.log,
+		IP:       net.ParseIP(cmp.Or(o.Aggregation.Peers.AdvertiseIP, o.AdvertiseAddress.String())),
+		Port:     port,
+		Encode:   func(e *corev1.Endpoints) ([]byte, error) { return coder.EncodeStored(e) },
+		Decode:   lister.Decoder[*corev1.Endpoints](coder),
 	}
 	b.life.whileServing("presence for peers", d.presence.Run)
 	if o.Aggregation.Peers.CAFile == "" {
@@ -291,17 +334,25 @@ func (d *delegates) newPeers(b *base, o *config.Options, k *caches, s *stores, r
 	if err != nil {
 		return fmt.Errorf("--peer-ca-file: %w", err)
 	}
-	versions := k.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
-	leases := k.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases"))
+	versions := caches.lookup(apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
+	leases := caches.lookup(coordinationv1.SchemeGroupVersion.WithResource("leases"))
 	d.peers = peers.New(peers.Config{
-		Identity: b.identity, Store: versions.Store, Addresses: d.presence.Addresses, Authorities: authorities.Pool,
-		Decode: lister.EntryDecoder[*apiserverinternalv1alpha1.StorageVersion](versions.Coder),
+		Identity:    b.identity,
+		Store:       versions.Store,
+		Addresses:   d.presence.Addresses,
+		Authorities: authorities.Pool,
+		Decode:      lister.EntryDecoder[*apiserverinternalv1alpha1.StorageVersion](versions.Coder),
 		Exists: func(identity string) bool { // a replica exists while it has a lease
 			_, ok := leases.Store.Get(leases.Prefix + metav1.NamespaceSystem + "/" + identity)
 			return ok
 		},
-		Certificate: d.certificate, MaxRequests: o.Requests.MaxPerServer(), MaxPages: o.Bounds.Pages, Refuse: refuse,
-		Metrics: peers.NewMetrics(b.metrics), Traces: b.traces, Logger: b.log,
+		Certificate: d.certificate,
+		MaxRequests: o.Requests.MaxPerServer(),
+		MaxPages:    o.Bounds.Pages,
+		Refuse:      refuse,
+		Metrics:     peers.NewMetrics(b.metrics),
+		Traces:      b.traces,
+		Logger:      b.log,
 	})
 	b.life.whileServing("peers", d.peers.Run)
 	b.life.whileServing("authorities of peers", func(ctx context.Context) error { return tlsfiles.Watch(ctx, b.log, authorities) })

@@ -34,25 +34,34 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	version := a.get(configMaps).version()
 	forms := []struct{ name, query, accept, encoding string }{
-		{"JSON", "", "application/json", ""},
-		{"JSON, compressed", "", "application/json", "gzip"},
-		{"indented", "&pretty=1", "application/json", ""},
-		{"YAML", "", "application/yaml", ""},
-		{"protobuf", "", "application/vnd.kubernetes.protobuf", ""},
-		{"protobuf, compressed", "", "application/vnd.kubernetes.protobuf", "gzip"},
-		{"CBOR", "", cborType, ""},
-		{"metadata", "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
-		{"metadata in protobuf", "", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", ""},
-		{"table", "", "application/json;as=Table;v=v1;g=meta.k8s.io", ""},
-		{"table with objects", "&includeObject=Object", "application/json;as=Table;v=v1;g=meta.k8s.io", "gzip"},
-		{"selected", "&fieldSelector=metadata.name%3Dlarge-3", "application/json", ""},
-		{"none", "&labelSelector=a%3Db", "application/yaml", ""},
-		{"first part", "&limit=9", "application/vnd.kubernetes.protobuf", ""},
-		{"selected first part", "&limit=9&fieldSelector=metadata.name!%3Dlarge-3", "application/json", ""},
+		{name: "JSON", accept: "application/json"},
+		{name: "JSON, compressed", accept: "application/json", encoding: "gzip"},
+		{name: "indented", query: "&pretty=1", accept: "application/json"},
+		{name: "YAML", accept: "application/yaml"},
+		{name: "protobuf", accept: "application/vnd.kubernetes.protobuf"},
+		{name: "protobuf, compressed", accept: "application/vnd.kubernetes.protobuf", encoding: "gzip"},
+		{name: "CBOR", accept: cborType},
+		{name: "metadata", accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
+		{
+			name:   "metadata in protobuf",
+			accept: "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+		},
+		{name: "table", accept: "application/json;as=Table;v=v1;g=meta.k8s.io"},
+		{
+			name:     "table with objects",
+			query:    "&includeObject=Object",
+			accept:   "application/json;as=Table;v=v1;g=meta.k8s.io",
+			encoding: "gzip",
+		},
+		{name: "selected", query: "&fieldSelector=metadata.name%3Dlarge-3", accept: "application/json"},
+		{name: "none", query: "&labelSelector=a%3Db", accept: "application/yaml"},
+		{name: "first part", query: "&limit=9", accept: "application/vnd.kubernetes.protobuf"},
+		{name: "selected first part", query: "&limit=9&fieldSelector=metadata.name!%3Dlarge-3", accept: "application/json"},
 	}
 	read := func(query, accept, encoding string) []byte {
 		t.Helper()
-		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "", "Accept", accept, "Accept-Encoding", encoding)
+		r := a.want(200, "GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+version+query, "",
+			"Accept", accept, "Accept-Encoding", encoding)
 		if (r.header.Get("Content-Encoding") == "gzip") != (encoding == "gzip") {
 			t.Errorf("Content-Encoding %q of an answer to %q", r.header.Get("Content-Encoding"), encoding)
 		}
@@ -86,7 +95,8 @@ func TestListsOfOldVersions(t *testing.T) {
 		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))
 	}
 	for _, f := range forms {
-		got, want := read(f.query, f.accept, f.encoding), cached[f.name]
+		got := read(f.query, f.accept, f.encoding)
+		want := cached[f.name]
 		if f.accept == cborType { // field order is undefined
 			same := reflect.DeepEqual(readCBOR[any](t, got), readCBOR[any](t, want))
 			if !same {
@@ -101,7 +111,9 @@ func TestListsOfOldVersions(t *testing.T) {
 	// The rest of a list that began at the old version.
 	first := a.get(configMaps + "?resourceVersionMatch=Exact&limit=7&resourceVersion=" + version)
 	rest := a.get(configMaps + "?limit=7&continue=" + fmt.Sprint(first.at("metadata", "continue")))
-	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 || m != len(cachedItems(a, version))-7 || fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
+	if n, m := len(first.at("items").([]any)), len(rest.at("items").([]any)); n != 7 ||
+		m != len(cachedItems(a, version))-7 ||
+		fmt.Sprint(first.at("metadata", "remainingItemCount")) != fmt.Sprint(m) {
 		t.Errorf("%d items and %d, %v", n, m, first.at("metadata"))
 	}
 	expireByCompaction(t, a)
@@ -125,7 +137,10 @@ func expireByCompaction(t *testing.T, a *api) {
 	}
 	a.want(410, "GET", exact, "")
 	a.want(410, "GET", exact+"&limit=7", "")
-	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+	for _, accept := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;v=v1;g=meta.k8s.io",
+	} {
 		a.want(410, "GET", next, "", "Accept", accept)
 	}
 	expired := a.want(410, "GET", next, "")

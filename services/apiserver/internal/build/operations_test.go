@@ -24,11 +24,14 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	for _, ns := range []string{"mine", "yours"} {
 		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns))
 		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/configmaps", configMap("c"))
-		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		a.want(201, "POST", "/api/v1/namespaces/"+ns+"/pods",
+			`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
 	}
 	a.want(201, "POST", rbacPath+"/namespaces/mine/rolebindings", bindingOf("b", "ClusterRole", "cluster-admin", "alice"))
-	a.want(201, "POST", rbacPath+"/clusterroles", role("proxies", `{"apiGroups":["*"],"resources":["*"],"verbs":["proxy"]},{"apiGroups":[""],"resources":["pods"],"verbs":["watch"]}`))
-	a.want(201, "POST", rbacPath+"/clusterroles", role("one", `{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["list","watch","deletecollection"]}`))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("proxies",
+		`{"apiGroups":["*"],"resources":["*"],"verbs":["proxy"]},{"apiGroups":[""],"resources":["pods"],"verbs":["watch"]}`))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("one",
+		`{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["c"],"verbs":["list","watch","deletecollection"]}`))
 	for user, role := range map[string]string{"proxy": "proxies", "one": "one"} {
 		b := strings.Replace(bindingOf(user, "ClusterRole", role, user), `"kind":"RoleBinding"`, `"kind":"ClusterRoleBinding"`, 1)
 		a.want(201, "POST", rbacPath+"/clusterrolebindings", b)
@@ -77,8 +80,10 @@ func TestNamespacePermissionsStayInNamespace(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(c.request, " ")
 		if got := a.send(method, path, configMap("c"), append(as(c.user), "Content-Type", contentType(method))...); got.code != c.code {
-			t.Errorf("%s: %s: %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
-		} else if got.code == 504 && (got.header.Get("Retry-After") != "1" || !strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
+			t.Errorf("%s: %s: got %d, want %d: %s", c.user, c.request, got.code, c.code, got.body)
+		} else if got.code == 504 &&
+			(got.header.Get("Retry-After") != "1" ||
+				!strings.Contains(string(got.body), "Too large resource version: 999999999, current: ")) {
 			t.Errorf("%s: Retry-After %q: %s", c.request, got.header.Get("Retry-After"), got.body)
 		}
 	}
@@ -116,7 +121,8 @@ func TestOnlyAuthorizedActionsHappen(t *testing.T) {
 			root = "/apis/scheduling.k8s.io/v1/"
 		}
 		path := root + prefix + in + what + name
-		query := pick("", "", "watch=1&", "dryRun=All&", "fieldSelector=metadata.name%3Da&", "fieldSelector=metadata.name%3Da&watch=1&", "labelSelector=of%3Db&") + "timeoutSeconds=1&resourceVersion=0"
+		query := pick("", "", "watch=1&", "dryRun=All&", "fieldSelector=metadata.name%3Da&",
+			"fieldSelector=metadata.name%3Da&watch=1&", "labelSelector=of%3Db&") + "timeoutSeconds=1&resourceVersion=0"
 		method := pick("GET", "GET", "GET", "DELETE", "PATCH", "POST", "PUT", "HEAD", "OPTIONS")
 		if method == http.MethodGet && (prefix == "watch/" || strings.Contains(query, "watch=1")) && i%10 != 0 {
 			continue // each takes a second
@@ -148,7 +154,10 @@ type clusterState struct {
 	shown map[string]string // resource/namespace/name → resourceVersion
 }
 
-var clusterStateKinds = map[string]string{"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces", "PriorityClass": "priorityclasses", "Pod": "pods"}
+var clusterStateKinds = map[string]string{
+	"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts", "Namespace": "namespaces",
+	"PriorityClass": "priorityclasses", "Pod": "pods",
+}
 
 func (w *clusterState) fill() {
 	w.t.Helper()
@@ -169,7 +178,10 @@ func (w *clusterState) fill() {
 // now returns the state of all objects.
 func (w *clusterState) now() map[string]string {
 	out := map[string]string{}
-	for _, list := range []string{"/api/v1/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/pods"} {
+	for _, list := range []string{
+		"/api/v1/configmaps", "/api/v1/serviceaccounts", "/api/v1/namespaces",
+		"/apis/scheduling.k8s.io/v1/priorityclasses", "/api/v1/pods",
+	} {
 		items, _ := w.get(list).at("items").([]any)
 		for _, i := range items {
 			m := i.(map[string]any)["metadata"].(map[string]any)
@@ -202,13 +214,17 @@ func (w *clusterState) check(t *testing.T, what string, r answer, asked []author
 				m, _ := o["metadata"].(map[string]any)
 				name, _ := m["name"].(string)
 				ns, _ := m["namespace"].(string)
-				if resource := clusterStateKinds[fmt.Sprint(o["kind"])]; resource != "" && !covers([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}, resource, ns, name) {
+				if resource := clusterStateKinds[fmt.Sprint(o["kind"])]; resource != "" &&
+					!covers([]string{
+						"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+					}, resource, ns, name) {
 					t.Errorf("%s: shows %s %s/%s, asked was %+v", what, resource, ns, name, *asked[0].ResourceAttributes)
 				}
 			}
 		}
 	}
-	if strings.HasPrefix(what, "GET") && len(asked) == 1 && slices.Contains([]string{"get", "list", "watch"}, asked[0].ResourceAttributes.Verb) {
+	if strings.HasPrefix(what, "GET") && len(asked) == 1 &&
+		slices.Contains([]string{"get", "list", "watch"}, asked[0].ResourceAttributes.Verb) {
 		return // an authorized read
 	}
 	now := w.now()

@@ -42,8 +42,11 @@ func TestEtcdOverrides(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
 	dir := t.TempDir()
-	socket, data := filepath.Join(dir, "s"), filepath.Join(dir, "data")
-	main, other, bus := etcdtest.Listening(t), second(t, socket, data), startBus(t)
+	socket := filepath.Join(dir, "s")
+	data := filepath.Join(dir, "data")
+	main := etcdtest.Listening(t)
+	other := second(t, socket, data)
+	bus := startBus(t)
 	encryption := filepath.Join(dir, "enc.yaml")
 	replaceFile(t, encryption, encrypting("deployments.apps", keyed("aesgcm", "k1", firstSecret), "identity: {}"))
 	replica := func() *api {
@@ -54,7 +57,8 @@ func TestEtcdOverrides(t *testing.T) {
 			o.Encryption.ConfigFile = encryption
 		})
 	}
-	a, b := replica(), replica()
+	a := replica()
+	b := replica()
 	if n := len(a.server.stores.overrideClusters); n != 1 {
 		t.Fatalf("%d clusters beside the main one", n)
 	}
@@ -69,7 +73,10 @@ func TestEtcdOverrides(t *testing.T) {
 	a.want(201, "POST", deploymentsPath, deploymentOne)
 	a.want(201, "POST", configMaps, configMap("c"))
 	second1 := a.server.stores.overrideClusters[0].store
-	for key, there := range map[string]bool{"/registry/events/default/e": true, "/registry/deployments/default/d": true, "/registry/configmaps/default/c": false} {
+	for key, there := range map[string]bool{
+		"/registry/events/default/e": true, "/registry/deployments/default/d": true,
+		"/registry/configmaps/default/c": false,
+	} {
 		if got := keeps(second1, key) != nil; got != there {
 			t.Errorf("%s is in the other cluster: %t", key, got)
 		}
@@ -85,7 +92,8 @@ func TestEtcdOverrides(t *testing.T) {
 		b.want(200, "GET", path, "")
 	}
 	list := b.want(200, "GET", eventsPath, "")
-	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision || atoi(t, list.version()) < atoi(t, event.version()) {
+	if revision, err := second1.Revision(t.Context()); err != nil || atoi(t, list.version()) > revision ||
+		atoi(t, list.version()) < atoi(t, event.version()) {
 		t.Errorf("a list is at %s, its event at %s, the cluster at %d", list.version(), event.version(), revision)
 	}
 	b.eventually("fed by the stream", func() bool {
@@ -112,7 +120,8 @@ func TestEtcdOverrides(t *testing.T) {
 	other.Stop()
 	for _, r := range []*api{a, b} {
 		r.eventually("health check fails", func() bool { return r.get("/readyz/etcd-override-0").code == http.StatusInternalServerError })
-		if got := r.get("/readyz?verbose"); got.code != 200 || !strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
+		if got := r.get("/readyz?verbose"); got.code != 200 ||
+			!strings.Contains(string(got.body), "[-]etcd-override-0 failed: reason withheld, does not count") {
 			t.Errorf("readyz: %d %s", got.code, got.body)
 		}
 		r.want(200, "GET", "/livez", "")
@@ -150,13 +159,17 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 	})
 	a.account()
 	a.pod("p", "n", ready)
-	for _, path := range []string{deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0", deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0"} {
+	for _, path := range []string{
+		deploymentsPath + "?resourceVersion=0", deploymentsPath + "/d?resourceVersion=0",
+		deploymentsPath + "/d/scale?resourceVersion=0", deploymentsPath + "?watch=true&resourceVersion=0",
+	} {
 		a.want(429, "GET", path, "")
 	}
 	if r := a.send("POST", podsPath+"/p/eviction", eviction("p", "")); r.code < 500 {
 		t.Errorf("evicted without a look at budgets: %d %s", r.code, r.body)
 	}
-	a.want(201, "POST", policiesPath, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", policiesPath,
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"p"},"spec":{"paramKind":{"apiVersion":"apps/v1","kind":"Deployment"},"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"false"}]}}`)
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies+`,"paramRef":{"name":"d","parameterNotFoundAction":"Allow"}`))
 	if r := a.send("POST", configMaps, configMap("c")); r.code < 400 {
 		t.Errorf("a policy with unknown parameters allowed a request: %d", r.code)
@@ -172,7 +185,8 @@ func TestUnavailableOverrideAtStart(t *testing.T) {
 // the resources of several.
 func TestStreamsOfOneEtcdHaveOwnPublishers(t *testing.T) {
 	t.Parallel()
-	main, bus := etcdtest.Listening(t), startBus(t)
+	main := etcdtest.Listening(t)
+	bus := startBus(t)
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{main.Endpoint()}
 		o.Etcd.Overrides = []string{"/events#" + main.Endpoint()}

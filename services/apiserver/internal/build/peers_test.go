@@ -83,7 +83,8 @@ func (a *api) rerouted(code int) float64 {
 }
 
 func cronJob(name string) string {
-	return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`, name)
+	return fmt.Sprintf(`{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}}}`,
+		name)
 }
 
 // TestUnservedRequestsAreProxiedToPeers checks reads, watches and writes of resources that only
@@ -129,10 +130,12 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	}
 
 	// The peer authenticates the user, whatever headers the client sends.
-	created := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any", pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
+	created := a.want(201, "POST", requestsPath, requestFor(t, "carols", "ex.test/any",
+		pkix.Name{CommonName: "any"}), append(as("carol", "dev"), "Impersonate-Uid", "7", "Impersonate-Extra-Scope", "x",
 		"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X_Remote_User", "root", "X-Remote-Extra-Scope", "all",
 		"X-Our-User", "root", "X-Our-Group", "system:masters", "X-Our-Extra-Scope", "all")...)
-	if got := fmt.Sprint(created.at("spec", "username"), created.at("spec", "uid"), created.at("spec", "groups"), created.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
+	if got := fmt.Sprint(created.at("spec", "username"), created.at("spec", "uid"),
+		created.at("spec", "groups"), created.at("spec", "extra")); got != "carol7[dev system:authenticated] map[scope:[x]]" {
 		t.Errorf("the peer takes him for %s", got)
 	}
 
@@ -143,7 +146,8 @@ func TestUnservedRequestsAreProxiedToPeers(t *testing.T) {
 	b.stop()
 	a.eventually("the peer is unreachable", func() bool {
 		r := a.get(cronJobs + "/one")
-		return r.code == http.StatusServiceUnavailable && r.at("reason") == "ServiceUnavailable" && r.at("message") == "Error getting ip and port info of the remote server while proxying"
+		return r.code == http.StatusServiceUnavailable && r.at("reason") == "ServiceUnavailable" &&
+			r.at("message") == "Error getting ip and port info of the remote server while proxying"
 	})
 }
 
@@ -154,12 +158,14 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 	w := newPeerFixture(t)
 	b := w.replica("", withRBAC)
 	b.serves()
-	lax, strict := w.replica("batch/v1=false"), w.replica("batch/v1=false", withRBAC)
+	lax := w.replica("batch/v1=false")
+	strict := w.replica("batch/v1=false", withRBAC)
 	lax.serves()
 	strict.serves()
 	b.want(201, "POST", cronJobs, cronJob("one"))
 	for name, a := range map[string]*api{"allowed here alone": lax, "allowed nowhere": strict} {
-		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden || !strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
+		if r := a.get(cronJobs+"/one", as("carol")...); r.code != http.StatusForbidden ||
+			!strings.Contains(string(r.body), `User \"carol\" cannot get resource \"cronjobs\"`) {
 			t.Errorf("%s: %d %s", name, r.code, r.body)
 		}
 	}
@@ -176,12 +182,14 @@ func TestPeerAuthorizesProxiedRequest(t *testing.T) {
 func TestProxiedRequestIsNotProxiedAgain(t *testing.T) {
 	t.Parallel()
 	w := newPeerFixture(t)
-	a, b := w.replica("autoscaling/v1=false"), w.replica("autoscaling/v1=false")
+	a := w.replica("autoscaling/v1=false")
+	b := w.replica("autoscaling/v1=false")
 	a.serves()
 	b.serves()
 	const said, scalers = storageVersionsPath + "/autoscaling.horizontalpodautoscalers", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 	v := a.want(200, "GET", said, "")
-	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`), []byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
+	lie := bytes.ReplaceAll(v.body, []byte(`"servedVersions":["autoscaling/v2"]`),
+		[]byte(`"servedVersions":["autoscaling/v1","autoscaling/v2"]`))
 	if bytes.Equal(lie, v.body) {
 		t.Fatalf("%s", v.body)
 	}
@@ -252,7 +260,8 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 	defer a.pretend(identity, "1")()
 	inARow := 0
 	a.eventually("asking the one that answers alone", func() bool {
-		if inARow++; a.get(cronJobs+"/one").code != 200 {
+		inARow++
+		if a.get(cronJobs+"/one").code != 200 {
 			inARow = 0
 		}
 		return inARow == 50
@@ -262,7 +271,15 @@ func TestUnreachableOrForgedPeers(t *testing.T) {
 // pretend publishes the address of a replica until end is called.
 func (a *api) pretend(identity, port string) (end func()) {
 	p := a.server.delegates.presence
-	is := &peers.Presence{Store: p.Store, Root: p.Root, Encode: p.Encode, Decode: p.Decode, Identity: identity, IP: net.IPv4(127, 0, 0, 1), Logger: slog.New(slog.DiscardHandler)}
+	is := &peers.Presence{
+		Store:    p.Store,
+		Root:     p.Root,
+		Encode:   p.Encode,
+		Decode:   p.Decode,
+		Identity: identity,
+		IP:       net.IPv4(127, 0, 0, 1),
+		Logger:   slog.New(slog.DiscardHandler),
+	}
 	_, _ = fmt.Sscan(port, &is.Port)
 	ctx, cancel := context.WithCancel(a.t.Context())
 	done := make(chan struct{})
@@ -278,7 +295,9 @@ func TestInvalidPeerAddressesAreIgnored(t *testing.T) {
 	a.serves()
 	p := a.server.delegates.presence
 	at := func(id, ip string, port int32) string {
-		e := &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}}}
+		e := &corev1.Endpoints{
+			Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: ip}}, Ports: []corev1.EndpointPort{{Port: port}}}},
+		}
 		e.Labels = map[string]string{"apiserverIdentity": id}
 		value, err := p.Encode(e)
 		if err != nil {
@@ -330,7 +349,10 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 20_000)
 	for name, x := range map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web} {
 		var out bytes.Buffer
-		if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out}); err != nil || out.String() != big {
+		if err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{
+			Stdin:  strings.NewReader(big),
+			Stdout: &out,
+		}); err != nil || out.String() != big {
 			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
 		}
 	}
@@ -341,7 +363,11 @@ func TestUpgradedConnectionsThroughPeers(t *testing.T) {
 func (a *api) clientTLS() rest.TLSClientConfig {
 	a.t.Helper()
 	pair := a.client.Transport.(*http.Transport).TLSClientConfig.Certificates[0]
-	return rest.TLSClientConfig{Insecure: true, CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), KeyData: keyPEM(a.t, pair)}
+	return rest.TLSClientConfig{
+		Insecure: true,
+		CertData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}),
+		KeyData:  keyPEM(a.t, pair),
+	}
 }
 
 func keyPEM(t *testing.T, pair tls.Certificate) []byte {

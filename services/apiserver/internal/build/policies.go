@@ -56,7 +56,10 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 		return expressions.NewPrograms(c), nil
 	})
 	return policies.Config{
-		Ready: a.policiesKnown, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
+		Ready:      a.policiesKnown,
+		Family:     a.sets.family,
+		Namespaces: a.namespaces,
+		Authorizer: a.authz.chain,
 		Namespace:  a.namespaces.GetNamespace,
 		Parameters: parameters,
 		Programs: func() (*expressions.Programs, *expressions.Compiler, error) {
@@ -67,7 +70,10 @@ func (a *admissionBuilder) policies(sort policies.PolicyType, compiler func() (*
 			c, err := compiler()
 			return shared, c, err
 		},
-		Codec: a.caches.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(a.metrics, sort), Logger: a.log,
+		Codec:   a.caches.codec,
+		Shapes:  &views.Shapes{},
+		Metrics: policies.NewMetrics(a.metrics, sort),
+		Logger:  a.log,
 	}, err
 }
 
@@ -77,8 +83,14 @@ func (a *admissionBuilder) policiesKnown() bool {
 	if !a.caches.cache.Ready() {
 		return false
 	}
-	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		if s := a.caches.cache.Store((schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}).String()); s != nil && !s.Known() {
+	for _, resource := range []string{
+		"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies",
+		"mutatingadmissionpolicybindings",
+	} {
+		if s := a.caches.cache.Store((schema.GroupResource{
+			Group:    admissionregistrationv1.GroupName,
+			Resource: resource,
+		}).String()); s != nil && !s.Known() {
 			return false
 		}
 	}
@@ -87,7 +99,11 @@ func (a *admissionBuilder) policiesKnown() bool {
 
 // policySource returns the source of a kind of the group admissionregistration.k8s.io.
 func (a *admissionBuilder) policySource(version, resource string) policies.Source {
-	return policies.SourceOf(a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource}))
+	return policies.SourceOf(a.caches.lookup(schema.GroupVersionResource{
+		Group:    admissionregistrationv1.GroupName,
+		Version:  version,
+		Resource: resource,
+	}))
 }
 
 func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error) {
@@ -98,7 +114,8 @@ func (a *admissionBuilder) validatingPolicies(configuration []byte) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return policies.NewValidating(c, a.policySource("v1", "validatingadmissionpolicies"), a.policySource("v1", "validatingadmissionpolicybindings")), nil
+	return policies.NewValidating(c, a.policySource("v1", "validatingadmissionpolicies"),
+		a.policySource("v1", "validatingadmissionpolicybindings")), nil
 }
 
 // mutatingPolicies creates the plugin. It does nothing if its gate is disabled.
@@ -120,14 +137,19 @@ func (a *admissionBuilder) mutatingPolicies(configuration []byte) (any, error) {
 		}
 		return a.sets.fields.Configure(kind, obj, configuration)
 	}
-	return policies.NewMutating(c, a.policySource("v1alpha1", "mutatingadmissionpolicies"), a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
+	return policies.NewMutating(c, a.policySource("v1alpha1", "mutatingadmissionpolicies"),
+		a.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }
 
 // policyParams returns the plugin that prevents users from reading parameters through policies. It
 // cannot be disabled.
 func (a *admissionBuilder) policyParams() admission.Plugin {
 	validating := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
-	mutating := a.caches.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})
+	mutating := a.caches.lookup(schema.GroupVersionResource{
+		Group:    admissionregistrationv1.GroupName,
+		Version:  "v1alpha1",
+		Resource: "mutatingadmissionpolicies",
+	})
 	o := a.caches.objects(true)
 	return admission.Plugin{Name: policyparams.Name, Plugin: &policyparams.Plugin{
 		Authorizer: a.authz.chain,
@@ -172,12 +194,23 @@ func (a *admissionBuilder) webhooks() func(resource string, configuration []byte
 		k := a.caches.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
 			Configurations: webhooks.SourceOf(k),
-			Ready:          func() bool { return a.caches.cache.Ready() && k.Store.Known() }, Family: a.sets.family, Namespaces: a.namespaces, Authorizer: a.authz.chain,
-			Compiler: compiler, Codec: a.caches.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: a.network.services, Dialers: a.network.dialers, Calls: a.calls, Responses: a.responses,
+			Ready:          func() bool { return a.caches.cache.Ready() && k.Store.Known() },
+			Family:         a.sets.family,
+			Namespaces:     a.namespaces,
+			Authorizer:     a.authz.chain,
+			Compiler:       compiler,
+			Codec:          a.caches.codec,
+			Shapes:         &views.Shapes{},
+			Credentials:    credentials,
+			Services:       a.network.services,
+			Dialers:        a.network.dialers,
+			Calls:          a.calls,
+			Responses:      a.responses,
 			Notify: func(ctx context.Context, n webhooks.Notice) {
 				statuses.RecordWebhookEvent(ctx, a.sets.client, a.log, n)
 			},
-			Metrics: metrics, Logger: a.log.With("kind", k.Resource.Resource),
+			Metrics: metrics,
+			Logger:  a.log.With("kind", k.Resource.Resource),
 		}, nil
 	}
 }
@@ -207,14 +240,17 @@ func (a *admissionBuilder) validatingWebhooks(c webhooks.Config, err error) (any
 }
 
 // newTypeChecks maintains the type-checking results in the statuses of admission policies.
-func newTypeChecks(b *base, c *catalogs, sets *apiSets, informer *crdinformer.Server, compiler func() (*expressions.Compiler, error)) {
+func newTypeChecks(b *base, catalogs *catalogs, sets *apiSets, informer *crdinformer.Server, compiler func() (*expressions.Compiler, error)) {
 	k := sets.allKinds.Current().Resource(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
-	served := typecheck.NewServed(c.codec.Scheme(), c.served, sets.kinds)
+	served := typecheck.NewServed(catalogs.codec.Scheme(), catalogs.served, sets.kinds)
 	controller := typecheck.New(typecheck.Config{
 		Policies: k.Store,
 		Decode:   lister.EntryDecoder[*admissionregistrationv1.ValidatingAdmissionPolicy](k.Coder),
-		Schemas:  served.Schemas, Settled: informer.Settled,
-		Compiler: compiler, Client: statuses.Policies{Client: sets.client}, Logger: b.log,
+		Schemas:  served.Schemas,
+		Settled:  informer.Settled,
+		Compiler: compiler,
+		Client:   statuses.Policies{Client: sets.client},
+		Logger:   b.log,
 	})
 	informer.OnSwapped(func(update kind.Update) { controller.Redefined(served.Set(update)) })
 	b.life.whileServing("types of admission policies", controller.Run)

@@ -17,7 +17,8 @@ const (
 
 // admissionPolicy returns a policy for a resource; more is added to its spec.
 func admissionPolicy(name, group, resource, more string) string {
-	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},%s}}`, name, group, resource, more)
+	return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},%s}}`,
+		name, group, resource, more)
 }
 
 func policyBinding(name, more string) string {
@@ -43,9 +44,21 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 			{what: "without a binding", method: "POST", path: dry, body: object, code: 201},
 			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("p", denies), code: 201},
 			{what: "with a binding", method: "POST", path: dry, body: object, code: 422, has: []string{"no"}},
-			{what: "a binding that warns", method: "PATCH", path: bindingsPath + "/p", body: `{"spec":{"validationActions":["Warn"]}}`, code: 200},
+			{
+				what:   "a binding that warns",
+				method: "PATCH",
+				path:   bindingsPath + "/p",
+				body:   `{"spec":{"validationActions":["Warn"]}}`,
+				code:   200,
+			},
 			{what: "warned", method: "POST", path: dry, body: object, code: 201},
-			{what: "a binding that denies", method: "PATCH", path: bindingsPath + "/p", body: `{"spec":{"validationActions":["Deny"]}}`, code: 200},
+			{
+				what:   "a binding that denies",
+				method: "PATCH",
+				path:   bindingsPath + "/p",
+				body:   `{"spec":{"validationActions":["Deny"]}}`,
+				code:   200,
+			},
 			{what: "denied", method: "POST", path: dry, body: object, code: 422},
 			{what: "a policy mended", method: "PATCH", path: policiesPath + "/p", body: yes, code: 200},
 			{what: "allowed", method: "POST", path: dry, body: object, code: 201},
@@ -56,8 +69,21 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 			{what: "allowed again", method: "POST", path: dry, body: object, code: 201},
 			{what: "a policy no more", method: "DELETE", path: policiesPath + "/p", code: 200},
 
-			{what: "a policy with parameters", method: "POST", path: policiesPath, body: admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max), code: 201},
-			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("m", denies+`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`), code: 201},
+			{
+				what:   "a policy with parameters",
+				method: "POST",
+				path:   policiesPath,
+				body:   admissionPolicy("m", "", "configmaps", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`+max),
+				code:   201,
+			},
+			{
+				what:   "its binding",
+				method: "POST",
+				path:   bindingsPath,
+				body: policyBinding("m",
+					denies+`,"paramRef":{"name":"max","parameterNotFoundAction":"Deny"},"matchResources":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"],"resourceNames":["a"]}]}`),
+				code: 201,
+			},
 			{what: "no parameter", method: "POST", path: dry, body: object, code: 422, has: []string{"no params found"}},
 			{what: "the parameter", method: "POST", path: configMaps, body: configMap("max", "max", "1"), code: 201},
 			{what: "within it", method: "POST", path: dry, body: object, code: 201},
@@ -68,12 +94,36 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 			{what: "the binding no more", method: "DELETE", path: bindingsPath + "/m", code: 200},
 			{what: "the policy no more", method: "DELETE", path: policiesPath + "/m", code: 200},
 
-			{what: "a policy with custom resources", method: "POST", path: policiesPath, body: admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited), code: 201},
-			{what: "its binding", method: "POST", path: bindingsPath, body: policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`), code: 201},
+			{
+				what:   "a policy with custom resources",
+				method: "POST",
+				path:   policiesPath,
+				body:   admissionPolicy("l", "", "configmaps", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},`+limited),
+				code:   201,
+			},
+			{
+				what:   "its binding",
+				method: "POST",
+				path:   bindingsPath,
+				body:   policyBinding("l", denies+`,"paramRef":{"selector":{},"parameterNotFoundAction":"Allow"}`),
+				code:   201,
+			},
 			{what: "none", method: "POST", path: dry, body: object, code: 201},
-			{what: "one", method: "POST", path: limits, body: `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"x","labels":{"max":"1"}}}`, code: 201},
+			{
+				what:   "one",
+				method: "POST",
+				path:   limits,
+				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"x","labels":{"max":"1"}}}`,
+				code:   201,
+			},
 			{what: "within it", method: "POST", path: dry, body: object, code: 201},
-			{what: "another one", method: "POST", path: limits, body: `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"y","labels":{"max":"0"}}}`, code: 201},
+			{
+				what:   "another one",
+				method: "POST",
+				path:   limits,
+				body:   `{"apiVersion":"example.com/v1","kind":"Limit","metadata":{"name":"y","labels":{"max":"0"}}}`,
+				code:   201,
+			},
 			{what: "beyond it", method: "POST", path: dry, body: object, code: 422, has: []string{"above the limit"}},
 			{what: "it no more", method: "DELETE", path: limits + "/y", code: 200},
 			{what: "within the other", method: "POST", path: dry, body: object, code: 201},
@@ -88,13 +138,27 @@ func TestPoliciesApplyAtOnce(t *testing.T) {
 func TestPoliciesCannotBlockTheirOwnRepair(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
-	everything := strings.Replace(admissionPolicy("all", "*", "*", `"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
+	everything := strings.Replace(admissionPolicy("all", "*", "*",
+		`"validations":[{"expression":"false","message":"nothing goes"}]`), `"v1"`, `"*"`, 1)
 	a.want(201, "POST", policiesPath, everything)
 	a.want(201, "POST", bindingsPath, policyBinding("all", denies))
 	a.steps(t, []step{
 		{what: "an object", method: "POST", path: configMaps, body: configMap("a"), code: 422, has: []string{"nothing goes"}},
-		{what: "a webhook configuration", method: "POST", path: "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", body: `{"metadata":{"name":"w"}}`, code: 422, has: []string{"nothing goes"}},
-		{what: "a question", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, code: 201},
+		{
+			what:   "a webhook configuration",
+			method: "POST",
+			path:   "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+			body:   `{"metadata":{"name":"w"}}`,
+			code:   422,
+			has:    []string{"nothing goes"},
+		},
+		{
+			what:   "a question",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			body:   `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`,
+			code:   201,
+		},
 		{what: "another binding", method: "POST", path: bindingsPath, body: policyBinding("other", denies), code: 201},
 		{what: "another policy", method: "POST", path: policiesPath, body: strings.Replace(everything, `"all"`, `"other"`, 1), code: 201},
 		{what: "the policy", method: "PATCH", path: policiesPath + "/all", body: `{"metadata":{"labels":{"a":"b"}}}`, code: 200},
@@ -109,21 +173,43 @@ func TestPoliciesMatchOtherVersions(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
 	const scalers, deployments = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", "/apis/apps/v1/namespaces/default/deployments"
-	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers", `"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
+	a.want(201, "POST", policiesPath, admissionPolicy("e", "autoscaling", "horizontalpodautoscalers",
+		`"validations":[{"expression":"object.apiVersion == 'autoscaling/v1' && object.spec.targetCPUUtilizationPercentage <= 50","message":"too much"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("e", denies))
-	a.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale", `"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
+	a.want(201, "POST", policiesPath, admissionPolicy("s", "apps", "deployments/scale",
+		`"validations":[{"expression":"object.spec.replicas < 3 && request.subResource == 'scale'","message":"too many replicas"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("s", denies))
 	scaler := func(percent int) string {
-		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`, percent)
+		return fmt.Sprintf(`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":%d}}}]}}`,
+			percent)
 	}
 	a.steps(t, []step{
 		{what: "a scaler of v2", method: "POST", path: scalers, body: scaler(40), code: 201},
 		{what: "one that does too much", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 422, has: []string{"too much"}},
-		{what: "an exact policy", method: "PATCH", path: policiesPath + "/e", body: `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`, code: 200},
+		{
+			what:   "an exact policy",
+			method: "PATCH",
+			path:   policiesPath + "/e",
+			body:   `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`,
+			code:   200,
+		},
 		{what: "is not for it", method: "PATCH", path: scalers + "/h", body: scaler(60), code: 200},
-		{what: "a deployment", method: "POST", path: deployments, body: `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":5,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`, code: 201},
+		{
+			what:   "a deployment",
+			method: "POST",
+			path:   deployments,
+			body:   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":5,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+			code:   201,
+		},
 		{what: "its scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":2}}`, code: 200},
-		{what: "too high a scale", method: "PATCH", path: deployments + "/d/scale", body: `{"spec":{"replicas":4}}`, code: 422, has: []string{"too many replicas"}},
+		{
+			what:   "too high a scale",
+			method: "PATCH",
+			path:   deployments + "/d/scale",
+			body:   `{"spec":{"replicas":4}}`,
+			code:   422,
+			has:    []string{"too many replicas"},
+		},
 	})
 }
 

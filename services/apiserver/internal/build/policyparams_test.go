@@ -16,8 +16,10 @@ func TestPolicyParametersAreNotLeaked(t *testing.T) {
 	const roles, grants = "/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 	grant := func(name, group, resources, verbs string) {
 		t.Helper()
-		a.want(201, "POST", roles, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q],"resources":[%s],"verbs":[%s]}]}`, name, group, resources, verbs))
-		a.want(201, "POST", grants, fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`, name))
+		a.want(201, "POST", roles, fmt.Sprintf(`{"metadata":{"name":%q},"rules":[{"apiGroups":[%q],"resources":[%s],"verbs":[%s]}]}`,
+			name, group, resources, verbs))
+		a.want(201, "POST", grants, fmt.Sprintf(`{"metadata":{"name":%[1]q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%[1]q},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`,
+			name))
 	}
 	grant("policies", "admissionregistration.k8s.io", `"*"`, `"*"`)
 	bob := func(code int, method, path, body, says string) {
@@ -27,7 +29,7 @@ func TestPolicyParametersAreNotLeaked(t *testing.T) {
 			headers = append(headers, "Content-Type", "application/merge-patch+json")
 		}
 		if r := a.want(code, method, path, body, headers...); !strings.Contains(string(r.body), says) {
-			t.Errorf("%s %s: %s, want %s", method, path, r.body, says)
+			t.Errorf("%s %s: got %s, want %s", method, path, r.body, says)
 		}
 	}
 	const kind = `"paramKind":{"apiVersion":"v1","kind":"Secret"},`
@@ -46,8 +48,10 @@ func TestPolicyParametersAreNotLeaked(t *testing.T) {
 	bob(200, "PATCH", policiesPath+"/p", `{"metadata":{"labels":{"a":"b"}}}`, "")
 	bob(422, "POST", bindingsPath, policyBinding("p", ref("default", "s")), onOne)
 	bob(422, "POST", bindingsPath, policyBinding("unknown", ref("default", "s")), onOne)
-	a.want(201, "POST", roles, `{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
-	a.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", `{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
+	a.want(201, "POST", roles,
+		`{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
+	a.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+		`{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
 	bob(201, "POST", bindingsPath, policyBinding("p", ref("default", "s")), "")
 	const selects = denies + `,"paramRef":{"selector":{},"namespace":"default","parameterNotFoundAction":"Allow"}`
 	onMany := strings.Replace(onOne, "get", "list", 1)

@@ -127,7 +127,10 @@ func TestProxiedRequestsAreShared(t *testing.T) {
 	if n := fill(leaving, "alice"); n != 9 {
 		t.Errorf("one user has %d places, want half of 18", n)
 	}
-	for _, path := range []string{ofNode, ofNode + "hello", ofLog, ofExec, podsPath + "/p/attach", podsPath + "/p/portforward", podsPath + "/p/proxy/", servicesPath + "/s/proxy/"} {
+	for _, path := range []string{
+		ofNode, ofNode + "hello", ofLog, ofExec, podsPath + "/p/attach", podsPath + "/p/portforward",
+		podsPath + "/p/proxy/", servicesPath + "/s/proxy/",
+	} {
 		r := c.want(429, "GET", path, "", as("alice")...)
 		if r.header.Get("Retry-After") != "1" || r.at("reason") != "TooManyRequests" {
 			t.Errorf("%s: %s, %v", path, r.body, r.header)
@@ -212,7 +215,7 @@ func TestUpgradedConnectionHoldsProxySlot(t *testing.T) {
 		conn, code := open([]string{ofNode, ofExec, podsPath + "/p/portforward"}[i%3])
 		defer conn.Close()
 		if want := map[bool]int{true: 101, false: 429}[i < 5]; code != want {
-			t.Fatalf("connection %d: %d, want %d", i, code, want)
+			t.Fatalf("connection %d: got %d, want %d", i, code, want)
 		}
 		conns = append(conns, conn)
 	}

@@ -18,7 +18,9 @@ const quotaPath = "/api/v1/namespaces/default/resourcequotas"
 func (a *api) limit(name, hard, used string) {
 	a.t.Helper()
 	a.want(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
-	a.want(200, "PATCH", quotaPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"hard":%s,"used":%s}}`, hard, used), "Content-Type", "application/merge-patch+json")
+	a.want(200, "PATCH", quotaPath+"/"+name+"/status",
+		fmt.Sprintf(`{"status":{"hard":%s,"used":%s}}`, hard, used), "Content-Type",
+		"application/merge-patch+json")
 }
 
 func (a *api) used(quota, name string) string {
@@ -59,7 +61,8 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 			switch {
 			case got.code == 201:
 				created++
-			case got.code == 403 && strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
+			case got.code == 403 &&
+				strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
 				refused++
 			default:
 				t.Errorf("%d %s", got.code, got.body)
@@ -168,7 +171,8 @@ func TestLargeLimitRanges(t *testing.T) {
 		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
 	}
 	for i, cpu := range []string{"2", "3"} {
-		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`, 9-i, cpu, other.String()))
+		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`,
+			9-i, cpu, other.String()))
 	}
 	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
 	pods := a.own("pods") + "?dryRun=All"
@@ -177,6 +181,7 @@ func TestLargeLimitRanges(t *testing.T) {
 		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
 			t.Errorf("%s", got.body)
 		}
-		a.want(403, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
+		a.want(403, "POST", pods,
+			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
 	}
 }

@@ -34,19 +34,27 @@ import (
 func TestRandomObjects(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	seed, rounds := number("BINNACLE_RANDOM_SEED", 1), number("BINNACLE_RANDOM_ROUNDS", 1)
+	seed := number("BINNACLE_RANDOM_SEED", 1)
+	rounds := number("BINNACLE_RANDOM_ROUNDS", 1)
 	a := start(t, func(o *config.Options) {
 		_ = o.RuntimeConfig.Set("api/all=true")
 		_ = o.Features.Set("AllAlpha=true,AllBeta=true")
 		o.Admission.TypeChecks = false
 	})
-	minimal, codes := minimalObjects(t), map[int]int{}
+	minimal := minimalObjects(t)
+	codes := map[int]int{}
 	for round := range rounds {
 		for _, k := range a.server.catalogs.served.Kinds() {
 			if !k.HasVerb("create") {
 				continue
 			}
-			r := &randomWriter{api: a, kind: k, seed: seed + round, minimal: minimal[k.GroupVersion().String()+"/"+k.Resource], codes: codes}
+			r := &randomWriter{
+				api:     a,
+				kind:    k,
+				seed:    seed + round,
+				minimal: minimal[k.GroupVersion().String()+"/"+k.Resource],
+				codes:   codes,
+			}
 			r.rand = rand.New(rand.NewPCG(uint64(r.seed), uint64(len(k.Resource))))
 			r.run()
 		}
@@ -117,6 +125,7 @@ func (r *randomWriter) collection() string {
 	return path + r.kind.Resource
 }
 
+// run writes random objects of a kind through every verb.
 func (r *randomWriter) run() {
 	query := ""
 	if slices.Contains(influential, r.kind.Resource) {
@@ -152,7 +161,10 @@ func (r *randomWriter) run() {
 			}
 		}
 	}
-	for _, form := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
+	for _, form := range []string{
+		"application/json", "application/vnd.kubernetes.protobuf",
+		"application/json;as=Table;v=v1;g=meta.k8s.io",
+	} {
 		for _, path := range []string{at, r.collection()} {
 			if got := r.get(path, "Accept", form); got.code != http.StatusOK && got.code != http.StatusNotFound {
 				r.t.Errorf("%s as %s: %d %.500s", path, form, got.code, got.body)
@@ -197,7 +209,8 @@ func misfit(got answer) string {
 	causes, _ := got.at("details", "causes").([]any)
 	for _, c := range causes {
 		cause := c.(map[string]any)
-		if field, _ := cause["field"].(string); field == "" && !strings.HasSuffix(fmt.Sprint(cause["message"]), "more errors are left out") {
+		if field, _ := cause["field"].(string); field == "" &&
+			!strings.HasSuffix(fmt.Sprint(cause["message"]), "more errors are left out") {
 			return fmt.Sprintf("refused at no field: %v", c)
 		}
 	}

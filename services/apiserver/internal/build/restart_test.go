@@ -48,7 +48,7 @@ func TestWatchResumesAfterRestart(t *testing.T) {
 			got = append(got, fmt.Sprint(e["type"], " ", e["object"].(map[string]any)["metadata"].(map[string]any)["name"]))
 		}
 		if want := "[ADDED second ADDED third DELETED second]"; fmt.Sprint(got) != want {
-			t.Errorf("%s from %s: %v, want %s", path, version, got, want)
+			t.Errorf("%s from %s: got %v, want %s", path, version, got, want)
 		}
 	}
 }
@@ -95,7 +95,9 @@ func TestSelectableFieldsFollowDefinition(t *testing.T) {
 		t.Errorf("%d by the first field", n)
 	}
 	a.want(400, "GET", path+"?fieldSelector=b%3D2", "")
-	a.want(200, "PATCH", definitionsPath+"/things.example.com", `[{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".b"}}]`, "Content-Type", "application/json-patch+json")
+	a.want(200, "PATCH", definitionsPath+"/things.example.com",
+		`[{"op":"add","path":"/spec/versions/0/selectableFields/-","value":{"jsonPath":".b"}}]`,
+		"Content-Type", "application/json-patch+json")
 	if n := count("b%3D2"); n != 2 {
 		t.Errorf("%d by the field that was added", n)
 	}

@@ -13,16 +13,19 @@ import (
 // documents and policy statuses follow.
 func TestDefinitionsAfterRestore(t *testing.T) {
 	t.Parallel()
-	old, restored := etcdtest.Listening(t), etcdtest.Listening(t)
+	old := etcdtest.Listening(t)
+	restored := etcdtest.Listening(t)
 	proxy := etcdtest.NewProxy(t, old.Endpoint())
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{proxy.Endpoint()}
 	})
 	const document = "/openapi/v3/apis/example.com/v1"
-	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""), `{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
+	a.want(201, "POST", definitionsPath, strings.Replace(definitionOf("gadgets", "Gadget", ""),
+		`{"type":"object"}`, `{"type":"object","properties":{"width":{"type":"integer"}}}`, 1))
 	a.want(201, "POST", policiesPath, admissionPolicy("p", "example.com", "gadgets", `"validations":[{"expression":"object.width > 0"}]`))
 	a.waitForStatus("p", "1")
-	at := a.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch).version()
+	at := a.want(200, "PATCH", definitionsPath+"/gadgets.example.com", `{"metadata":{"labels":{"a":"b"}}}`,
+		"Content-Type", mergePatch).version()
 	until, err := strconv.ParseInt(at, 10, 64)
 	if err != nil {
 		t.Fatal(err)

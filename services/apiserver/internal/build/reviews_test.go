@@ -12,7 +12,8 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	a := start(t, withRBAC)
 	const reviews, local = "/apis/authorization.k8s.io/v1", "/namespaces/default/localsubjectaccessreviews"
 	review := func(kind, namespace, spec string) string {
-		return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"metadata":{"namespace":%q},"spec":{%s}}`, kind, namespace, spec)
+		return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"metadata":{"namespace":%q},"spec":{%s}}`,
+			kind, namespace, spec)
 	}
 	const pods, path, by = `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"default"}`, `"nonResourceAttributes":{"verb":"get","path":"/x"}`, `"user":"u",`
 	subject := func(spec string) string { return review("SubjectAccessReview", "", spec) }
@@ -20,23 +21,108 @@ func TestInvalidReviewsAreRejected(t *testing.T) {
 	const neither = "spec.resourceAttributes: Invalid value: \"null\": exactly one of nonResourceAttributes or resourceAttributes must be specified"
 	a.steps(t, []step{
 		{what: "of a user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods), code: 201},
-		{what: "of a group", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(`"groups":["system:masters"],` + pods), code: 201, has: []string{`"allowed":true`}},
+		{
+			what:   "of a group",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews",
+			body:   subject(`"groups":["system:masters"],` + pods),
+			code:   201,
+			has:    []string{`"allowed":true`},
+		},
 		{what: "of a path", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + path), code: 201},
-		{what: "without user", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(pods), code: 422, has: []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"}},
-		{what: "of nothing", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(`"user":"u"`), code: 422, has: []string{neither}},
-		{what: "of both", method: "POST", path: reviews + "/subjectaccessreviews", body: subject(by + pods + "," + path), code: 422, has: []string{"cannot be specified in combination with resourceAttributes"}},
-		{what: "that never runs", method: "POST", path: reviews + "/subjectaccessreviews?dryRun=Odd", body: subject(by + pods), code: 422, has: []string{"dryRun"}},
+		{
+			what:   "without user",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews",
+			body:   subject(pods),
+			code:   422,
+			has:    []string{"spec.user: Invalid value: \"\": at least one of user or group must be specified"},
+		},
+		{
+			what:   "of nothing",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews",
+			body:   subject(`"user":"u"`),
+			code:   422,
+			has:    []string{neither},
+		},
+		{
+			what:   "of both",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews",
+			body:   subject(by + pods + "," + path),
+			code:   422,
+			has:    []string{"cannot be specified in combination with resourceAttributes"},
+		},
+		{
+			what:   "that never runs",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews?dryRun=Odd",
+			body:   subject(by + pods),
+			code:   422,
+			has:    []string{"dryRun"},
+		},
 		{what: "that cannot be read", method: "POST", path: reviews + "/subjectaccessreviews", body: `{"spec":`, code: 400},
-		{what: "with a label", method: "POST", path: reviews + "/subjectaccessreviews", body: strings.Replace(subject(by+pods), `"namespace":""`, `"labels":{"a":"b"}`, 1), code: 422, has: []string{"metadata: Invalid value", "must be empty"}},
-		{what: "of oneself and nothing", method: "POST", path: reviews + "/selfsubjectaccessreviews", body: review("SelfSubjectAccessReview", "", ""), code: 422, has: []string{neither}},
-		{what: "of a token without one", method: "POST", path: "/apis/authentication.k8s.io/v1/tokenreviews", body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 400, has: []string{"token is required for TokenReview in authentication"}},
+		{
+			what:   "with a label",
+			method: "POST",
+			path:   reviews + "/subjectaccessreviews",
+			body:   strings.Replace(subject(by+pods), `"namespace":""`, `"labels":{"a":"b"}`, 1),
+			code:   422,
+			has:    []string{"metadata: Invalid value", "must be empty"},
+		},
+		{
+			what:   "of oneself and nothing",
+			method: "POST",
+			path:   reviews + "/selfsubjectaccessreviews",
+			body:   review("SelfSubjectAccessReview", "", ""),
+			code:   422,
+			has:    []string{neither},
+		},
+		{
+			what:   "of a token without one",
+			method: "POST",
+			path:   "/apis/authentication.k8s.io/v1/tokenreviews",
+			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
+			code:   400,
+			has:    []string{"token is required for TokenReview in authentication"},
+		},
 
 		{what: "in a namespace", method: "POST", path: reviews + local, body: within("default", by+pods), code: 201},
 		{what: "without namespace", method: "POST", path: reviews + local, body: within("", by+pods), code: 201},
-		{what: "in another", method: "POST", path: reviews + local, body: within("other", by+pods), code: 422, has: []string{`metadata.namespace: Invalid value: "other": must match the namespace of the request`}},
-		{what: "of another", method: "POST", path: reviews + local, body: within("default", by+strings.Replace(pods, `"default"`, `"other"`, 1)), code: 422, has: []string{`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`}},
-		{what: "of a path in a namespace", method: "POST", path: reviews + local, body: within("default", by+path), code: 422, has: []string{"spec.nonResourceAttributes: Invalid value", "disallowed on this kind of request"}, lacks: []string{"resourceAttributes.namespace"}},
-		{what: "without user in a namespace", method: "POST", path: reviews + local, body: within("default", pods), code: 422, has: []string{"at least one of user or group"}},
+		{
+			what:   "in another",
+			method: "POST",
+			path:   reviews + local,
+			body:   within("other", by+pods),
+			code:   422,
+			has:    []string{`metadata.namespace: Invalid value: "other": must match the namespace of the request`},
+		},
+		{
+			what:   "of another",
+			method: "POST",
+			path:   reviews + local,
+			body:   within("default", by+strings.Replace(pods, `"default"`, `"other"`, 1)),
+			code:   422,
+			has:    []string{`spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`},
+		},
+		{
+			what:   "of a path in a namespace",
+			method: "POST",
+			path:   reviews + local,
+			body:   within("default", by+path),
+			code:   422,
+			has:    []string{"spec.nonResourceAttributes: Invalid value", "disallowed on this kind of request"},
+			lacks:  []string{"resourceAttributes.namespace"},
+		},
+		{
+			what:   "without user in a namespace",
+			method: "POST",
+			path:   reviews + local,
+			body:   within("default", pods),
+			code:   422,
+			has:    []string{"at least one of user or group"},
+		},
 	})
 	result := a.send("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`,
 		append(as("alice"), "Impersonate-Extra-Of", "a", "Impersonate-Extra-Other", "c")...)
@@ -53,21 +139,72 @@ func TestTokenRequestIsRejected(t *testing.T) {
 	a.want(201, "POST", accounts, object("ServiceAccount", "none", ""))
 	a.want(200, "DELETE", accounts+"/none", "")
 	token := func(name, namespace, spec string) string {
-		return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"name":%q,"namespace":%q},"spec":{%s}}`, name, namespace, spec)
+		return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{"name":%q,"namespace":%q},"spec":{%s}}`,
+			name, namespace, spec)
 	}
 	const at = accounts + "/sa/token"
 	a.steps(t, []step{
-		{what: "of its name", method: "POST", path: at, body: token("sa", "default", ""), code: 201, has: []string{`"expirationSeconds":3600`, `"token":"`}},
-		{what: "of another name", method: "POST", path: at, body: token("sb", "", ""), code: 422, has: []string{"metadata.name", "must match the service account name if specified"}},
-		{what: "of another namespace", method: "POST", path: at, body: token("sa", "other", ""), code: 400, has: []string{"the namespace of the provided object does not match the namespace sent on the request"}},
-		{what: "without user", method: "POST", path: accounts + "/none/token", body: token("", "", ""), code: 404, has: []string{`serviceaccounts \"none\" not found`}},
+		{
+			what:   "of its name",
+			method: "POST",
+			path:   at,
+			body:   token("sa", "default", ""),
+			code:   201,
+			has:    []string{`"expirationSeconds":3600`, `"token":"`},
+		},
+		{
+			what:   "of another name",
+			method: "POST",
+			path:   at,
+			body:   token("sb", "", ""),
+			code:   422,
+			has:    []string{"metadata.name", "must match the service account name if specified"},
+		},
+		{
+			what:   "of another namespace",
+			method: "POST",
+			path:   at,
+			body:   token("sa", "other", ""),
+			code:   400,
+			has:    []string{"the namespace of the provided object does not match the namespace sent on the request"},
+		},
+		{
+			what:   "without user",
+			method: "POST",
+			path:   accounts + "/none/token",
+			body:   token("", "", ""),
+			code:   404,
+			has:    []string{`serviceaccounts \"none\" not found`},
+		},
 		{what: "odd options", method: "POST", path: at + "?dryRun=Odd", body: token("", "", ""), code: 422, has: []string{"dryRun"}},
 		{what: "no object", method: "POST", path: at, body: `{"spec":`, code: 400},
-		{what: "another object", method: "POST", path: at, body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, code: 400},
+		{
+			what:   "another object",
+			method: "POST",
+			path:   at,
+			body:   `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`,
+			code:   400,
+		},
 		{what: "as short as may be", method: "POST", path: at, body: token("", "", `"expirationSeconds":600`), code: 201},
-		{what: "shorter", method: "POST", path: at, body: token("", "", `"expirationSeconds":599`), code: 422, has: []string{"may not specify a duration less than 10 minutes"}, lacks: []string{`"token"`}},
+		{
+			what:   "shorter",
+			method: "POST",
+			path:   at,
+			body:   token("", "", `"expirationSeconds":599`),
+			code:   422,
+			has:    []string{"may not specify a duration less than 10 minutes"},
+			lacks:  []string{`"token"`},
+		},
 		{what: "as long as may be", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967296`), code: 201},
-		{what: "longer", method: "POST", path: at, body: token("", "", `"expirationSeconds":4294967297`), code: 422, has: []string{"may not specify a duration larger than 2^32 seconds"}, lacks: []string{`"token"`}},
+		{
+			what:   "longer",
+			method: "POST",
+			path:   at,
+			body:   token("", "", `"expirationSeconds":4294967297`),
+			code:   422,
+			has:    []string{"may not specify a duration larger than 2^32 seconds"},
+			lacks:  []string{`"token"`},
+		},
 	})
 	for _, kind := range []string{"mutating", "validating"} {
 		hooks := "/apis/admissionregistration.k8s.io/v1/" + kind + "webhookconfigurations"
@@ -75,7 +212,8 @@ func TestTokenRequestIsRejected(t *testing.T) {
 			"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["serviceaccounts/token"],"operations":["CREATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]}]}`)
 		a.eventually(kind+" webhooks are asked", func() bool {
 			r := a.send("POST", at, token("", "", ""))
-			return r.code == 500 && strings.Contains(string(r.body), "failed calling webhook") && !strings.Contains(string(r.body), `"token":"`)
+			return r.code == 500 && strings.Contains(string(r.body), "failed calling webhook") &&
+				!strings.Contains(string(r.body), `"token":"`)
 		})
 		a.want(200, "DELETE", hooks+"/h", "")
 		a.eventually("tokens are made again", func() bool { return a.send("POST", at, token("", "", "")).code == 201 })

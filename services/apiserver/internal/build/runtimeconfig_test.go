@@ -27,39 +27,49 @@ func TestRuntimeConfig(t *testing.T) {
 			"/apis/node.k8s.io": 404, "/apis/node.k8s.io/v1/runtimeclasses": 404, "/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
 		} {
 			if r := a.get(path); r.code != code {
-				t.Errorf("%s: %d, want %d", path, r.code, code)
+				t.Errorf("%s: got %d, want %d", path, r.code, code)
 			}
 		}
 		if ip := a.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
 			t.Errorf("apiVersion %v", ip.at("apiVersion"))
 		}
-		a.want(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs", `{"apiVersion":"networking.k8s.io/v1beta1","kind":"ServiceCIDR","metadata":{"name":"more"},"spec":{"cidrs":["10.9.0.0/24"]}}`)
+		a.want(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs",
+			`{"apiVersion":"networking.k8s.io/v1beta1","kind":"ServiceCIDR","metadata":{"name":"more"},"spec":{"cidrs":["10.9.0.0/24"]}}`)
 		if c := a.want(200, "GET", "/apis/networking.k8s.io/v1/servicecidrs/more", ""); c.at("apiVersion") != "networking.k8s.io/v1" {
 			t.Errorf("apiVersion %v", c.at("apiVersion"))
 		}
-		a.want(201, "POST", slices, `{"apiVersion":"resource.k8s.io/v1beta1","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1}}}`)
+		a.want(201, "POST", slices,
+			`{"apiVersion":"resource.k8s.io/v1beta1","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1}}}`)
 		if got := a.get(slices + "?fieldSelector=spec.nodeName%3Dn").at("items"); len(got.([]any)) != 1 {
 			t.Errorf("selected are %v", got)
 		}
-		a.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims", `{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
+		a.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims",
+			`{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
 		claim := a.want(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
 		if got := fmt.Sprint(claim.at("spec", "devices", "requests")); got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
 			t.Errorf("requests in the older version: %s", got)
 		}
-		a.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`) // ended with 1.33
+		// ended with 1.33
+		a.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews",
+			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
 		groups := string(a.get("/apis").body)
-		if !strings.Contains(groups, "resource.k8s.io") || strings.Contains(groups, "node.k8s.io") || strings.Contains(groups, "autoscaling/v1") {
+		if !strings.Contains(groups, "resource.k8s.io") || strings.Contains(groups, "node.k8s.io") ||
+			strings.Contains(groups, "autoscaling/v1") {
 			t.Errorf("groups: %s", groups)
 		}
-		if docs := string(a.get("/openapi/v3").body); !strings.Contains(docs, "apis/resource.k8s.io/v1beta1") || strings.Contains(docs, "apis/autoscaling/v1\"") {
+		if docs := string(a.get("/openapi/v3").body); !strings.Contains(docs, "apis/resource.k8s.io/v1beta1") ||
+			strings.Contains(docs, "apis/autoscaling/v1\"") {
 			t.Errorf("documents: %s", docs)
 		}
 		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
 	})
 	a := start(t, func(o *config.Options) { o.Etcd.Backend, o.Etcd.DataDir = config.BackendEtcd, dir })
-	for path, code := range map[string]int{slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200, "/apis/batch/v1/cronjobs": 200} {
+	for path, code := range map[string]int{
+		slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200,
+		"/apis/batch/v1/cronjobs": 200,
+	} {
 		if r := a.get(path); r.code != code {
-			t.Errorf("%s: %d, want %d", path, r.code, code)
+			t.Errorf("%s: got %d, want %d", path, r.code, code)
 		}
 	}
 	a.want(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
@@ -78,7 +88,8 @@ func TestAlphaVersions(t *testing.T) {
 		_ = o.Features.Set("ClusterTrustBundle=true,StorageVersionMigrator=true,VolumeAttributesClass=true")
 	})
 	const group = "/apis/resource.k8s.io/"
-	a.want(201, "POST", group+"v1alpha3/resourceslices", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1},"devices":[{"name":"a","basic":{"capacity":{"memory":"1Gi"}}}]}}`)
+	a.want(201, "POST", group+"v1alpha3/resourceslices",
+		`{"apiVersion":"resource.k8s.io/v1alpha3","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1},"devices":[{"name":"a","basic":{"capacity":{"memory":"1Gi"}}}]}}`)
 	for version, want := range map[string]string{
 		"v1alpha3": "[map[basic:map[capacity:map[memory:1Gi]] name:a]]",
 		"v1beta1":  "[map[basic:map[capacity:map[memory:map[value:1Gi]]] name:a]]",
@@ -88,19 +99,23 @@ func TestAlphaVersions(t *testing.T) {
 			t.Errorf("devices in %s are %s, want %s", version, got, want)
 		}
 	}
-	a.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses", `{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
+	a.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses",
+		`{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
 	if c := a.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", ""); c.at("apiVersion") != "storage.k8s.io/v1beta1" {
 		t.Errorf("apiVersion %v", c.at("apiVersion"))
 	}
-	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
+	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules",
+		`{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
 	if rule.at("spec", "taint", "timeAdded") == nil {
 		t.Errorf("the creation time is missing: %s", rule.body)
 	}
 	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
-	a.want(201, "POST", migrations, `{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
+	a.want(201, "POST", migrations,
+		`{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
 	a.want(200, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"5"}}`, "Content-Type", "application/merge-patch+json")
 	a.want(422, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"6"}}`, "Content-Type", "application/merge-patch+json")
-	a.want(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"apps.deployments"},"spec":{}}`)
+	a.want(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions",
+		`{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"apps.deployments"},"spec":{}}`)
 	a.want(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")
 	groups := fmt.Sprint(a.get("/apis/certificates.k8s.io").at("versions"))
 	if !strings.Contains(groups, "v1alpha1") {

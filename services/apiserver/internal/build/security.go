@@ -42,13 +42,21 @@ type security struct {
 	flow  *flowcontrol.Configurator
 }
 
-func newSecurity(ctx context.Context, b *base, o *config.Options, k *caches, client *internalclient.Client, audit *auditing) (*security, error) {
-	s := &security{audit: audit, flow: newFlow(b, &o.Requests, k, client)}
+// newSecurity builds authentication, authorization and flow control.
+func newSecurity(
+	ctx context.Context,
+	b *base,
+	o *config.Options,
+	caches *caches,
+	client *internalclient.Client,
+	audit *auditing,
+) (*security, error) {
+	s := &security{audit: audit, flow: newFlow(b, &o.Requests, caches, client)}
 	var err error
-	if s.authn, err = newAuthentication(ctx, b, &o.Authentication, o.Serving.KeyFile, k, client); err != nil {
+	if s.authn, err = newAuthentication(ctx, b, &o.Authentication, o.Serving.KeyFile, caches, client); err != nil {
 		return nil, err
 	}
-	s.authz, err = newAuthorization(b, &o.Authorization, k)
+	s.authz, err = newAuthorization(b, &o.Authorization, caches)
 	return s, err
 }
 
@@ -82,7 +90,14 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 	}
 	metrics := audit.NewMetrics(b.metrics)
-	made := backends.Config{Metrics: metrics, Logger: b.log, Dial: b.egress.To(egress.ControlPlane), Limiter: limiter, QueueBytes: b.bounds.AuditQueue, MaxPosts: b.bounds.AuditPosts}
+	made := backends.Config{
+		Metrics:    metrics,
+		Logger:     b.log,
+		Dial:       b.egress.To(egress.ControlPlane),
+		Limiter:    limiter,
+		QueueBytes: b.bounds.AuditQueue,
+		MaxPosts:   b.bounds.AuditPosts,
+	}
 	if o.Log.Enabled() && decides != nil {
 		backend, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -103,13 +118,21 @@ func newAuditing(b *base, o *config.AuditOptions, limiter audit.Limiter) (*audit
 		}
 		return a, nil
 	}
-	most, sinks := int64(0), []audit.Sink{}
+	most := int64(0)
+	sinks := []audit.Sink{}
 	for _, backend := range a.backends {
 		most = max(most, backend.MaxEvent())
 		sinks = append(sinks, backend)
 	}
 	a.auditor = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: b.log, MaxObject: min(most, b.bounds.AuditObject), MaxObjects: b.bounds.AuditObjects, Limiter: limiter, Slow: o.LatencyThreshold,
+		Policy:     decides,
+		Sinks:      sinks,
+		Metrics:    metrics,
+		Logger:     b.log,
+		MaxObject:  min(most, b.bounds.AuditObject),
+		MaxObjects: b.bounds.AuditObjects,
+		Limiter:    limiter,
+		Slow:       o.LatencyThreshold,
 	})
 	b.life.inBackground("audit policy", a.followPolicy)
 	return a, nil
@@ -197,7 +220,8 @@ func (a *authorization) settled(ctx context.Context, revision int64) {
 
 const policySettleTime = 2 * time.Second
 
-func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*authorization, error) {
+// newAuthorization builds the chain of authorizers.
+func newAuthorization(b *base, o *config.AuthorizationOptions, caches *caches) (*authorization, error) {
 	var conditions *authzwebhook.Compiler
 	var err error
 	if o.ConfigFile != "" { // flags have no match conditions, and the CEL environment is expensive
@@ -209,12 +233,14 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 	if err != nil {
 		return nil, err
 	}
-	policy, err := policyConfig(b, k, c.Has(authzconfig.Node))
+	policy, err := policyConfig(b, caches, c.Has(authzconfig.Node))
 	if err != nil {
 		return nil, err
 	}
 	a := &authorization{
-		policy: authz.NewPolicy(policy), metrics: authz.NewMetrics(b.metrics), changed: make(chan struct{}, 1),
+		policy:   authz.NewPolicy(policy),
+		metrics:  authz.NewMetrics(b.metrics),
+		changed:  make(chan struct{}, 1),
 		usesRBAC: c.Has(authzconfig.RBAC) || c.Has(authzconfig.Webhook),
 	}
 	a.policy.OnChange(func(rbac.Change) {
@@ -224,9 +250,16 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 		}
 	})
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(authzconfig.Node), FeatureEnabled: b.gates.Enabled,
-		Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: authzwebhook.NewMetrics(b.metrics), MaxWaiting: b.bounds.AuthorizationWaits, Calls: b.calls, Dial: b.egress.To(egress.ControlPlane), Logger: b.log,
+		Policy:         a.policy,
+		Nodes:          c.Has(authzconfig.Node),
+		FeatureEnabled: b.gates.Enabled,
+		Conditions:     conditions,
+		Metrics:        a.metrics,
+		WebhookMetrics: authzwebhook.NewMetrics(b.metrics),
+		MaxWaiting:     b.bounds.AuthorizationWaits,
+		Calls:          b.calls,
+		Dial:           b.egress.To(egress.ControlPlane),
+		Logger:         b.log,
 	}, c)
 	if err != nil {
 		return nil, err
@@ -243,9 +276,9 @@ func newAuthorization(b *base, o *config.AuthorizationOptions, k *caches) (*auth
 }
 
 // policyConfig returns the sources of the objects that RBAC and the node authorizer follow.
-func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
+func policyConfig(b *base, caches *caches, nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
-		kind := k.lookup(gvr)
+		kind := caches.lookup(gvr)
 		return authz.Source{
 			Store: kind.Store,
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
@@ -257,7 +290,7 @@ func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
 	}
 	c := authz.PolicyConfig{
-		Cache: k.cache, Logger: b.log,
+		Cache: caches.cache, Logger: b.log,
 		Rules: map[string]authz.Source{
 			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
 			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
@@ -267,7 +300,7 @@ func policyConfig(b *base, k *caches, nodes bool) (authz.PolicyConfig, error) {
 	}
 	if nodes {
 		pods := source(core("pods"))
-		partly, err := k.core("pods").Coder.Partly(node.PodPaths()...)
+		partly, err := caches.core("pods").Coder.Partly(node.PodPaths()...)
 		if err != nil {
 			return c, err
 		}
@@ -299,9 +332,9 @@ func flowResource(name string) schema.GroupResource {
 }
 
 // newFlow creates flow control, unless it is disabled.
-func newFlow(b *base, o *config.RequestOptions, k *caches, client *internalclient.Client) *flowcontrol.Configurator {
+func newFlow(b *base, o *config.RequestOptions, caches *caches, client *internalclient.Client) *flowcontrol.Configurator {
 	kind := func(name string) lister.Kind {
-		return k.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
+		return caches.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
 	dangling := bootstrap.NewDangling(client, b.log)
 	f := flowcontrol.NewConfigurator(kind("prioritylevelconfigurations"), kind("flowschemas"), dangling)
@@ -313,13 +346,15 @@ func newFlow(b *base, o *config.RequestOptions, k *caches, client *internalclien
 		return f
 	}
 	f.Control = flowcontrol.New(flowcontrol.Options{
-		Seats: seats, IsExempt: server.Exempt,
+		Seats:    seats,
+		IsExempt: server.Exempt,
 		LoadConfig: func(ctx context.Context) {
-			if k.cache.Ready() {
+			if caches.cache.Ready() {
 				f.Settled(ctx, 0)
 			}
 		},
-		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
+		MaxWait: 15 * time.Second,
+		Metrics: flowcontrol.NewMetrics(b.metrics, o.MaxInFlight, o.MaxMutatingInFlight, time.Now),
 	})
 	b.life.inBackground("flow control", f.Control.Run)
 	return f

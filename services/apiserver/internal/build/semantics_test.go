@@ -65,7 +65,7 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 		name := fmt.Sprint("c", i)
 		rv := a.want(201, "POST", configMaps, configMap(name)).version()
 		if r := a.get(configMaps + "/" + name); r.code != 200 || r.version() != rv {
-			t.Fatalf("get: %d at %s, want %s", r.code, r.version(), rv)
+			t.Fatalf("get: got %d at %s, want %s", r.code, r.version(), rv)
 		}
 		if n := len(a.get(configMaps).at("items").([]any)); n != i+1 {
 			t.Fatalf("list shows %d of %d", n, i+1)
@@ -115,7 +115,10 @@ func TestPagesHaveOneVersion(t *testing.T) {
 	} else if old.code != 200 { // a new store may still have version 1
 		t.Errorf("an old token: %d %s", old.code, old.body)
 	}
-	for _, bad := range []string{"x", "e30", base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`))} {
+	for _, bad := range []string{
+		"x", "e30",
+		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/"}`)),
+	} {
 		if r := a.get(configMaps + "?continue=" + bad); r.code != 400 {
 			t.Errorf("token %s: %d %s", bad, r.code, r.body)
 		}
@@ -148,7 +151,11 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 		a.want(201, "POST", configMaps, configMap(fmt.Sprintf("c%03d", i), "k", strings.Repeat(fmt.Sprint(i), 1500)))
 	}
 	for round := range 2 {
-		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+		for _, accept := range []string{
+			"application/json", "application/vnd.kubernetes.protobuf",
+			"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+			"application/json;as=Table;g=meta.k8s.io;v=v1",
+		} {
 			plain, unzipped := a.bothWays(accept)
 			for range 5 { // the version of a list changes with other writes
 				if bytes.Equal(unzipped, plain) {
@@ -157,7 +164,7 @@ func TestCompressedListEqualsPlainList(t *testing.T) {
 				plain, unzipped = a.bothWays(accept)
 			}
 			if !strings.Contains(accept, "Table") && !bytes.Equal(unzipped, plain) {
-				t.Errorf("round %d, %s: %d bytes, want %d", round, accept, len(unzipped), len(plain))
+				t.Errorf("round %d, %s: got %d bytes, want %d", round, accept, len(unzipped), len(plain))
 			}
 		}
 		a.want(200, "PATCH", configMaps+"/c060", `{"data":{"k":"changed"}}`, "Content-Type", mergePatch)
@@ -174,10 +181,10 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 	a := start(t, nil)
 	body := configMap("large", "k", strings.Repeat("text ", 40000))
 	for _, r := range []struct{ method, path, body, contentType string }{
-		{"POST", configMaps, body, ""},
-		{"GET", configMaps + "/large", "", ""},
-		{"PUT", configMaps + "/large", body, ""},
-		{"PATCH", configMaps + "/large", `{"metadata":{"labels":{"a":"b"}}}`, mergePatch},
+		{method: "POST", path: configMaps, body: body},
+		{method: "GET", path: configMaps + "/large"},
+		{method: "PUT", path: configMaps + "/large", body: body},
+		{method: "PATCH", path: configMaps + "/large", body: `{"metadata":{"labels":{"a":"b"}}}`, contentType: mergePatch},
 	} {
 		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 			path := r.path
@@ -191,7 +198,8 @@ func TestLargeObjectsAreCompressed(t *testing.T) {
 			}
 			got := a.send(r.method, path, r.body, header...)
 			if got.code >= 300 || got.header.Get("Content-Encoding") != "gzip" || len(got.body) > 100000 {
-				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body), got.header.Get("Content-Encoding"))
+				t.Errorf("%s, %s: %d, %d bytes in encoding %q", r.method, accept, got.code, len(got.body),
+					got.header.Get("Content-Encoding"))
 			}
 		}
 	}
@@ -235,7 +243,8 @@ func TestWatchListStreamsInitialState(t *testing.T) {
 	for i := range 3 {
 		rv = a.want(201, "POST", configMaps, configMap(fmt.Sprint("c", i))).version()
 	}
-	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv, 4)
+	got := a.events(configMaps+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5&resourceVersion="+rv,
+		4)
 	if len(got) != 4 {
 		t.Fatalf("%d events", len(got))
 	}
@@ -335,32 +344,92 @@ func TestInvalidRequestsDoNotPanic(t *testing.T) {
 		method, path, body, contentType string
 		most                            int
 	}{
-		{"POST", configMaps, "", "", 400},
-		{"POST", configMaps, "null", "", 422},
-		{"POST", configMaps, "\x00\x01", "application/vnd.kubernetes.protobuf", 415},
-		{"POST", configMaps, "k8s\x00\xff\xff\xff", "application/vnd.kubernetes.protobuf", 400},
-		{"POST", configMaps, strings.Repeat("[", 100000), "", 400},
-		{"POST", configMaps, strings.Repeat("a: &a [*a]\n", 10), "application/yaml", 400},
-		{"PATCH", configMaps + "/none", `[{"op":"remove"}]`, "application/json-patch+json", 404},
-		{"PATCH", "/api/v1/namespaces/default", `[{"op":"remove","path":"/metadata"}]`, "application/json-patch+json", 422},
-		{"PATCH", "/api/v1/namespaces/default", `[{"op":"test","path":"/metadata/name","value":"x"}]`, "application/json-patch+json", 422},
-		{"PATCH", "/api/v1/namespaces/default", `[]`, mergePatch, 400},
-		{"PATCH", "/api/v1/namespaces/default", `{"metadata":null}`, mergePatch, 422},
-		{"PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"$patch":1}}}`, "application/strategic-merge-patch+json", 422},
-		{"PATCH", "/api/v1/namespaces/default", `{}`, "application/apply-patch+yaml", 422},
-		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `{}`, "application/apply-patch+yaml", 400},
-		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `[1`, "application/apply-patch+yaml", 400},
-		{"PATCH", "/api/v1/namespaces/default?fieldManager=m", `null`, "application/apply-patch+yaml", 400},
-		{"DELETE", configMaps + "/x", `{"kind":"Pod","apiVersion":"v1"}`, "", 404},
-		{"DELETE", configMaps + "/x", `[`, "", 400},
-		{"GET", configMaps + "?limit=x", "", "", 400},
-		{"GET", configMaps + "?resourceVersion=-1", "", "", 400},
-		{"GET", configMaps + "?resourceVersionMatch=Exact", "", "", 422},
-		{"GET", configMaps + "?resourceVersionMatch=Odd&resourceVersion=5", "", "", 422},
-		{"GET", configMaps + "?timeout=never", "", "", 400},
-		{"PUT", configMaps + "/a", configMap("b"), "", 400},
-		{"PUT", configMaps + "/a", `{}`, "", 400},
-		{"GET", "/api/v1/namespaces/default/configmaps/a/b/c/d", "", "", 404},
+		{method: "POST", path: configMaps, most: 400},
+		{method: "POST", path: configMaps, body: "null", most: 422},
+		{method: "POST", path: configMaps, body: "\x00\x01", contentType: "application/vnd.kubernetes.protobuf", most: 415},
+		{
+			method:      "POST",
+			path:        configMaps,
+			body:        "k8s\x00\xff\xff\xff",
+			contentType: "application/vnd.kubernetes.protobuf",
+			most:        400,
+		},
+		{method: "POST", path: configMaps, body: strings.Repeat("[", 100000), most: 400},
+		{
+			method:      "POST",
+			path:        configMaps,
+			body:        strings.Repeat("a: &a [*a]\n", 10),
+			contentType: "application/yaml",
+			most:        400,
+		},
+		{
+			method:      "PATCH",
+			path:        configMaps + "/none",
+			body:        `[{"op":"remove"}]`,
+			contentType: "application/json-patch+json",
+			most:        404,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default",
+			body:        `[{"op":"remove","path":"/metadata"}]`,
+			contentType: "application/json-patch+json",
+			most:        422,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default",
+			body:        `[{"op":"test","path":"/metadata/name","value":"x"}]`,
+			contentType: "application/json-patch+json",
+			most:        422,
+		},
+		{method: "PATCH", path: "/api/v1/namespaces/default", body: `[]`, contentType: mergePatch, most: 400},
+		{method: "PATCH", path: "/api/v1/namespaces/default", body: `{"metadata":null}`, contentType: mergePatch, most: 422},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default",
+			body:        `{"metadata":{"labels":{"$patch":1}}}`,
+			contentType: "application/strategic-merge-patch+json",
+			most:        422,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default",
+			body:        `{}`,
+			contentType: "application/apply-patch+yaml",
+			most:        422,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default?fieldManager=m",
+			body:        `{}`,
+			contentType: "application/apply-patch+yaml",
+			most:        400,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default?fieldManager=m",
+			body:        `[1`,
+			contentType: "application/apply-patch+yaml",
+			most:        400,
+		},
+		{
+			method:      "PATCH",
+			path:        "/api/v1/namespaces/default?fieldManager=m",
+			body:        `null`,
+			contentType: "application/apply-patch+yaml",
+			most:        400,
+		},
+		{method: "DELETE", path: configMaps + "/x", body: `{"kind":"Pod","apiVersion":"v1"}`, most: 404},
+		{method: "DELETE", path: configMaps + "/x", body: `[`, most: 400},
+		{method: "GET", path: configMaps + "?limit=x", most: 400},
+		{method: "GET", path: configMaps + "?resourceVersion=-1", most: 400},
+		{method: "GET", path: configMaps + "?resourceVersionMatch=Exact", most: 422},
+		{method: "GET", path: configMaps + "?resourceVersionMatch=Odd&resourceVersion=5", most: 422},
+		{method: "GET", path: configMaps + "?timeout=never", most: 400},
+		{method: "PUT", path: configMaps + "/a", body: configMap("b"), most: 400},
+		{method: "PUT", path: configMaps + "/a", body: `{}`, most: 400},
+		{method: "GET", path: "/api/v1/namespaces/default/configmaps/a/b/c/d", most: 404},
 	} {
 		r := a.send(c.method, c.path, c.body, "Content-Type", c.contentType)
 		if r.code < 400 || r.code > c.most || r.code >= 500 {
@@ -382,7 +451,8 @@ func TestObjectsOfOneLeaseExpire(t *testing.T) {
 	a := start(t, onEtcd(t))
 	rv := ""
 	for i := range n {
-		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()
+		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`,
+			i)).version()
 	}
 	store := a.server.stores.etcd.Client()
 	leases, err := store.Leases(t.Context())

@@ -142,7 +142,12 @@ func run(o *config.Options, admin tls.Certificate) (a *api, stop func() error, e
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
-	a = &api{server: p, options: o, url: "https://" + p.listener.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	a = &api{
+		server:  p,
+		options: o,
+		url:     "https://" + p.listener.server.Addr().String(),
+		client:  &http.Client{Transport: transport, Timeout: 30 * time.Second},
+	}
 	return a, func() error {
 		transport.CloseIdleConnections()
 		cancel()
@@ -170,6 +175,7 @@ func clientPair(t *testing.T) ([]byte, tls.Certificate) {
 	return ca, admin
 }
 
+// newClientPair returns a CA certificate in PEM and a client certificate that it signed.
 func newClientPair() ([]byte, tls.Certificate, error) {
 	var none tls.Certificate
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -177,12 +183,18 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 		return nil, none, err
 	}
 	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
-		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
 	if err != nil {
@@ -192,7 +204,10 @@ func newClientPair() ([]byte, tls.Certificate, error) {
 	if err != nil {
 		return nil, none, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{
+		Certificate: [][]byte{leafDER},
+		PrivateKey:  key,
+	}, nil
 }
 
 func (a *api) eventually(what string, check func() bool) {
@@ -264,7 +279,7 @@ func (a *api) want(code int, method, path, body string, header ...string) answer
 	a.t.Helper()
 	r := a.send(method, path, body, header...)
 	if r.code != code {
-		a.t.Fatalf("%s %s: %d, want %d: %s", method, path, r.code, code, r.body)
+		a.t.Fatalf("%s %s: got %d, want %d: %s", method, path, r.code, code, r.body)
 	}
 	return r
 }

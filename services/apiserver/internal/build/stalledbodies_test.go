@@ -30,7 +30,9 @@ func TestStalledBodiesTimeOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", c.method, c.path, c.contentType)
+		fmt.Fprintf(conn,
+			"%s %s HTTP/1.1\r\nHost: a\r\nContent-Type: %s\r\nContent-Length: 3000000\r\n\r\n{", c.method,
+			c.path, c.contentType)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("%s %s: %v", c.method, c.path, err)

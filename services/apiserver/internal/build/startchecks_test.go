@@ -69,12 +69,12 @@ func TestHealthChecksHaveTheNamesOfKubernetes(t *testing.T) {
 			want := strings.Fields(tt.want.Replace(startedByDefault))
 			for _, endpoint := range []string{"/livez", "/healthz"} {
 				if got := a.passing(endpoint); !slices.Equal(got, want) {
-					t.Errorf("%s: %q, want %q", endpoint, got, want)
+					t.Errorf("%s: got %q, want %q", endpoint, got, want)
 				}
 			}
 			ready := slices.Concat(want[:3], []string{"etcd-readiness", "informer-sync", "fan-out"}, want[3:], []string{"shutdown"})
 			if got := a.passing("/readyz"); !slices.Equal(got, ready) {
-				t.Errorf("/readyz: %q, want %q", got, ready)
+				t.Errorf("/readyz: got %q, want %q", got, ready)
 			}
 			for _, name := range want {
 				a.want(http.StatusOK, "GET", "/livez/"+name, "")
@@ -124,7 +124,8 @@ func TestHealthChecksFailUntilTheirPartsAreUp(t *testing.T) {
 		}
 	}
 	all := "?verbose&exclude=" + strings.Join(waiting, "&exclude=")
-	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body), "[+]autoregister-completion excluded: ok\n") {
+	if got := a.want(http.StatusOK, "GET", "/livez"+all, ""); !strings.Contains(string(got.body),
+		"[+]autoregister-completion excluded: ok\n") {
 		t.Errorf("excluded: %s", got.body)
 	}
 	close(u.open)

@@ -16,7 +16,8 @@ const storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storagever
 
 func sayingVersions(t *testing.T, o *config.Options) {
 	t.Helper()
-	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"), o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
+	if err := errors.Join(o.Features.Set("StorageVersionAPI=true,APIServerIdentity=true"),
+		o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -32,7 +33,8 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			sayingVersions(t, o)
 		})
 	}
-	a, b := replica(), replica()
+	a := replica()
+	b := replica()
 	for _, r := range []*api{a, b} {
 		r.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 		r.want(201, "POST", configMaps, configMap(fmt.Sprintf("of-%d", r.server.base.port)))
@@ -53,7 +55,8 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			s := s.(map[string]any)
 			ids[s["apiServerID"]] = true
 			versions := fmt.Sprint(s["decodableVersions"])
-			if s["encodingVersion"] != want.encoding || len(versions) != len(want.decodable) || fmt.Sprint(s["servedVersions"]) != versions {
+			if s["encodingVersion"] != want.encoding || len(versions) != len(want.decodable) ||
+				fmt.Sprint(s["servedVersions"]) != versions {
 				t.Errorf("%s: a replica says %v", name, s)
 			}
 		}
@@ -61,7 +64,8 @@ func TestReplicasPublishStorageVersions(t *testing.T) {
 			t.Errorf("%s: said by %v", name, ids)
 		}
 		conditions, _ := v.at("status", "conditions").([]any)
-		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" || conditions[0].(map[string]any)["status"] != "True" {
+		if len(conditions) != 1 || conditions[0].(map[string]any)["type"] != "AllEncodingVersionsEqual" ||
+			conditions[0].(map[string]any)["status"] != "True" {
 			t.Errorf("%s: conditions %v", name, conditions)
 		}
 	}
@@ -85,8 +89,20 @@ func TestUpdateWithoutChangeMigratesStorage(t *testing.T) {
 	a := start(t, nil)
 	const scaler = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 	for _, c := range []struct{ name, key, path, stored, want string }{
-		{"in JSON", "/registry/configmaps/default/j", configMaps + "/j", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"j","namespace":"default","uid":"1","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}`, "k8s\x00"},
-		{"in an older version", "/registry/horizontalpodautoscalers/default/h", scaler + "/h", `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`, "autoscaling/v2"},
+		{
+			name:   "in JSON",
+			key:    "/registry/configmaps/default/j",
+			path:   configMaps + "/j",
+			stored: `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"j","namespace":"default","uid":"1","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"b"}}`,
+			want:   "k8s\x00",
+		},
+		{
+			name:   "in an older version",
+			key:    "/registry/horizontalpodautoscalers/default/h",
+			path:   scaler + "/h",
+			stored: `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"h","namespace":"default","uid":"2","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"scaleTargetRef":{"kind":"Deployment","name":"d","apiVersion":"apps/v1"},"maxReplicas":3,"targetCPUUtilizationPercentage":50},"status":{}}`,
+			want:   "autoscaling/v2",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := &api{t: t, server: a.server, url: a.url, client: a.client}
@@ -125,13 +141,15 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
 	definition := func(stored string) string {
 		version := func(name string, served bool) string {
-			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, name, served, name == stored)
+			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`,
+				name, served, name == stored)
 		}
 		return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
 			"names":{"plural":"things","kind":"Thing"},"versions":[` + version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
 	}
 	made := a.want(201, "POST", definitionsPath, definition("v1"))
-	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things",
+		`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 	said := func() (common string, replicas map[string]string) {
 		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
 		owners, _ := v.at("metadata", "ownerReferences").([]any)
@@ -163,7 +181,8 @@ func TestCustomStorageVersionsArePublished(t *testing.T) {
 	}
 	replica()
 	a.eventually("published by both", wanted("example.com/v1", 2))
-	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):], "}")), "Content-Type", mergePatch)
+	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):],
+		"}")), "Content-Type", mergePatch)
 	a.eventually("published with the new version", wanted("example.com/v2", 2))
 }
 
@@ -196,7 +215,8 @@ func TestWebhooksDoNotPreventStart(t *testing.T) {
 	b.want(201, "POST", configMaps, configMap("c"))
 	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	create := func() int {
-		return b.send("POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
+		return b.send("POST", "/apis/example.com/v1/namespaces/default/things",
+			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`).code
 	}
 	if code := create(); code != 503 {
 		t.Errorf("create of an object whose version is not registered: %d", code)
@@ -250,9 +270,13 @@ func objectsOfOlderVersions(a *api) {
 	const budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 	const label = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 	before := a.get(budgets).version()
-	a.overwrite("/registry/poddisruptionbudgets/default/old", `{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
+	a.overwrite("/registry/poddisruptionbudgets/default/old",
+		`{"kind":"PodDisruptionBudget","apiVersion":"policy/v1beta1","metadata":{"name":"old","namespace":"default","uid":"u-1"},"spec":{"minAvailable":1,"selector":{}}}`)
 	a.eventually("seen", func() bool { return a.get(budgets+"/old").code == http.StatusOK })
-	for _, path := range []string{budgets + "/old", budgets, budgets + "?resourceVersion=0", budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before} {
+	for _, path := range []string{
+		budgets + "/old", budgets, budgets + "?resourceVersion=0",
+		budgets + "?watch=true&timeoutSeconds=1&resourceVersion=" + before,
+	} {
 		if text := string(a.want(200, "GET", path, "").body); !strings.Contains(text, label) {
 			a.t.Errorf("%s: %s", path, text)
 		}
@@ -261,22 +285,26 @@ func objectsOfOlderVersions(a *api) {
 	if text := string(a.want(200, "PUT", budgets+"/old", string(live.body)).body); !strings.Contains(text, label) {
 		a.t.Errorf("updated to %s", text)
 	}
-	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) || !bytes.Contains(got, []byte(label)) {
+	if got := a.stored("/registry/poddisruptionbudgets/default/old"); !bytes.Contains(got, []byte("\x09policy/v1\x12")) ||
+		!bytes.Contains(got, []byte(label)) {
 		a.t.Errorf("stored %q", got)
 	}
 
 	// A claim that was stored without dataSourceRef can be changed.
 	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
-	a.overwrite("/registry/persistentvolumeclaims/default/old", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
+	a.overwrite("/registry/persistentvolumeclaims/default/old",
+		`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"old","namespace":"default","uid":"u-2","finalizers":["kubernetes.io/pvc-protection"]},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}},"dataSource":{"kind":"PersistentVolumeClaim","name":"other"},"volumeMode":"Filesystem"},"status":{"phase":"Pending"}}`)
 	a.eventually("seen", func() bool { return a.get(claims+"/old").at("spec", "dataSourceRef", "name") == "other" })
 	a.want(200, "PATCH", claims+"/old", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch)
 	a.want(200, "DELETE", claims+"/old", "")
 	a.want(404, "GET", claims+"/old", "")
 
 	// Unknown versions are not decoded.
-	a.overwrite("/registry/configmaps/default/unknown", `{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
+	a.overwrite("/registry/configmaps/default/unknown",
+		`{"kind":"ConfigMap","apiVersion":"v7","metadata":{"name":"unknown","namespace":"default"},"data":{"a":"b"}}`)
 	for _, path := range []string{configMaps + "/unknown", configMaps} {
-		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text, `no kind \"ConfigMap\" is registered for version \"v7\"`) {
+		if text := string(a.want(500, "GET", path, "").body); !strings.Contains(text,
+			`no kind \"ConfigMap\" is registered for version \"v7\"`) {
 			a.t.Errorf("%s: %s", path, text)
 		}
 	}

@@ -33,13 +33,15 @@ func TestStoredMetadataIsRepaired(t *testing.T) {
 		for _, path := range paths {
 			got := string(a.want(http.StatusOK, "GET", path, "", "Accept", accept).body)
 			got = strings.NewReplacer(" ", "", "\n", "").Replace(got)
-			if !strings.Contains(got, `"generation":1`) || !strings.Contains(got, `"labels":{"l":"m"}`) || strings.Contains(got, "annotations") || strings.Contains(got, "unknown") {
+			if !strings.Contains(got, `"generation":1`) || !strings.Contains(got, `"labels":{"l":"m"}`) ||
+				strings.Contains(got, "annotations") || strings.Contains(got, "unknown") {
 				t.Errorf("%s as %s: %s", path, accept, got)
 			}
 		}
 	}
 	a.want(http.StatusOK, "GET", things, "", "Accept", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList"+form)
-	changed := a.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`, "Content-Type", "application/merge-patch+json")
+	changed := a.want(http.StatusOK, "PATCH", things+"/a", `{"metadata":{"annotations":{"x":"y"}}}`,
+		"Content-Type", "application/merge-patch+json")
 	if got := changed.at("metadata", "generation"); got != float64(1) {
 		t.Errorf("generation %v after a change of the metadata", got)
 	}

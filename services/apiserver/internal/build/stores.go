@@ -53,26 +53,35 @@ type stores struct {
 	olderVersions       *olderversions.Converter
 }
 
-func newStores(ctx context.Context, b *base, o *config.Options, c *catalogs, auditor *audit.Auditor) (*stores, error) {
+// newStores opens the stores and the change feeds over them.
+func newStores(ctx context.Context, b *base, o *config.Options, catalogs *catalogs, auditor *audit.Auditor) (*stores, error) {
 	main, err := newMainStore(ctx, b, &o.Etcd)
 	if err != nil {
 		return nil, err
 	}
 	s := &stores{
-		mainStore: main, root: b.root,
-		encryptionResources: encryption.NewResources(b.root+"/", c.stored()), olderVersions: olderversions.New(c.catalog, c.codec),
+		mainStore:           main,
+		root:                b.root,
+		encryptionResources: encryption.NewResources(b.root+"/", catalogs.stored()),
+		olderVersions:       olderversions.New(catalogs.catalog, catalogs.codec),
 	}
-	if s.overrideClusters, err = openClusters(b, &o.Etcd, c); err != nil {
+	if s.overrideClusters, err = openClusters(b, &o.Etcd, catalogs); err != nil {
 		return nil, err
 	}
-	s.resourceClusters = s.overrideClusters.resources(c)
+	s.resourceClusters = s.overrideClusters.resources(catalogs)
 	if s.encryptionConfig, err = newEncryption(ctx, b, &o.Encryption); err != nil {
 		return nil, err
 	}
 	id := fmt.Sprintf("%s:%d", b.host, b.port)
 	if s.fanout, err = fanout.New(fanout.Config{
-		Options: o.Fanout, Store: main.store, Elector: main.elector, Root: b.root + "/", Since: fanout.SinceLastCompaction(main.store, b.log),
-		ID: id, Logger: b.log, Registerer: b.metrics,
+		Options:    o.Fanout,
+		Store:      main.store,
+		Elector:    main.elector,
+		Root:       b.root + "/",
+		Since:      fanout.SinceLastCompaction(main.store, b.log),
+		ID:         id,
+		Logger:     b.log,
+		Registerer: b.metrics,
 	}); err != nil {
 		return nil, err
 	}
@@ -138,6 +147,7 @@ type mainStore struct {
 	etcd    *embedded.Server // nil with external etcd and with the memory store
 }
 
+// newMainStore opens the store of all resources without an override.
 func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainStore, error) {
 	if o.Backend == config.BackendMemory {
 		s := memstore.New()
@@ -168,7 +178,16 @@ func newMainStore(ctx context.Context, b *base, o *config.EtcdOptions) (*mainSto
 // connect connects to the servers of etcd, or starts the embedded etcd.
 func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions) (c etcd.Config, err error) {
 	if len(o.Servers) > 0 {
-		c.Client, err = etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: b.metrics, Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
+		c.Client, err = etcd.Dial(etcd.DialOptions{
+			Servers:  o.Servers,
+			CAFile:   o.CAFile,
+			CertFile: o.CertFile,
+			KeyFile:  o.KeyFile,
+			Logger:   b.log,
+			Metrics:  b.metrics,
+			Dial:     b.egress.To(egress.Etcd),
+			Traces:   b.traces.Inner(),
+		})
 		if err != nil {
 			return c, fmt.Errorf("--etcd-servers: %w", err)
 		}
@@ -176,9 +195,14 @@ func (m *mainStore) connect(ctx context.Context, b *base, o *config.EtcdOptions)
 		return c, nil
 	}
 	m.etcd, err = embedded.Start(ctx, embedded.Options{
-		DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
-		CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
-		Logger: b.log, Metrics: b.metrics,
+		DataDir:      o.DataDir,
+		QuotaBytes:   o.Embedded.QuotaBytes,
+		ListenClient: o.Embedded.ListenClientURL,
+		CertFile:     o.Embedded.CertFile,
+		KeyFile:      o.Embedded.KeyFile,
+		ClientCAFile: o.Embedded.TrustedCAFile,
+		Logger:       b.log,
+		Metrics:      b.metrics,
 	})
 	if err != nil {
 		return c, err
@@ -214,7 +238,8 @@ func newEncryption(ctx context.Context, b *base, o *config.EncryptionOptions) (*
 		Wait: func(ctx context.Context, wait func(context.Context) error) error {
 			return request.Wait(ctx, status.ManyWait(), wait)
 		},
-		Logger: b.log, Metrics: metrics,
+		Logger:  b.log,
+		Metrics: metrics,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--encryption-provider-config: %w", err)
@@ -245,11 +270,12 @@ type cluster struct {
 // name returns the name of the cluster in health checks and metrics.
 func (c *cluster) name() string { return "etcd-override-" + strconv.Itoa(c.number) }
 
-// openClusters opens the stores of --etcd-servers-overrides in the order of their key prefixes. They
-// may be unavailable.
-func openClusters(b *base, o *config.EtcdOptions, c *catalogs) (clusters, error) {
-	by := o.OverridePrefixes(c.stored(), func(of schema.GroupResource) {
-		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource", "resource", of.String())
+// openClusters opens the stores of --etcd-servers-overrides in the order
+// of their key prefixes. They may be unavailable.
+func openClusters(b *base, o *config.EtcdOptions, catalogs *catalogs) (clusters, error) {
+	by := o.OverridePrefixes(catalogs.stored(), func(of schema.GroupResource) {
+		b.log.Warn("--etcd-servers-overrides names a resource that is not stored, or that shares the storage of another resource",
+			"resource", of.String())
 	})
 	var out clusters
 	for _, servers := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return strings.Compare(by[a][0], by[b][0]) }) {
@@ -264,14 +290,27 @@ func openClusters(b *base, o *config.EtcdOptions, c *catalogs) (clusters, error)
 
 // open opens the store.
 func (c *cluster) open(b *base, o *config.EtcdOptions) error {
-	client, err := etcd.Dial(etcd.DialOptions{Servers: c.servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: b.log, Metrics: c.registerer(), Dial: b.egress.To(egress.Etcd), Traces: b.traces.Inner()})
+	client, err := etcd.Dial(etcd.DialOptions{
+		Servers:  c.servers,
+		CAFile:   o.CAFile,
+		CertFile: o.CertFile,
+		KeyFile:  o.KeyFile,
+		Logger:   b.log,
+		Metrics:  c.registerer(),
+		Dial:     b.egress.To(egress.Etcd),
+		Traces:   b.traces.Inner(),
+	})
 	if err != nil {
 		return fmt.Errorf("--etcd-servers-overrides: %w", err)
 	}
 	b.life.onClose(func() { _ = client.Close() })
 	if c.store, err = etcd.New(etcd.Config{
-		Client: client, Prefix: b.root, LeaseReuse: time.Duration(o.LeaseReuseSeconds) * time.Second, Logger: b.log, Metrics: c.registerer(),
-		Cluster: "etcd-" + strconv.Itoa(c.number+1),
+		Client:     client,
+		Prefix:     b.root,
+		LeaseReuse: time.Duration(o.LeaseReuseSeconds) * time.Second,
+		Logger:     b.log,
+		Metrics:    c.registerer(),
+		Cluster:    "etcd-" + strconv.Itoa(c.number+1),
 	}); err != nil {
 		return err
 	}
@@ -280,7 +319,8 @@ func (c *cluster) open(b *base, o *config.EtcdOptions) error {
 	return nil
 }
 
-// registerer registers metrics of the cluster under a label that distinguishes it from the main one.
+// registerer registers metrics of the cluster under a label that
+// distinguishes it from the main one.
 func (c *cluster) registerer() prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"etcd_cluster": c.name()}, c.metrics)
 }
@@ -291,8 +331,15 @@ func (c *cluster) follow(b *base, o fanout.Options, id string) (err error) {
 	o.ClusterID = fanout.StreamName(o.ClusterID, strings.TrimPrefix(c.prefixes[0], b.root))
 	log := b.log.With("etcd", c.name())
 	if c.fanout, err = fanout.New(fanout.Config{
-		Options: o, Alone: len(o.Servers) == 0, Store: c.store, Elector: fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: o.ClusterID}, Root: b.root + "/", Since: fanout.SinceLastCompaction(c.store, b.log),
-		ID: id, Logger: log, Registerer: c.registerer(),
+		Options:    o,
+		Alone:      len(o.Servers) == 0,
+		Store:      c.store,
+		Elector:    fanout.StreamElector{Elector: etcd.NewElector(c.store, 0), Stream: o.ClusterID},
+		Root:       b.root + "/",
+		Since:      fanout.SinceLastCompaction(c.store, b.log),
+		ID:         id,
+		Logger:     log,
+		Registerer: c.registerer(),
 	}); err != nil {
 		return err
 	}
@@ -315,10 +362,10 @@ func (l clusters) of(prefix string) *cluster {
 }
 
 // resources maps the resources that the clusters store to them.
-func (l clusters) resources(c *catalogs) map[schema.GroupResource]*cluster {
+func (l clusters) resources(catalogs *catalogs) map[schema.GroupResource]*cluster {
 	out := map[schema.GroupResource]*cluster{}
-	for _, k := range c.catalog.Kinds() { // several kinds may share a prefix
-		if other := l.of(apiset.KeyPrefix(c.root, k)); other != nil && !k.Virtual {
+	for _, k := range catalogs.catalog.Kinds() { // several kinds may share a prefix
+		if other := l.of(apiset.KeyPrefix(catalogs.root, k)); other != nil && !k.Virtual {
 			out[k.GroupResource()] = other
 		}
 	}

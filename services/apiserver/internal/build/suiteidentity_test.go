@@ -23,14 +23,19 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 		var review struct{ Spec struct{ Token string } }
 		_ = json.NewDecoder(r.Body).Decode(&review)
 		name, group, ok := strings.Cut(review.Spec.Token, "/")
-		_, _ = fmt.Fprintf(w, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":%q,"groups":[%q]}}}`, ok, name, group)
+		_, _ = fmt.Fprintf(w,
+			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","status":{"authenticated":%v,"user":{"username":%q,"groups":[%q]}}}`,
+			ok, name, group)
 	}))
 	defer service.Close()
-	provider, dir := oidctest.New(t), t.TempDir()
+	provider := oidctest.New(t)
+	dir := t.TempDir()
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
 	a := start(t, func(o *config.Options) {
-		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"), fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, service.URL, ca))
-		o.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"), "file-name,system:binnacle:tokencleaner,1\nfile-group,alice,2,\"dev,system:binnacle\"\nfile-free,alice,3,system:binnacles\n")
+		o.Authentication.Webhook.Kubeconfig = writeFile(t, filepath.Join(dir, "webhook"), fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority-data":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`,
+			service.URL, ca))
+		o.Authentication.TokenFile = writeFile(t, filepath.Join(dir, "tokens"),
+			"file-name,system:binnacle:tokencleaner,1\nfile-group,alice,2,\"dev,system:binnacle\"\nfile-free,alice,3,system:binnacles\n")
 		oidc := o.Authentication.JWT.OIDC
 		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "groups", "-"
 		oidc.CAFile = writeFile(t, filepath.Join(dir, "ca.crt"), provider.CA())
@@ -48,8 +53,10 @@ func TestTokensCannotImpersonateSuite(t *testing.T) {
 			t.Errorf("%.40s: %d %s", token, r.code, r.body)
 		}
 	}
-	r := a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"file-name"}}`)
-	if r.at("status", "authenticated") != nil || !strings.Contains(fmt.Sprint(r.at("status", "error")), "reserved for the suite's own services") {
+	r := a.want(http.StatusCreated, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"file-name"}}`)
+	if r.at("status", "authenticated") != nil ||
+		!strings.Contains(fmt.Sprint(r.at("status", "error")), "reserved for the suite's own services") {
 		t.Errorf("review: %s", r.body)
 	}
 }

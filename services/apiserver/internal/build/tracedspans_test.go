@@ -77,7 +77,8 @@ func traceparent(trace string) string { return "00-" + trace + "-b7ad6b716920333
 // expects its spans.
 func TestRequestSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
-	collector, etcd := tracingtest.Start(t), etcdtest.Listening(t)
+	collector := tracingtest.Start(t)
+	etcd := etcdtest.Listening(t)
 	a := start(t, func(o *config.Options) {
 		o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
 		o.Tracing.ConfigFile = unsampled(t, collector)
@@ -100,41 +101,79 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 		call                      string
 	}{
 		{
-			method: "POST", path: nodes, body: `{"metadata":{"name":"fake"}}`, root: "POST /api/v1/nodes", operation: "Create", events: create,
-			store: wantedSpan{name: "Create etcd3", events: []string{"About to Encode", "Encode succeeded", "TransformToStorage succeeded", "Txn call succeeded", "decode succeeded"}},
-			call:  "etcdserverpb.KV/Txn",
+			method:    "POST",
+			path:      nodes,
+			body:      `{"metadata":{"name":"fake"}}`,
+			root:      "POST /api/v1/nodes",
+			operation: "Create",
+			events:    create,
+			store: wantedSpan{
+				name: "Create etcd3",
+				events: []string{
+					"About to Encode", "Encode succeeded", "TransformToStorage succeeded",
+					"Txn call succeeded", "decode succeeded",
+				},
+			},
+			call: "etcdserverpb.KV/Txn",
 		},
 		{
-			method: "GET", path: node, root: "GET /api/v1/nodes/{:name}", operation: "Get",
-			events: []string{"About to Get from storage", "About to write a response", "Writing http response done"},
-			store:  wantedSpan{name: "cacher.Get", attributes: map[string]string{"resource-version": ""}, events: []string{"About to Get from underlying storage"}},
-			call:   "etcdserverpb.KV/Range",
+			method:    "GET",
+			path:      node,
+			root:      "GET /api/v1/nodes/{:name}",
+			operation: "Get",
+			events:    []string{"About to Get from storage", "About to write a response", "Writing http response done"},
+			store: wantedSpan{
+				name:       "cacher.Get",
+				attributes: map[string]string{"resource-version": ""},
+				events:     []string{"About to Get from underlying storage"},
+			},
+			call: "etcdserverpb.KV/Range",
 		},
 		{
-			method: "GET", path: nodes, root: "GET /api/v1/nodes", operation: "List",
-			events: []string{"About to List from storage", "Listing from storage done", "Writing http response done"},
-			store:  wantedSpan{name: "cacher.GetList", events: []string{"Ready"}},
-			call:   "etcdserverpb.KV/Range",
+			method:    "GET",
+			path:      nodes,
+			root:      "GET /api/v1/nodes",
+			operation: "List",
+			events:    []string{"About to List from storage", "Listing from storage done", "Writing http response done"},
+			store:     wantedSpan{name: "cacher.GetList", events: []string{"Ready"}},
+			call:      "etcdserverpb.KV/Range",
 		},
 		{
-			method: "PUT", path: node, body: `{"metadata":{"name":"fake","annotations":{"foo":"bar"}}}`, root: "PUT /api/v1/nodes/{:name}", operation: "Update", events: create,
-			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+			method:    "PUT",
+			path:      node,
+			body:      `{"metadata":{"name":"fake","annotations":{"foo":"bar"}}}`,
+			root:      "PUT /api/v1/nodes/{:name}",
+			operation: "Update",
+			events:    create,
+			store:     wantedSpan{name: "GuaranteedUpdate etcd3", events: update},
+			call:      "etcdserverpb.KV/Txn",
 		},
 		{
-			method: "PATCH", path: node, body: `{"metadata":{"labels":{"hello":"world"}}}`, media: "application/strategic-merge-patch+json", root: "PATCH /api/v1/nodes/{:name}", operation: "Patch",
+			method:    "PATCH",
+			path:      node,
+			body:      `{"metadata":{"labels":{"hello":"world"}}}`,
+			media:     "application/strategic-merge-patch+json",
+			root:      "PATCH /api/v1/nodes/{:name}",
+			operation: "Patch",
 			events: []string{
 				"limitedReadBody succeeded", "Recorded the audit event", "About to apply patch", "About to check admission control", "Object stored in database",
 				"About to write a response", "Writing http response done",
 			},
-			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update}, call: "etcdserverpb.KV/Txn",
+			store: wantedSpan{name: "GuaranteedUpdate etcd3", events: update},
+			call:  "etcdserverpb.KV/Txn",
 		},
 		{
-			method: "DELETE", path: node, body: `{"apiVersion":"v1","kind":"DeleteOptions"}`, root: "DELETE /api/v1/nodes/{:name}", operation: "Delete",
+			method:    "DELETE",
+			path:      node,
+			body:      `{"apiVersion":"v1","kind":"DeleteOptions"}`,
+			root:      "DELETE /api/v1/nodes/{:name}",
+			operation: "Delete",
 			events: []string{
 				"limitedReadBody succeeded", "Decoded delete options", "Recorded the audit event", "About to delete object from database", "Object deleted from database",
 				"About to write a response", "Writing http response done",
 			},
-			store: wantedSpan{name: "Delete etcd3"}, call: "etcdserverpb.KV/Txn",
+			store: wantedSpan{name: "Delete etcd3"},
+			call:  "etcdserverpb.KV/Txn",
 		},
 	} {
 		t.Run(c.operation, func(t *testing.T) {
@@ -160,15 +199,28 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 			call := message
 			call.name, call.parent = c.call, c.store.name
 			wantSpans(t, collector, trace, []wantedSpan{
-				{name: c.root, attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": c.path, "http.method": c.method}},
-				{name: c.operation, parent: c.root, events: c.events, attributes: map[string]string{
-					"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
-				}},
+				{
+					name:       c.root,
+					attributes: map[string]string{"user_agent.original": "tracing.test", "http.target": c.path, "http.method": c.method},
+				},
+				{
+					name:   c.operation,
+					parent: c.root,
+					events: c.events,
+					attributes: map[string]string{
+						"url": c.path, "user-agent": "tracing.test", "audit-id": "the-one", "client": "127.0.0.1", "accept": accept, "protocol": "HTTP/2.0",
+					},
+				},
 				c.store, call,
-				{name: "SerializeObject", parent: c.operation, events: []string{"About to start writing response", "Write call succeeded"}, attributes: map[string]string{
-					"url": c.path, "audit-id": "the-one", "protocol": "HTTP/2.0", "method": c.method, "mediaType": "application/vnd.kubernetes.protobuf",
-					"encoder": `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
-				}},
+				{
+					name:   "SerializeObject",
+					parent: c.operation,
+					events: []string{"About to start writing response", "Write call succeeded"},
+					attributes: map[string]string{
+						"url": c.path, "audit-id": "the-one", "protocol": "HTTP/2.0", "method": c.method, "mediaType": "application/vnd.kubernetes.protobuf",
+						"encoder": `{"encodeGV":"v1","encoder":"protobuf","name":"versioning"}`,
+					},
+				},
 			})
 		})
 	}
@@ -179,20 +231,32 @@ func TestRequestSpansMatchKubernetes(t *testing.T) {
 // update without changes does.
 func TestEncryptionSpansMatchKubernetes(t *testing.T) {
 	skipInShortMode(t)
-	collector, plugin := tracingtest.Start(t), kmstest.New(t)
-	a, _ := encrypted(t, encrypting("secrets", "kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
+	collector := tracingtest.Start(t)
+	plugin := kmstest.New(t)
+	a, _ := encrypted(t, encrypting("secrets",
+		"kms: {apiVersion: v2, name: kms-provider, endpoint: "+plugin.Endpoint()+"}"), func(o *config.Options) {
 		o.Tracing.ConfigFile = unsampled(t, collector)
 	})
 	const secrets, writing, reading = "/api/v1/namespaces/default/secrets", "0af7651916cd43dd8448eb211c803101", "0af7651916cd43dd8448eb211c803102"
 	provider := map[string]string{"transformer.provider.name": "kms-provider"}
 	a.want(201, "POST", secrets, secret("fake", "bar"), "Traceparent", traceparent(writing))
-	wantSpans(t, collector, writing, []wantedSpan{{name: "TransformToStorage with envelopeTransformer", parent: "Create etcd3", attributes: provider, events: []string{
-		"About to encrypt data using DEK", "Data encryption succeeded", "About to encode encrypted object", "Encoded encrypted object",
-	}}})
+	wantSpans(t, collector, writing, []wantedSpan{{
+		name:       "TransformToStorage with envelopeTransformer",
+		parent:     "Create etcd3",
+		attributes: provider,
+		events: []string{
+			"About to encrypt data using DEK", "Data encryption succeeded", "About to encode encrypted object", "Encoded encrypted object",
+		},
+	}})
 	a.want(200, "PUT", secrets+"/fake", secret("fake", "bar"), "Traceparent", traceparent(reading))
-	wantSpans(t, collector, reading, []wantedSpan{{name: "TransformFromStorage with envelopeTransformer", parent: "Get etcd3", attributes: provider, events: []string{
-		"About to decode encrypted object", "Decoded encrypted object", "About to decrypt data using DEK", "Data decryption succeeded",
-	}}})
+	wantSpans(t, collector, reading, []wantedSpan{{
+		name:       "TransformFromStorage with envelopeTransformer",
+		parent:     "Get etcd3",
+		attributes: provider,
+		events: []string{
+			"About to decode encrypted object", "Decoded encrypted object", "About to decrypt data using DEK", "Data decryption succeeded",
+		},
+	}})
 }
 
 // TestOnlyPrivilegedUsersContinueTraces sends sampled and unsampled traces of several users.

@@ -42,7 +42,9 @@ func startBus(t *testing.T) *server.Server {
 func TestWriteIsOneTrace(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()
-	collector, etcd, bus := tracingtest.Start(t), etcdtest.Listening(t), startBus(t)
+	collector := tracingtest.Start(t)
+	etcd := etcdtest.Listening(t)
+	bus := startBus(t)
 	replica := func() *api {
 		return start(t, func(o *config.Options) {
 			o.Etcd.Backend, o.Etcd.Servers = config.BackendEtcd, []string{etcd.Endpoint()}
@@ -50,7 +52,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 			o.Tracing.ConfigFile = collector.Config(t)
 		})
 	}
-	a, b := replica(), replica()
+	a := replica()
+	b := replica()
 	var mu sync.Mutex
 	var asked []string // traceparent headers at the webhook
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +65,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	bundle := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
-	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`, hook.URL, bundle))
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"h"},"webhooks":[{"name":"h.ex.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"rules":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"],"operations":["CREATE"]}]}]}`,
+		hook.URL, bundle))
 	const caller = "0af7651916cd43dd8448eb211c80319c"
 	a.want(201, "POST", configMaps, configMap("traced"), "Traceparent", "00-"+caller+"-b7ad6b7169203331-01", "Audit-Id", "the-one")
 	b.eventually("delivered", func() bool { return b.get(configMaps+"/traced?resourceVersion=0").code == 200 })
@@ -80,7 +84,8 @@ func TestWriteIsOneTrace(t *testing.T) {
 		"Call validating webhook": 1, "HTTP POST": 1, "Create etcd3": 1, "etcdserverpb.KV/Txn": 1, "Deliver change": 2,
 	}
 	spans := collector.Wait(t, func(spans []tracingtest.Span) bool {
-		at, got := root(spans), map[string]int{}
+		at := root(spans)
+		got := map[string]int{}
 		for _, s := range spans {
 			if at.Trace != "" && s.Trace == at.Trace {
 				got[s.Name]++
@@ -100,7 +105,9 @@ func TestWriteIsOneTrace(t *testing.T) {
 	if at.Attributes["http.status_code"] != "201" || at.Attributes["http.method"] != "POST" || at.Attributes["http.target"] != configMaps {
 		t.Errorf("attributes of the request: %v", at.Attributes)
 	}
-	byID, parent, replicas := map[string]tracingtest.Span{}, map[string]string{}, map[string]string{}
+	byID := map[string]tracingtest.Span{}
+	parent := map[string]string{}
+	replicas := map[string]string{}
 	for _, s := range spans {
 		byID[s.ID] = s
 	}
@@ -110,10 +117,13 @@ func TestWriteIsOneTrace(t *testing.T) {
 			if s.Name == "Deliver change" {
 				replicas[s.Attributes["replica"]] = s.Instance
 			}
-			if s.Name == "Create" && (s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" || s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
+			if s.Name == "Create" &&
+				(s.Attributes["audit-id"] != "the-one" || s.Attributes["resource"] != "configmaps" ||
+					s.Attributes["verb"] != "POST" || len(s.Events) == 0) {
 				t.Errorf("got span of the operation %+v", s)
 			}
-			if s.Name == "Call validating webhook" && (s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
+			if s.Name == "Call validating webhook" &&
+				(s.Attributes["configuration"] != "h" || s.Attributes["webhook"] != "h.ex.test" || s.Attributes["operation"] != "CREATE") {
 				t.Errorf("got span of the webhook %+v", s)
 			}
 		}
@@ -152,8 +162,17 @@ func TestInvalidTracingConfigFailsStart(t *testing.T) {
 		off                 bool
 	}{
 		{name: "bad file", content: "kind: X", want: "failed to read tracing config: unable to decode tracing configuration data: "},
-		{name: "bad rate", content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: -2", want: "failed to validate tracing configuration: samplingRatePerMillion: Invalid value: -2"},
-		{name: "gate off", off: true, content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration", want: "APIServerTracing feature is not enabled, but tracing config file was provided"},
+		{
+			name:    "bad rate",
+			content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: -2",
+			want:    "failed to validate tracing configuration: samplingRatePerMillion: Invalid value: -2",
+		},
+		{
+			name:    "gate off",
+			off:     true,
+			content: "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration",
+			want:    "APIServerTracing feature is not enabled, but tracing config file was provided",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := testOptions(t, t.TempDir())

@@ -38,33 +38,45 @@ func TestPolicyTypeChecks(t *testing.T) {
 	const wrong = " spec.validations[0].expression: "
 	a.want(201, "POST", policiesPath, admissionPolicy("p", "", "configmaps", `"validations":[{"expression":"object.dat.size() > 0"}]`))
 	a.waitForStatus("p", "1"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:7: undefined field 'dat'")
-	a.want(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data.size() > 0"}]}}`, "Content-Type", "application/merge-patch+json")
+	a.want(200, "PATCH", policiesPath+"/p",
+		`{"spec":{"validations":[{"expression":"object.data.size() > 0"}]}}`, "Content-Type",
+		"application/merge-patch+json")
 	a.waitForStatus("p", "2")
-	a.want(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`, "Content-Type", "application/merge-patch+json")
-	a.waitForStatus("p", "3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
+	a.want(200, "PATCH", policiesPath+"/p", `{"spec":{"validations":[{"expression":"object.data == 1"}]}}`,
+		"Content-Type", "application/merge-patch+json")
+	a.waitForStatus("p",
+		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
 	b.want(200, "PATCH", policiesPath+"/p/status", `{"status":{"observedGeneration":0}}`, "Content-Type", "application/merge-patch+json")
-	b.waitForStatus("p", "3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
+	b.waitForStatus("p",
+		"3"+wrong+"/v1, Kind=ConfigMap: ERROR: <input>:1:13: found no matching overload for '_==_' applied to '(map(string, string), int)'")
 
 	// An undefined resource has no types; once it is defined, it is checked.
-	a.want(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets", `"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},"validations":[{"expression":"object.spec.size < params.spec.max"}]`))
+	a.want(201, "POST", policiesPath, admissionPolicy("c", "example.com", "gadgets",
+		`"paramKind":{"apiVersion":"example.com/v1","kind":"Limit"},"validations":[{"expression":"object.spec.size < params.spec.max"}]`))
 	a.waitForStatus("c", "1")
 	with := func(definition, field, kind string) string {
-		return strings.Replace(definition, `{"type":"object"}`, `{"type":"object","properties":{"spec":{"type":"object","properties":{"`+field+`":{"type":"`+kind+`"}}}}}`, 1)
+		return strings.Replace(definition, `{"type":"object"}`,
+			`{"type":"object","properties":{"spec":{"type":"object","properties":{"`+field+`":{"type":"`+kind+`"}}}}}`,
+			1)
 	}
-	gadgets, limits := definitionOf("gadgets", "Gadget", ""), definitionOf("limits", "Limit", "")
+	gadgets := definitionOf("gadgets", "Gadget", "")
+	limits := definitionOf("limits", "Limit", "")
 	b.want(201, "POST", definitionsPath, with(gadgets, "length", "integer"))
 	a.waitForStatus("c", "1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:12: undefined field 'size'")
-	b.want(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"), "Content-Type", "application/merge-patch+json")
+	b.want(200, "PATCH", definitionsPath+"/gadgets.example.com", with(gadgets, "size", "integer"),
+		"Content-Type", "application/merge-patch+json")
 	a.waitForStatus("c", "1")
 	b.want(201, "POST", definitionsPath, with(limits, "max", "string"))
-	a.waitForStatus("c", "1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching overload for '_<_' applied to '(int, string)'")
+	a.waitForStatus("c",
+		"1"+wrong+"example.com/v1, Kind=Gadget: ERROR: <input>:1:18: found no matching overload for '_<_' applied to '(int, string)'")
 	b.want(200, "DELETE", definitionsPath+"/limits.example.com", "")
 	a.waitForStatus("c", "1")
 	b.want(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
 
 	// The result keeps the field manager of Kubernetes.
 	before := a.want(200, "GET", policiesPath+"/p", "")
-	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers, "manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
+	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers,
+		"manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("its fields are managed by %s", managers)
 	}
 	restarted := start(t, func(o *config.Options) { o.Etcd = a.options.Etcd })

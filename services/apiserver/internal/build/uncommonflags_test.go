@@ -47,7 +47,7 @@ func TestUncommonFlags(t *testing.T) {
 		}
 		r.Body.Close()
 		if r.StatusCode != want {
-			t.Errorf("%s: %d, want %d", path, r.StatusCode, want)
+			t.Errorf("%s: got %d, want %d", path, r.StatusCode, want)
 		}
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {

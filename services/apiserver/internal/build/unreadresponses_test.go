@@ -33,7 +33,8 @@ func TestMissingBodiesHoldNoSeats(t *testing.T) {
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
 	for _, length := range []int{10, 100_000, 3_000_000} {
-		a.say(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", configMaps, length))
+		a.say(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{",
+			configMaps, length))
 		a.eventually("a free seat", func() bool { return a.get(configMaps, as("alice")...).code == 200 })
 	}
 	a.say("PUT " + configMaps + "/a HTTP/1.1\r\nHost: a\r\nImpersonate-User: alice\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")

@@ -50,20 +50,38 @@ const podSpec = `{"containers":[{"name":"a","image":"b"}]}`
 func unservable(a *api) map[string]unservableValue {
 	late := metav1.NewTime(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))
 	return map[string]unservableValue{
-		"/api/v1/namespaces/default/services": {"services/specs/default/unservable", a.storedAs(&corev1.Service{ObjectMeta: metaOf("unservable"), Spec: corev1.ServiceSpec{
-			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
-		}}, "v1", "Service"), "spec.ports.targetPort: type 7 is neither an integer nor a string", `"spec":{"ports":[{"port":80}]}`},
-		"/apis/apps/v1/namespaces/default/deployments": {"deployments/default/unservable", a.storedAs(&appsv1.Deployment{ObjectMeta: metaOf("unservable"), Spec: appsv1.DeploymentSpec{
-			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.IntOrString{Type: 2}}}}}}}},
-		}}, "apps/v1", "Deployment"), "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string", `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`},
+		"/api/v1/namespaces/default/services": {"services/specs/default/unservable", a.storedAs(&corev1.Service{
+			ObjectMeta: metaOf("unservable"),
+			Spec: corev1.ServiceSpec{
+				Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}},
+			},
+		}, "v1", "Service"), "spec.ports.targetPort: type 7 is neither an integer nor a string", `"spec":{"ports":[{"port":80}]}`},
+		"/apis/apps/v1/namespaces/default/deployments": {"deployments/default/unservable", a.storedAs(&appsv1.Deployment{
+			ObjectMeta: metaOf("unservable"),
+			Spec: appsv1.DeploymentSpec{
+				Template: corev1.PodTemplateSpec{
+					Spec: corev1.PodSpec{
+						Containers: []corev1.Container{
+							{LivenessProbe: &corev1.Probe{
+								ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.IntOrString{Type: 2}}},
+							}},
+						},
+					},
+				},
+			},
+		}, "apps/v1", "Deployment"), "spec.template.spec.containers.livenessProbe.tcpSocket.port: type 2 is neither an integer nor a string", `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + podSpec + `}}`},
 		"/apis/apps/v1/namespaces/default/controllerrevisions": {"controllerrevisions/default/unservable", a.storedAs(&appsv1.ControllerRevision{
 			ObjectMeta: metaOf("unservable"), Data: runtime.RawExtension{Raw: []byte(`{"a":`)},
 		}, "apps/v1", "ControllerRevision"), `data: invalid JSON in "{\"a\":"`, `"revision":1,"data":{}`},
 		"/api/v1/namespaces/default/pods": {"pods/default/unservable", a.storedAs(&corev1.Pod{
 			ObjectMeta: metaOf("unservable"), Status: corev1.PodStatus{StartTime: &late},
 		}, "v1", "Pod"), "status.startTime: time of 316516204800 seconds is not between the years 0 and 9999", `"spec":` + podSpec},
-		"/api/v1/namespaces/default/configmaps": {"configmaps/default/unservable", `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"unservable"},"data":{`, "unexpected end of JSON input", `"data":{}`},
-		"/api/v1/namespaces/default/secrets":    {"secrets/default/unservable", `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"unservable"},"data":{"a":7}}`, "cannot unmarshal number", `"data":{}`},
+		"/api/v1/namespaces/default/configmaps": {"configmaps/default/unservable",
+			`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"unservable"},"data":{`,
+			"unexpected end of JSON input", `"data":{}`},
+		"/api/v1/namespaces/default/secrets": {"secrets/default/unservable",
+			`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"unservable"},"data":{"a":7}}`,
+			"cannot unmarshal number", `"data":{}`},
 	}
 }
 
@@ -90,13 +108,17 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 			if r := a.get(path+"/unservable", "Accept", one); r.code != 500 {
 				t.Errorf("GET %s/unservable as %s: %d %s", path, accept, r.code, r.body)
 			}
-			if r := a.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 || !bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
+			if r := a.get(path+"?resourceVersion=0", "Accept", accept); r.code != 200 ||
+				!bytes.Contains(r.body, []byte("good")) || bytes.Contains(r.body, []byte("unservable")) {
 				t.Errorf("list %s as %s: %d %s", path, accept, r.code, r.body)
 			}
 			if accept == "application/yaml" { // not supported by watches
 				continue
 			}
-			for _, query := range []string{"resourceVersion=0", "resourceVersion=" + version, "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"} {
+			for _, query := range []string{
+				"resourceVersion=0", "resourceVersion=" + version,
+				"sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan",
+			} {
 				watches.Go(func() {
 					r := a.get(path+"?watch=1&timeoutSeconds=1&"+query, "Accept", one)
 					if r.code != 200 || bytes.Contains(r.body, []byte("ERROR")) || bytes.Contains(r.body, []byte("unservable")) {
@@ -107,7 +129,7 @@ func TestUnservableObjectDoesNotFailOtherReads(t *testing.T) {
 		}
 		for _, r := range []answer{a.get(path + "/unservable"), a.get(path), a.send("DELETE", path+"/unservable", "")} {
 			if text := fmt.Sprint(r.at("message")); r.code != 500 || !strings.Contains(text, bad.text) {
-				t.Errorf("%s: %d %s, want %q", path, r.code, text, bad.text)
+				t.Errorf("%s: got %d %s, want %q", path, r.code, text, bad.text)
 			}
 		}
 	}
@@ -132,15 +154,18 @@ func TestUnservableObjectIsDeletedByUnsafeDelete(t *testing.T) {
 func TestUnservableNumberDoesNotFailOtherReads(t *testing.T) {
 	a := start(t, nil)
 	const path = "/apis/ex.test/v1/namespaces/default/wids"
-	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
 	a.eventually("served", func() bool { return a.get(path).code == 200 })
 	a.want(400, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable"},"n":1e999}`)
 	a.want(201, "POST", path, `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"good"}}`)
-	a.overwrite("/registry/ex.test/wids/default/unservable", `{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
+	a.overwrite("/registry/ex.test/wids/default/unservable",
+		`{"apiVersion":"ex.test/v1","kind":"Wid","metadata":{"name":"unservable","namespace":"default"},"n":1e999}`)
 	a.eventually("the value to arrive", func() bool { return a.get(path).code == 500 })
 	a.want(500, "GET", path+"/unservable", "")
 	for _, query := range []string{"?resourceVersion=0", "?watch=1&timeoutSeconds=1&resourceVersion=0"} {
-		if r := a.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) || bytes.Contains(r.body, []byte("unservable")) {
+		if r := a.want(200, "GET", path+query, ""); !bytes.Contains(r.body, []byte(`"good"`)) ||
+			bytes.Contains(r.body, []byte("unservable")) {
 			t.Errorf("%s: %s", query, r.body)
 		}
 	}
@@ -153,7 +178,10 @@ func TestStoredInvalidUTF8IsServed(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metaOf("odd"), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a\xff"}}}}
 	a.overwrite("/registry/pods/default/odd", a.storedAs(pod, "v1", "Pod"))
 	a.eventually("the value to arrive", func() bool { return a.get("/api/v1/namespaces/default/pods/odd").code == 200 })
-	for _, path := range []string{"/api/v1/namespaces/default/pods/odd", "/api/v1/pods", "/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=0"} {
+	for _, path := range []string{
+		"/api/v1/namespaces/default/pods/odd", "/api/v1/pods",
+		"/api/v1/pods?watch=1&timeoutSeconds=1&resourceVersion=0",
+	} {
 		if r := a.want(200, "GET", path, ""); !bytes.Contains(r.body, []byte("a\ufffd")) && !bytes.Contains(r.body, []byte(`a\ufffd`)) {
 			t.Errorf("%s: %s", path, r.body)
 		}

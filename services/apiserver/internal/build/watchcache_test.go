@@ -89,8 +89,8 @@ func TestWatchOfSlowReaderEnds(t *testing.T) {
 	}
 }
 
-// TestSelectorsOfWatchesAreLimited checks that the watches of one user cannot keep any number of large
-// selectors in memory, and that the memory is free again when they end.
+// TestSelectorsOfWatchesAreLimited checks that the watches of one user cannot keep any number of
+// large selectors in memory, and that the memory is free again when they end.
 func TestSelectorsOfWatchesAreLimited(t *testing.T) {
 	skipInShortMode(t)
 	t.Parallel()

@@ -36,7 +36,9 @@ func newMutatingServer(t *testing.T) *mutatingServer {
 		if p := c.patches[r.URL.Path]; p != "" {
 			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(p)))
 		}
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`,
+			review.Request.UID, patch)
 	}))
 	t.Cleanup(c.Close)
 	return c
@@ -68,13 +70,15 @@ const mutatingHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhook
 // changes of earlier ones, in any version.
 func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 	t.Parallel()
-	a, c := start(t, nil), newMutatingServer(t)
+	a := start(t, nil)
+	c := newMutatingServer(t)
 	const kind = "horizontalpodautoscalers"
 	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
 	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
 		c.webhook("/other", "v1", kind, labelled)+`,`+c.webhook("/same", "v2", kind, labelled)+`]}`)
 	c.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
-	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
+	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind,
+		`{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
 	if got := fmt.Sprint(c.calledPaths()); got != "[/labels /other /same]" {
 		t.Errorf("asked: %s", got)
 	}
@@ -83,12 +87,15 @@ func TestWebhookSelectorsSeeEarlierChanges(t *testing.T) {
 // TestDefaultsApplyAfterWebhooks checks that a webhook may remove fields that have defaults.
 func TestDefaultsApplyAfterWebhooks(t *testing.T) {
 	t.Parallel()
-	a, c := start(t, issuing(signingKey(t))), newMutatingServer(t)
+	a := start(t, issuing(signingKey(t)))
+	c := newMutatingServer(t)
 	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
 	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
-	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
+	a.want(201, "POST", mutatingHooksPath,
+		`{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
 	c.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
-	r := a.want(201, "POST", accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
+	r := a.want(201, "POST", accounts+"/sa/token",
+		`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
 	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
 		t.Errorf("the token is for %v seconds", seconds)
 	}
@@ -111,7 +118,8 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	t.Parallel()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
 	t.Cleanup(kubelet.Close)
-	a, c := start(t, nil), newMutatingServer(t)
+	a := start(t, nil)
+	c := newMutatingServer(t)
 	a.account()
 	a.node("n", kubelet.URL)
 	a.pod("p", "n", "")
@@ -127,7 +135,8 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 	}
 	for _, sub := range []string{"exec", "attach"} {
 		c.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
-		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 || r.at("message") != "container other is not valid for pod p" {
+		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 ||
+			r.at("message") != "container other is not valid for pod p" {
 			t.Errorf("%s: %d %s", sub, r.code, r.body)
 		}
 	}
@@ -137,11 +146,14 @@ func TestWebhooksChangeConnectOptions(t *testing.T) {
 // validation does not see other changes.
 func TestWebhooksChangeScale(t *testing.T) {
 	t.Parallel()
-	a, c := start(t, nil), newMutatingServer(t)
+	a := start(t, nil)
+	c := newMutatingServer(t)
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
-	a.want(201, "POST", deployments, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	a.want(201, "POST", deployments,
+		`{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 	a.want(201, "POST", mutatingHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
-	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale", `"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
+	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale",
+		`"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
 	c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
 		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
@@ -151,7 +163,8 @@ func TestWebhooksChangeScale(t *testing.T) {
 	}
 	for of, code := range map[string]int{"uid": 409, "resourceVersion": 409} {
 		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
-		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type", "application/merge-patch+json"); r.code != code {
+		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type",
+			"application/merge-patch+json"); r.code != code {
 			t.Errorf("a webhook says that another %s is meant: %d %s", of, r.code, r.body)
 		}
 	}

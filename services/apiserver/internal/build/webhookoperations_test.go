@@ -46,7 +46,9 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 			}
 			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patches[of])))
 		}
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
+		fmt.Fprintf(w,
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`,
+			review.Request.UID, patch)
 	}))
 	t.Cleanup(hook.Close)
 	for _, name := range []string{"p", "q"} {
@@ -63,12 +65,36 @@ func TestOperationsAreValidatedAfterMutation(t *testing.T) {
 		code       int
 		message    string
 	}{
-		{podsPath + "/p/binding", `{"metadata":{"name":"p"},"target":{}}`, 422, `Binding "p" is invalid: target.name: Required value`},
-		{"/api/v1/namespaces/default/bindings", `{"metadata":{},"target":{}}`, 422, `Binding "" is invalid: target.name: Required value`},
-		{podsPath + "/q/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"other"}}`, 400, "name in URL does not match name in Eviction object"},
-		{"/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, 422,
-			`.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},
-		{"/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{}}`, 400, "token is required for TokenReview in authentication"},
+		{
+			path:    podsPath + "/p/binding",
+			body:    `{"metadata":{"name":"p"},"target":{}}`,
+			code:    422,
+			message: `Binding "p" is invalid: target.name: Required value`,
+		},
+		{
+			path:    "/api/v1/namespaces/default/bindings",
+			body:    `{"metadata":{},"target":{}}`,
+			code:    422,
+			message: `Binding "" is invalid: target.name: Required value`,
+		},
+		{
+			path:    podsPath + "/q/eviction",
+			body:    `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"other"}}`,
+			code:    400,
+			message: "name in URL does not match name in Eviction object",
+		},
+		{
+			path:    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			body:    `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`,
+			code:    422,
+			message: `.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`,
+		},
+		{
+			path:    "/apis/authentication.k8s.io/v1/tokenreviews",
+			body:    `{"spec":{}}`,
+			code:    400,
+			message: "token is required for TokenReview in authentication",
+		},
 	} {
 		mutates.Store(false)
 		before := judged.Load()

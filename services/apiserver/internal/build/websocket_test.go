@@ -64,7 +64,8 @@ func TestLogsOverWebSocket(t *testing.T) {
 	a := start(t, nil)
 	a.account()
 	a.node("n", kubelet.URL)
-	a.want(201, "POST", podsPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
+	a.want(201, "POST", podsPath,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"nodeName":"n","automountServiceAccountToken":false,"containers":[{"name":"c","image":"x"},{"name":"endless","image":"x"}]}}`)
 	const log, wanted = podsPath + "/p/log?container=c&tailLines=3&timestamps=true", `GET /containerLogs/default/p/c?tailLines=3&timestamps=true  auth=""`
 	for _, c := range []struct {
 		path      string
@@ -72,10 +73,20 @@ func TestLogsOverWebSocket(t *testing.T) {
 		chosen    string
 		kind      byte
 	}{
-		{log, nil, "", websocket.BinaryFrame},
-		{log, []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
-		{log, []string{"unknown", "base64.binary.k8s.io", "binary.k8s.io"}, "base64.binary.k8s.io", websocket.TextFrame},
-		{log + "&follow=true", []string{"binary.k8s.io"}, "binary.k8s.io", websocket.BinaryFrame},
+		{path: log, kind: websocket.BinaryFrame},
+		{path: log, protocols: []string{"binary.k8s.io"}, chosen: "binary.k8s.io", kind: websocket.BinaryFrame},
+		{
+			path:      log,
+			protocols: []string{"unknown", "base64.binary.k8s.io", "binary.k8s.io"},
+			chosen:    "base64.binary.k8s.io",
+			kind:      websocket.TextFrame,
+		},
+		{
+			path:      log + "&follow=true",
+			protocols: []string{"binary.k8s.io"},
+			chosen:    "binary.k8s.io",
+			kind:      websocket.BinaryFrame,
+		},
 	} {
 		conn, err := a.dialSocket(c.path, "", c.protocols...)
 		if err != nil {
@@ -108,7 +119,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 			want = strings.Replace(want, "?", "?follow=true&", 1)
 		}
 		if string(all) != want {
-			t.Errorf("%s: %q, want %q", c.path, all, want)
+			t.Errorf("%s: got %q, want %q", c.path, all, want)
 		}
 		conn.Close()
 	}
@@ -153,14 +164,18 @@ func watchOverWebSocket(a *api) {
 	}
 	m = event(media.MediaProtobuf)
 	var e metav1.WatchEvent
-	if err := e.Unmarshal(m.data); err != nil || m.kind != websocket.BinaryFrame || e.Type != "ADDED" || !bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
+	if err := e.Unmarshal(m.data); err != nil || m.kind != websocket.BinaryFrame || e.Type != "ADDED" ||
+		!bytes.HasPrefix(e.Object.Raw, []byte("k8s\x00")) {
 		t.Errorf("protobuf: type %d, %v, %q", m.kind, err, m.data)
 	}
 	c, err := http.NewRequest(http.MethodGet, a.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Header = http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+	c.Header = http.Header{
+		"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+	}
 	security := a.client.Transport.(*http.Transport).TLSClientConfig
 	plain := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: security.Certificates}}
 	defer plain.CloseIdleConnections()

@@ -44,7 +44,9 @@ func TestRequestWidths(t *testing.T) {
 		{"GET", configMaps + "?watch=1", flowcontrol.Width{Seats: 3}},
 		{"GET", configMaps + "?watch=1&resourceVersion=0", flowcontrol.Width{Seats: 3}},
 		{"GET", configMaps + "?watch=1&resourceVersion=5", flowcontrol.Width{Seats: 1}},
-		{"GET", configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", flowcontrol.Width{Seats: 3}},
+		{"GET",
+			configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+			flowcontrol.Width{Seats: 3}},
 		{"DELETE", configMaps, flowcontrol.Width{Seats: 3}},
 		{"GET", "/version", flowcontrol.Width{Seats: 1}},
 		{"POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", flowcontrol.Width{Seats: 1}},
@@ -56,7 +58,7 @@ func TestRequestWidths(t *testing.T) {
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		if got := width.Of(requestinfo.Resolve(r, a.server.sets.kinds.Current()), 10); got != c.want {
-			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)

@@ -18,7 +18,8 @@ const (
 func TestApplyNeedsCreatePermission(t *testing.T) {
 	t.Parallel()
 	a := start(t, withRBAC)
-	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher", `{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
+	a.want(201, "POST", rbacPath+"/clusterroles", role("patcher",
+		`{"apiGroups":["","coordination.k8s.io"],"resources":["configmaps","leases"],"verbs":["patch","update"]}`))
 	a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf("b", "ClusterRole", "patcher", "alice"))
 	alice := append(as("alice"), "Content-Type", applyPatch)
 	const path = configMaps + "/a?fieldManager=m"
@@ -97,30 +98,55 @@ func TestInvalidPatches(t *testing.T) {
 		media, body string
 		message     string
 	}{
-		{409, mergePatch, `{"metadata":{"resourceVersion":"1"}}`, "the object has been modified"},
-		{422, mergePatch, `{"metadata":{"uid":"x"}}`, "field is immutable"},
-		{400, mergePatch, `{"metadata":{"name":"b"}}`, "the name of the object (b) does not match the name on the URL (a)"},
-		{400, mergePatch, `{"metadata":{"namespace":"b"}}`, "the namespace of the provided object does not match the namespace sent on the request"},
-		{422, mergePatch, `{"kind":"Secret"}`, `patch: Invalid value`},
-		{422, mergePatch, `{"data":{"k":1}}`, `patch: Invalid value`},
-		{422, mergePatch, `{"immutable":"yes"}`, `patch: Invalid value`},
-		{422, strategic, `{"data":[]}`, `patch: Invalid value`},
-		{422, strategic, `{"data":{"$patch":"vote"}}`, ``},
-		{422, strategic, `{"metadata":{"ownerReferences":[{"name":"x"}]}}`, ``},
-		{422, jsonPatch, `[{"op":"test","path":"/binaryData"}]`, ``},
-		{422, jsonPatch, `[{"op":"vote","path":"/data"}]`, ``},
-		{422, jsonPatch, `[{"op":"copy","from":"/no/where","path":"/data"}]`, ``},
-		{400, applyPatch, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, "invalid object type"},
-		{400, applyPatch, ``, "invalid object type: /, Kind="},
-		{400, applyPatch, `null`, "invalid object type: /, Kind="},
-		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`, "metadata.managedFields must be nil"},
-		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`, ".date: field not declared in schema"},
-		{415, "application/apply-patch+cbor", "\xa0", "415"},
-		{415, "application/json", "{}", "415"},
+		{code: 409, media: mergePatch, body: `{"metadata":{"resourceVersion":"1"}}`, message: "the object has been modified"},
+		{code: 422, media: mergePatch, body: `{"metadata":{"uid":"x"}}`, message: "field is immutable"},
+		{
+			code:    400,
+			media:   mergePatch,
+			body:    `{"metadata":{"name":"b"}}`,
+			message: "the name of the object (b) does not match the name on the URL (a)",
+		},
+		{
+			code:    400,
+			media:   mergePatch,
+			body:    `{"metadata":{"namespace":"b"}}`,
+			message: "the namespace of the provided object does not match the namespace sent on the request",
+		},
+		{code: 422, media: mergePatch, body: `{"kind":"Secret"}`, message: `patch: Invalid value`},
+		{code: 422, media: mergePatch, body: `{"data":{"k":1}}`, message: `patch: Invalid value`},
+		{code: 422, media: mergePatch, body: `{"immutable":"yes"}`, message: `patch: Invalid value`},
+		{code: 422, media: strategic, body: `{"data":[]}`, message: `patch: Invalid value`},
+		{code: 422, media: strategic, body: `{"data":{"$patch":"vote"}}`, message: ``},
+		{code: 422, media: strategic, body: `{"metadata":{"ownerReferences":[{"name":"x"}]}}`, message: ``},
+		{code: 422, media: jsonPatch, body: `[{"op":"test","path":"/binaryData"}]`, message: ``},
+		{code: 422, media: jsonPatch, body: `[{"op":"vote","path":"/data"}]`, message: ``},
+		{code: 422, media: jsonPatch, body: `[{"op":"copy","from":"/no/where","path":"/data"}]`, message: ``},
+		{
+			code:    400,
+			media:   applyPatch,
+			body:    `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`,
+			message: "invalid object type",
+		},
+		{code: 400, media: applyPatch, body: ``, message: "invalid object type: /, Kind="},
+		{code: 400, media: applyPatch, body: `null`, message: "invalid object type: /, Kind="},
+		{
+			code:    400,
+			media:   applyPatch,
+			body:    `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`,
+			message: "metadata.managedFields must be nil",
+		},
+		{
+			code:    400,
+			media:   applyPatch,
+			body:    `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`,
+			message: ".date: field not declared in schema",
+		},
+		{code: 415, media: "application/apply-patch+cbor", body: "\xa0", message: "415"},
+		{code: 415, media: "application/json", body: "{}", message: "415"},
 	} {
 		r := a.send("PATCH", configMaps+"/a?fieldManager=m", c.body, "Content-Type", c.media)
 		if r.code != c.code || !strings.Contains(fmt.Sprint(r.at("message")), c.message) {
-			t.Errorf("%s %s: %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
+			t.Errorf("%s %s: got %d %s, want %d %s", c.media, c.body, r.code, r.body, c.code, c.message)
 		}
 	}
 	if v := a.get(configMaps+"/a").at("data", "k"); v != "v" {
@@ -137,27 +163,54 @@ func TestFieldValidation(t *testing.T) {
 	a.want(201, "POST", configMaps, configMap("a", "k", "v"))
 	const strategic = "application/strategic-merge-patch+json"
 	for _, c := range []struct{ method, media, body, warning string }{
-		{"PUT", "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","lable":{}}}`, `unknown field "metadata.lable"`},
-		{"PUT", "application/yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {}\n", `unknown field "dta"`},
-		{"PATCH", mergePatch, `{"data":{"a":"1","a":"2"}}`, `duplicate field "data.a"`},
-		{"PATCH", mergePatch, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
-		{"PATCH", strategic, `{"metadata":{"x":1}}`, `unknown field "metadata.x"`},
-		{"PATCH", jsonPatch, `[{"op":"add","path":"/metadata/x","value":1}]`, `unknown field "metadata.x"`},
-		{"PATCH", jsonPatch, `[{"op":"add","path":"/data","value":{},"x":1}]`, `json patch unknown field "[0].x"`},
-		{"PATCH", applyPatch, "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\nmetadata: {name: a}\n", `line 3: key "kind" already set in map`},
+		{
+			method:  "PUT",
+			media:   "application/json",
+			body:    `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","lable":{}}}`,
+			warning: `unknown field "metadata.lable"`,
+		},
+		{
+			method:  "PUT",
+			media:   "application/yaml",
+			body:    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndta: {}\n",
+			warning: `unknown field "dta"`,
+		},
+		{method: "PATCH", media: mergePatch, body: `{"data":{"a":"1","a":"2"}}`, warning: `duplicate field "data.a"`},
+		{method: "PATCH", media: mergePatch, body: `{"metadata":{"x":1}}`, warning: `unknown field "metadata.x"`},
+		{method: "PATCH", media: strategic, body: `{"metadata":{"x":1}}`, warning: `unknown field "metadata.x"`},
+		{
+			method:  "PATCH",
+			media:   jsonPatch,
+			body:    `[{"op":"add","path":"/metadata/x","value":1}]`,
+			warning: `unknown field "metadata.x"`,
+		},
+		{
+			method:  "PATCH",
+			media:   jsonPatch,
+			body:    `[{"op":"add","path":"/data","value":{},"x":1}]`,
+			warning: `json patch unknown field "[0].x"`,
+		},
+		{
+			method:  "PATCH",
+			media:   applyPatch,
+			body:    "apiVersion: v1\nkind: ConfigMap\nkind: ConfigMap\nmetadata: {name: a}\n",
+			warning: `line 3: key "kind" already set in map`,
+		},
 	} {
 		for _, mode := range []string{"Ignore", "Warn", "Strict", ""} {
-			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode, c.body, "Content-Type", c.media)
+			r := a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&force=true&fieldValidation="+mode,
+				c.body, "Content-Type", c.media)
 			if c.media != applyPatch {
 				r = a.send(c.method, configMaps+"/a?dryRun=All&fieldManager=m&fieldValidation="+mode, c.body, "Content-Type", c.media)
 			}
-			warning, want := r.header.Get("Warning"), ""
+			warning := r.header.Get("Warning")
+			want := ""
 			if mode == "Warn" || mode == "" {
 				want = `299 - "` + strings.ReplaceAll(c.warning, `"`, `\"`) + `"`
 			}
 			refused := r.code == 400 || r.code == 422
 			if refused != (mode == "Strict") || warning != want {
-				t.Errorf("%s %s %q: %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
+				t.Errorf("%s %s %q: got %d, warning %q, want %q: %s", c.media, c.body, mode, r.code, warning, want, r.body)
 			}
 			if mode == "Strict" && !strings.Contains(fmt.Sprint(r.at("message")), c.warning) {
 				t.Errorf("%s: %s", c.body, r.body)
@@ -171,8 +224,10 @@ func TestDuplicateOwnerReferences(t *testing.T) {
 	a := shared(t)
 	configMaps := a.own("configmaps")
 	owner := `{"apiVersion":"v1","kind":"Node","name":"n","uid":"u1"}`
-	r := a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
-	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 || !strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
+	r := a.want(201, "POST", configMaps,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","ownerReferences":[`+owner+`,`+owner+`]}}`)
+	if refs, _ := r.at("metadata", "ownerReferences").([]any); len(refs) != 1 ||
+		!strings.Contains(r.header.Get("Warning"), "duplicate UID(s) observed: u1") {
 		t.Errorf("%v, warning %s", refs, r.header.Get("Warning"))
 	}
 }

@@ -60,6 +60,7 @@ func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error
 	return out, nil
 }
 
+// resolve returns the protobuf field numbers of a path of JSON names, and the kind of its value.
 func resolve(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
 	var nums []int
 	for _, name := range path {
@@ -94,6 +95,7 @@ func resolve(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
 	return nil, 0, fmt.Errorf("%s cannot be selected by", t)
 }
 
+// fieldByJSON returns the field of a struct with a JSON name, also from inline structs.
 func fieldByJSON(t reflect.Type, name string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -137,6 +139,7 @@ func (p *fieldProgram) text(f wireField) string {
 // reads all of them.
 type fieldTree []fieldBranch
 
+// fieldBranch is a node in the tree of selectable fields.
 type fieldBranch struct {
 	num   int
 	field int // index of the selectable field, if below is nil
@@ -172,7 +175,8 @@ func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) er
 		}
 		b = rest
 		for i := range t {
-			switch branch := &t[i]; {
+			branch := &t[i]
+			switch {
 			case branch.num != f.num:
 			case branch.below == nil:
 				values[branch.field].Value = fields[branch.field].text(f)
@@ -197,6 +201,7 @@ func (c *Coder) Attributes(stored []byte) (Attributes, error) {
 	return a, nil
 }
 
+// attributes reads the attributes from a stored value.
 func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	if c.Decl.Document != nil {
 		return c.attributesOfDocument(stored)
@@ -215,32 +220,9 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	if err != nil {
 		return Attributes{}, err
 	}
-	var a Attributes
-	for b := meta; len(b) > 0; {
-		f, rest, err := next(b)
-		if err != nil {
-			return a, fmt.Errorf("metadata: %w", err)
-		}
-		switch f.num {
-		case metaName:
-			a.Name = string(f.data)
-		case metaNamespace:
-			a.Namespace = string(f.data)
-		case metaLabels:
-			key, err := find(f.data, mapKey)
-			if err != nil {
-				return a, err
-			}
-			value, err := find(f.data, mapValue)
-			if err != nil {
-				return a, err
-			}
-			if a.Labels == nil {
-				a.Labels = make([]Pair, 0, ordinaryLabels)
-			}
-			a.Labels = append(a.Labels, Pair{partOf(key), partOf(value)})
-		}
-		b = rest
+	a, err := attributesOfMetadata(meta)
+	if err != nil {
+		return a, err
 	}
 	if err := c.checkServable(raw); err != nil {
 		return a, err
@@ -264,6 +246,37 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 		a.Fields = append(a.Fields, Pair{p.label, v})
 	}
 	return a, c.fieldTree.read(raw, c.fields, a.Fields)
+}
+
+// attributesOfMetadata reads name, namespace and labels from an ObjectMeta in protobuf.
+func attributesOfMetadata(meta []byte) (a Attributes, err error) {
+	for b := meta; len(b) > 0; {
+		f, rest, err := next(b)
+		if err != nil {
+			return a, fmt.Errorf("metadata: %w", err)
+		}
+		b = rest
+		switch f.num {
+		case metaName:
+			a.Name = string(f.data)
+		case metaNamespace:
+			a.Namespace = string(f.data)
+		case metaLabels:
+			key, err := find(f.data, mapKey)
+			if err != nil {
+				return a, err
+			}
+			value, err := find(f.data, mapValue)
+			if err != nil {
+				return a, err
+			}
+			if a.Labels == nil {
+				a.Labels = make([]Pair, 0, ordinaryLabels)
+			}
+			a.Labels = append(a.Labels, Pair{partOf(key), partOf(value)})
+		}
+	}
+	return a, nil
 }
 
 // attributesOfJSON reads the attributes of a value that is stored as JSON.

@@ -121,6 +121,7 @@ type measurer struct {
 	key     int
 }
 
+// of returns the measure of a node with its aliases expanded.
 func (m *measurer) of(n *yaml.Node, level int) measure {
 	const separators = 2
 	switch n.Kind {
@@ -172,6 +173,7 @@ type message struct {
 	rule func([]byte) error
 }
 
+// messageField describes a field of a protobuf message.
 type messageField struct {
 	name string
 	of   *message
@@ -200,7 +202,11 @@ func (s *messages) of(t reflect.Type) *message {
 		return m
 	}
 	m := &message{
-		fields: map[int]messageField{}, lists: map[int]bool{}, texts: map[int]textField{}, numbers: map[int]string{}, rule: messageRule(t),
+		fields:  map[int]messageField{},
+		lists:   map[int]bool{},
+		texts:   map[int]textField{},
+		numbers: map[int]string{},
+		rule:    messageRule(t),
 	}
 	s.known[t] = m
 	for i := range t.NumField() {
@@ -276,6 +282,7 @@ func (k *Coder) Values(stored []byte) (int, bool) {
 	return int(max(m.values, m.containers)), true
 }
 
+// measureProtobuf measures the objects that a protobuf body decodes to.
 func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m measure, err error) {
 	raw, apiVersion, kind, err := openEnvelope(body)
 	if err == nil {
@@ -319,7 +326,8 @@ func (m *message) check(b []byte, sofar *measure) error {
 	if sofar.depth > MaxDepth {
 		return errDeep
 	}
-	if sofar.containers++; sofar.containers > MaxContainers {
+	sofar.containers++
+	if sofar.containers > MaxContainers {
 		return errContainers
 	}
 	if m.rule != nil {
@@ -332,7 +340,8 @@ func (m *message) check(b []byte, sofar *measure) error {
 		}
 		b = rest
 		if m.lists[f.num] {
-			if sofar.values++; sofar.values > MaxValues {
+			sofar.values++
+			if sofar.values > MaxValues {
 				return errValues
 			}
 		}
@@ -343,7 +352,8 @@ func (m *message) check(b []byte, sofar *measure) error {
 		if !ok || f.typ != wireBytes {
 			continue
 		}
-		if sofar.size += int64(inner.size); sofar.size > MaxListBytes {
+		sofar.size += int64(inner.size)
+		if sofar.size > MaxListBytes {
 			return errListsTooLarge
 		}
 		check := inner.of.check

@@ -39,22 +39,31 @@ func TestBodiesAreBounded(t *testing.T) {
 		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
 	}
 	for name, x := range map[string]struct{ media, body, want string }{
-		"aliases":                {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
-		"a recursive alias":      {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n", "the aliases of the document expand"},
-		"an alias bomb":          {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
-		"aliases of a long text": {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)), "the aliases of the document expand to more than 3145728 bytes"},
-		"merge keys":             {api.MediaYAML, "a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n", "the aliases of the document expand"},
-		"deep YAML":              {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
-		"many lists in YAML":     {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers), "more than 131072 lists and objects"},
+		"aliases": {api.MediaYAML,
+			"kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
+		"a recursive alias": {api.MediaYAML,
+			"kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n",
+			"the aliases of the document expand"},
+		"an alias bomb": {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
+		"aliases of a long text": {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)),
+			"the aliases of the document expand to more than 3145728 bytes"},
+		"merge keys": {api.MediaYAML,
+			"a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n",
+			"the aliases of the document expand"},
+		"deep YAML": {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
+		"many lists in YAML": {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers),
+			"more than 131072 lists and objects"},
 		"many values in YAML":    {api.MediaYAML, "a:\n" + strings.Repeat("- b\n", codec.MaxValues), "more than 262144 values"},
 		"JSON of moderate depth": {api.MediaJSON, configMap(`"x":` + nested("[", "]", 400)), ""},
 		"deep JSON":              {api.MediaJSON, configMap(`"x":` + nested("[", "]", 500)), "nested more than 500 levels deep"},
 		"brackets in a string":   {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`), ""},
-		"many objects":           {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"), "more than 131072 lists and objects"},
-		"many values":            {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
-		"a long field name":      {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`), "a field name of more than 65536 bytes"},
-		"a long string":          {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
-		"deep CBOR":              {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
+		"many objects": {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"),
+			"more than 131072 lists and objects"},
+		"many values": {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
+		"a long field name": {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`),
+			"a field name of more than 65536 bytes"},
+		"a long string": {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
+		"deep CBOR":     {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
@@ -89,7 +98,8 @@ func TestProtobufIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
+	_, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
 		t.Errorf("many finalizers: got %v", err)
 	}
 	schema := &apiextensionsv1.JSONSchemaProps{}
@@ -97,13 +107,16 @@ func TestProtobufIsBounded(t *testing.T) {
 		schema = &apiextensionsv1.JSONSchemaProps{Not: schema}
 	}
 	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}},
+		},
 	}}
 	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	if b, err = c.Encode(crd, gvk, api.MediaProtobuf, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
+	_, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true)
+	if err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
 		t.Errorf("deep schema: got %v", err)
 	}
 }
@@ -116,7 +129,11 @@ func TestProtobufValuesAreCounted(t *testing.T) {
 		pod         corev1.Pod
 		least, most int
 	}{
-		"an ordinary pod": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, 2)}}, 3, 40},
+		"an ordinary pod": {corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}},
+			Spec:       corev1.PodSpec{Containers: make([]corev1.Container, 2)},
+		},
+			3, 40},
 		"many containers": {corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}}, 500, 5000},
 		"many finalizers": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}}, 10_000, 10_100},
 	} {
@@ -180,7 +197,8 @@ func TestOptionsAreBounded(t *testing.T) {
 		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", codec.MaxValues) + `1]}`,
 		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(codec.MaxValues+1))) + strings.Repeat("\x2a\x00", codec.MaxValues+1),
 	} {
-		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
+		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "more than 262144 values") {
 			t.Errorf("%s: got %.200v", media, err)
 		}
 	}
@@ -199,7 +217,8 @@ func TestLayoutIsBounded(t *testing.T) {
 		if err != nil || len(got) > 2*len(deep) {
 			t.Errorf("%s: got %d bytes for %d, %v", name, len(got), len(deep), err)
 		}
-		if got, err = lay(shallow); err != nil || bytes.Count(got, []byte("\n")) < 4 {
+		got, err = lay(shallow)
+		if err != nil || bytes.Count(got, []byte("\n")) < 4 {
 			t.Errorf("%s: got %s, %v, want it indented", name, got, err)
 		}
 	}

@@ -61,9 +61,18 @@ type Coder struct {
 
 // New returns the codec of a catalog. The scheme must know every type that is served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
-	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}, stored: storedMessages{known: map[reflect.Type]*storedMessage{}}}
+	c := &Codec{
+		scheme:   scheme,
+		coders:   map[*registry.Kind]*Coder{},
+		messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}},
+		stored:   storedMessages{known: map[reflect.Type]*storedMessage{}},
+	}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
-		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Pretty: pretty, Strict: strict})
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{
+			Yaml:   yaml,
+			Pretty: pretty,
+			Strict: strict,
+		})
 	}
 	c.json, c.jsonStrict, c.jsonPretty = opts(false, false, false), opts(false, false, true), opts(false, true, false)
 	c.yaml, c.yamlStrict = opts(true, false, false), opts(true, false, true)
@@ -80,6 +89,7 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	return c, nil
 }
 
+// coder returns the Coder of a kind.
 func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.To == nil}
 	if k.Virtual && k.NewList == nil {
@@ -151,6 +161,7 @@ func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 	return obj, nil
 }
 
+// decodeType decodes a stored value into the Go type of the stored version.
 func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
 	if isEnvelope(stored) {
@@ -210,6 +221,7 @@ func (k *Coder) DecodeWithText(ctx context.Context, it Item) (registry.Object, [
 	return obj, nil, err
 }
 
+// decodeTyped decodes a stored value into the Go type of the served version.
 func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
 	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {

@@ -85,7 +85,9 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want.GetName() != "a" || want.GetUID() != obj.GetUID() || want.GetResourceVersion() != "42" || want.GetAnnotations()["a/b"] != "<&>" || want.GetLabels()["app"] != "web" {
+			if want.GetName() != "a" || want.GetUID() != obj.GetUID() ||
+				want.GetResourceVersion() != "42" || want.GetAnnotations()["a/b"] != "<&>" ||
+				want.GetLabels()["app"] != "web" {
 				t.Errorf("got %+v after storing", want)
 			}
 
@@ -130,7 +132,8 @@ func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
 			if err := json.Unmarshal(partial.Object(codec.Added), &pom); err != nil {
 				t.Fatal(err)
 			}
-			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" || pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
+			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" ||
+				pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
 				t.Errorf("got metadata %+v", pom)
 			}
 			checkRow(t, kc, it)
@@ -147,7 +150,8 @@ func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
 	if err := json.Unmarshal(frame, &ev); err != nil {
 		t.Fatalf("frame %s: %v", frame, err)
 	}
-	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() || !bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
+	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() ||
+		!bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
 		t.Errorf("got %s frame %s", typ, frame)
 	}
 }
@@ -227,7 +231,8 @@ func TestListsDecode(t *testing.T) {
 		}
 		remaining := int64(5)
 		lm := metav1.ListMeta{ResourceVersion: "99", Continue: "x", RemainingItemCount: &remaining}
-		kind, version := k.Kind+"List", k.GroupVersion().String()
+		kind := k.Kind + "List"
+		version := k.GroupVersion().String()
 		proto, err := codec.AppendProtoListHead(nil, kind, version, lm, size)
 		if err != nil {
 			t.Fatal(err)
@@ -293,7 +298,8 @@ func TestStoredForm(t *testing.T) {
 		}
 		if wantJSON {
 			var tm metav1.TypeMeta
-			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind || tm.APIVersion != k.StoredGVK().GroupVersion().String() {
+			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind ||
+				tm.APIVersion != k.StoredGVK().GroupVersion().String() {
 				t.Errorf("%s: got type %+v, %v", k.GVK(), tm, err)
 			}
 		}
@@ -307,8 +313,15 @@ func TestStoredForm(t *testing.T) {
 func TestRepeatedMessagesAreMerged(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
-	first := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{NodeName: "node-1", HostNetwork: true}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
-	then := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever}, Status: corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.0.0.1"}}
+	first := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       corev1.PodSpec{NodeName: "node-1", HostNetwork: true},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	then := &corev1.Pod{
+		Spec:   corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, PodIP: "10.0.0.1"},
+	}
 	envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
 	for _, part := range []*corev1.Pod{first, then} {
 		b, err := part.Marshal()
@@ -329,7 +342,10 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 	for _, p := range a.Fields {
 		got[p.Key] = p.Value
 	}
-	for k, v := range map[string]string{"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "spec.hostNetwork": "false", "status.phase": "Failed", "status.podIP": "10.0.0.1"} {
+	for k, v := range map[string]string{
+		"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "spec.hostNetwork": "false",
+		"status.phase": "Failed", "status.podIP": "10.0.0.1",
+	} {
 		if got[k] != v {
 			t.Errorf("%s: got %q, want %q", k, got[k], v)
 		}
@@ -371,8 +387,8 @@ func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
 	}
 }
 
-// TestDamagedStoredValuesAreErrors checks that decoding a damaged stored value is an error and never
-// panics.
+// TestDamagedStoredValuesAreErrors checks that decoding a damaged
+// stored value is an error and never panics.
 func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	catalog, c := newCodec(t)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -396,8 +412,8 @@ func TestDamagedStoredValuesAreErrors(t *testing.T) {
 	}
 }
 
-// TestRememberedPositionsGiveSameEncoding checks that the encoding is the same whether positions are searched or
-// taken from an earlier call.
+// TestRememberedPositionsGiveSameEncoding checks that the encoding is the same whether
+// positions are searched or taken from an earlier call.
 func TestRememberedPositionsGiveSameEncoding(t *testing.T) {
 	catalog, c := newCodec(t)
 	for i, k := range stored(catalog) {
@@ -481,7 +497,8 @@ func TestDecodeErrorsNameField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` && got != `[unknown field "metadata.x" duplicate field "data.a"]` {
+	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` &&
+		got != `[unknown field "metadata.x" duplicate field "data.a"]` {
 		t.Errorf("got unknown fields %s", got)
 	}
 }

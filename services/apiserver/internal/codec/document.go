@@ -135,7 +135,8 @@ func (k *Coder) Text(obj registry.Object) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is not a document", obj)
 	}
-	rv, link := u.GetResourceVersion(), u.GetSelfLink()
+	rv := u.GetResourceVersion()
+	link := u.GetSelfLink()
 	u.SetResourceVersion("")
 	u.SetSelfLink("")
 	defer func() {
@@ -259,7 +260,8 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 // apiVersion may differ from those of the Coder. Then only the metadata is shaped, and the object
 // keeps its kind and apiVersion. With strict, unknown and duplicate fields are reported.
 func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Decoded, error) {
-	out, original := Decoded{AnyType: true}, body
+	out := Decoded{AnyType: true}
+	original := body
 	body, err := toJSON(media, body, &out, strict)
 	if err != nil {
 		return out, err
@@ -280,7 +282,8 @@ func (k *Coder) decodeDocumentBody(media string, body []byte, strict bool) (Deco
 	}
 	t, err := typeOf(d, original)
 	d.Release()
-	if out.GVK = t.gvk(); err != nil {
+	out.GVK = t.gvk()
+	if err != nil {
 		return out, err
 	}
 	foreign := out.GVK != k.Decl.GVK()
@@ -309,7 +312,8 @@ func (t typeNames) gvk() schema.GroupVersionKind {
 func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	const couldNot = "couldn't get version/kind; json parse error: json: cannot unmarshal %s into Go "
 	if d.Kind(tape.Root) != tape.Object {
-		return t, fmt.Errorf(couldNot+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }", nameOfType(d.Kind(tape.Root)))
+		return t, fmt.Errorf(couldNot+"value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }",
+			nameOfType(d.Kind(tape.Root)))
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
 		if v := d.Find(tape.Root, name); v != tape.None && d.Kind(v) != tape.String && d.Kind(v) != tape.Null {
@@ -320,7 +324,8 @@ func typeOf(d *tape.Doc, body []byte) (t typeNames, err error) {
 	if _, err := schema.ParseGroupVersion(apiVersion); err != nil {
 		return t, err
 	}
-	if t.kind = textAt(d, tape.Root, "kind"); t.kind == "" {
+	t.kind = textAt(d, tape.Root, "kind")
+	if t.kind == "" {
 		return t, runtime.NewMissingKindErr(string(body))
 	}
 	if v := d.Find(tape.Root, "apiVersion"); v != tape.None && d.Kind(v) == tape.Null {

@@ -180,7 +180,8 @@ func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.List
 	if k.Decl.Document == nil || meta.Continue != "" {
 		return AppendListHead(dst, kind, apiVersion, meta)
 	}
-	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"continue":"","resourceVersion":%q},"items":[`, kind, apiVersion, meta.ResourceVersion)...)
+	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"continue":"","resourceVersion":%q},"items":[`,
+		kind, apiVersion, meta.ResourceVersion)...)
 	return dst
 }
 

@@ -18,7 +18,8 @@ func value(t *rapid.T, depth int) any {
 	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
 		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
 	}))
-	switch n := rapid.IntRange(0, 6).Draw(t, "kind"); {
+	n := rapid.IntRange(0, 6).Draw(t, "kind")
+	switch {
 	case n == 0 && depth > 0:
 		out := map[string]any{}
 		for range rapid.IntRange(0, 3).Draw(t, "fields") {

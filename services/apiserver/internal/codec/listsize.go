@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// MaxListBytes is the maximum size in bytes of the decoded list elements of a document, without the
-	// memory that they refer to. No object that can be stored is larger. A growing list of structs
-	// is copied in one step. The garbage collector cannot run during the copy, and all requests
-	// wait.
+	// MaxListBytes is the maximum size in bytes of the decoded list elements of a
+	// document, without the memory that they refer to. No object that can be stored is
+	// larger. A growing list of structs is copied in one step. The garbage collector
+	// cannot run during the copy, and all requests wait.
 	MaxListBytes = 16 << 20
 	// fewValues is a number of values that cannot make large lists.
 	fewValues = 1 << 14
@@ -73,6 +73,7 @@ func (s *messages) shapeOf(t reflect.Type) *shape {
 	return out
 }
 
+// addFields adds the fields of a struct to a shape, including those of embedded structs.
 func (s *messages) addFields(to *shape, t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -209,7 +210,8 @@ func (m *listMeter) value(i int, s *shape) (end int, err error) {
 	case m.text[i] == '[':
 		elem, size := s.element()
 		return jsontext.ElementsAt(m.text, i, func(n, at int) (int, bool, error) {
-			if m.size += size; m.size > MaxListBytes {
+			m.size += size
+			if m.size > MaxListBytes {
 				return 0, false, errListsTooLarge
 			}
 			end, err := m.value(at, elem)
@@ -236,8 +238,8 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	return c.checkJSON(text, want)
 }
 
-// CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would take
-// too much memory, or that has a value that cannot be served in every encoding.
+// CheckPart rejects the JSON of a part of an object of a type, such as a patch, whose lists would
+// take too much memory, or that has a value that cannot be served in every encoding.
 func (c *Codec) CheckPart(b []byte, of schema.GroupVersionKind) error {
 	values, err := countJSON(b)
 	if err != nil || values <= fewValues && !mayBreakLeafRule(b) {
@@ -252,8 +254,8 @@ func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error
 	return measureTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
 
-// measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds MaxListBytes
-// or if a leaf rule rejects a value.
+// measureTree adds the size of a value's lists to size. It returns an error if the sum exceeds
+// MaxListBytes or if a leaf rule rejects a value.
 func measureTree(v any, s *shape, size *int) error {
 	if s == nil {
 		return nil
@@ -274,7 +276,8 @@ func measureTree(v any, s *shape, size *int) error {
 		}
 	case []any:
 		elem, each := s.element()
-		if *size += each * len(v); *size > MaxListBytes {
+		*size += each * len(v)
+		if *size > MaxListBytes {
 			return errListsTooLarge
 		}
 		for i, inner := range v {

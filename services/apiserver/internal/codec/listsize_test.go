@@ -38,35 +38,38 @@ func TestListsAreBounded(t *testing.T) {
 		media, body string
 		rejected    bool
 	}{
-		"empty":                     {api.MediaJSON, pod("containers", many), true},
-		"empty, with spaces":        {api.MediaJSON, pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")), true},
-		"null":                      {api.MediaJSON, pod("containers", list("null", 44_000)), true},
-		"an escaped name":           {api.MediaJSON, pod(`\u0063ontainers`, many), true},
-		"in a template":             {api.MediaJSON, deployment, true},
-		"two lists":                 {api.MediaJSON, pod("containers", part+`,"initContainers":`+part), true},
-		"no type":                   {api.MediaJSON, `{"spec":{"containers":` + many + `}}`, true},
-		"unknown type":              {api.MediaJSON, `{"kind":"Nothing","spec":{"containers":` + many + `}}`, false},
-		"YAML":                      {api.MediaYAML, block(pod("containers", many)), true},
-		"JSON as YAML":              {api.MediaYAML, pod("containers", many), true},
-		"YAML without a type":       {api.MediaYAML, "spec: {containers: " + many + "}\n", true},
-		"YAML of aliases":           {api.MediaYAML, aliased, true},
-		"YAML with a merge key":     {api.MediaYAML, merged, true},
-		"YAML with a merged list":   {api.MediaYAML, listed, true},
-		"more than can be stored":   {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
-		"many variables":            {api.MediaJSON, pod("containers", env), false},
-		"many variables in YAML":    {api.MediaYAML, pod("containers", env), false},
-		"YAML with an aliased type": {api.MediaYAML, "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n", true},
-		"YAML with an aliased name": {api.MediaYAML, "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n", true},
-		"YAML with a tagged name":   {api.MediaYAML, "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n", true},
-		"an unknown field":          {api.MediaJSON, pod("x", many), false},
-		"an object":                 {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
+		"empty":                   {api.MediaJSON, pod("containers", many), true},
+		"empty, with spaces":      {api.MediaJSON, pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")), true},
+		"null":                    {api.MediaJSON, pod("containers", list("null", 44_000)), true},
+		"an escaped name":         {api.MediaJSON, pod(`\u0063ontainers`, many), true},
+		"in a template":           {api.MediaJSON, deployment, true},
+		"two lists":               {api.MediaJSON, pod("containers", part+`,"initContainers":`+part), true},
+		"no type":                 {api.MediaJSON, `{"spec":{"containers":` + many + `}}`, true},
+		"unknown type":            {api.MediaJSON, `{"kind":"Nothing","spec":{"containers":` + many + `}}`, false},
+		"YAML":                    {api.MediaYAML, block(pod("containers", many)), true},
+		"JSON as YAML":            {api.MediaYAML, pod("containers", many), true},
+		"YAML without a type":     {api.MediaYAML, "spec: {containers: " + many + "}\n", true},
+		"YAML of aliases":         {api.MediaYAML, aliased, true},
+		"YAML with a merge key":   {api.MediaYAML, merged, true},
+		"YAML with a merged list": {api.MediaYAML, listed, true},
+		"more than can be stored": {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
+		"many variables":          {api.MediaJSON, pod("containers", env), false},
+		"many variables in YAML":  {api.MediaYAML, pod("containers", env), false},
+		"YAML with an aliased type": {api.MediaYAML,
+			"metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n", true},
+		"YAML with an aliased name": {api.MediaYAML,
+			"kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n", true},
+		"YAML with a tagged name": {api.MediaYAML, "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n", true},
+		"an unknown field":        {api.MediaJSON, pod("x", many), false},
+		"an object":               {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if x.media != api.MediaYAML && !json.Valid([]byte(x.body)) {
 				t.Fatal("test body is not valid JSON")
 			}
 			_, err := c.Decode(x.media, []byte(x.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
-			if rejected := err != nil && strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); rejected != x.rejected {
+			if rejected := err != nil &&
+				strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); rejected != x.rejected {
 				t.Errorf("got rejected %t, want %t: %.200v", rejected, x.rejected, err)
 			}
 		})
@@ -90,7 +93,8 @@ func TestSchemasAreBounded(t *testing.T) {
 		"one or names":     `{"dependencies":{"a":{"oneOf":` + many + `}}}`,
 	} {
 		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
-			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
+			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil ||
+				!strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 				t.Errorf("%s, %s: got %.200v", name, media, err)
 			}
 		}

@@ -175,8 +175,8 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	return left, nil
 }
 
-// rowObjects is a pool of objects for table rows. A row uses an object only briefly, so the next row
-// reuses its memory.
+// rowObjects is a pool of objects for table rows. A row uses an object
+// only briefly, so the next row reuses its memory.
 type rowObjects struct {
 	mask mask
 	pool sync.Pool // of *rowObject
@@ -238,6 +238,7 @@ type documentFields struct {
 	root documentPlace
 }
 
+// documentField is a selectable field of a JSON document.
 type documentField struct {
 	label string
 	path  []string
@@ -249,6 +250,7 @@ type documentPlace struct {
 	below map[string]*documentPlace
 }
 
+// newDocumentFields returns the tree of selectable fields.
 func newDocumentFields(fields []registry.SelectableField) *documentFields {
 	f := &documentFields{root: documentPlace{field: -1}}
 	for i := range fields {
@@ -280,6 +282,7 @@ func pathOf(s *registry.SelectableField) []string {
 	return strings.Split(strings.TrimPrefix(p, "."), ".")
 }
 
+// attributes reads the labels and the selectable fields from a stored document.
 func (f *documentFields) attributes(stored []byte, absent MissingValues) (Attributes, error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
@@ -345,15 +348,16 @@ func textAt(d *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// missingValue returns the value of a field for the first part of its path that a document lacks. It
-// returns "" if the document has the whole path.
+// missingValue returns the value of a field for the first part of its path that a document lacks.
+// It returns "" if the document has the whole path.
 func missingValue(d *tape.Doc, path []string, absent []MissingValue) string {
 	v := tape.Root
 	for i, name := range path {
 		if d.Kind(v) != tape.Object {
 			return ""
 		}
-		if v = d.Find(v, name); v == tape.None {
+		v = d.Find(v, name)
+		if v == tape.None {
 			return absent[i].Missing
 		}
 		if d.Kind(v) == tape.Null {

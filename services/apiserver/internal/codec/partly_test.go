@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
-// TestPartlyDecodesRequestedFields checks that the requested fields equal those of the whole object and others are
-// missing.
+// TestPartlyDecodesRequestedFields checks that the requested fields equal
+// those of the whole object and others are missing.
 func TestPartlyDecodesRequestedFields(t *testing.T) {
 	catalog, c := newCodec(t)
 	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")))
@@ -34,7 +34,10 @@ func TestPartlyDecodesRequestedFields(t *testing.T) {
 			t.Fatal(err)
 		}
 		whole := obj.(*corev1.ConfigMap)
-		want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: whole.Name, Labels: whole.Labels, ResourceVersion: "42"}, Data: whole.Data}
+		want := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: whole.Name, Labels: whole.Labels, ResourceVersion: "42"},
+			Data:       whole.Data,
+		}
 		for _, o := range whole.OwnerReferences {
 			want.OwnerReferences = append(want.OwnerReferences, metav1.OwnerReference{UID: o.UID})
 		}
@@ -140,22 +143,53 @@ func BenchmarkCells(b *testing.B) {
 	}
 }
 
+// runningPod returns a pod of usual size with its status.
 func runningPod() *corev1.Pod {
-	now, started := metav1.NewTime(time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)), true
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod-01234", Namespace: "bench-4", UID: "11111111-2222-3333-4444-555555555555", CreationTimestamp: now}}
+	now := metav1.NewTime(time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC))
+	started := true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "pod-01234",
+			Namespace:         "bench-4",
+			UID:               "11111111-2222-3333-4444-555555555555",
+			CreationTimestamp: now,
+		},
+	}
 	pod.Spec.NodeName = "node-17"
-	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, HostIP: "10.0.0.17", PodIP: "10.1.17.4", PodIPs: []corev1.PodIP{{IP: "10.1.17.4"}}, StartTime: &now, QOSClass: corev1.PodQOSBurstable}
+	pod.Status = corev1.PodStatus{
+		Phase:     corev1.PodRunning,
+		HostIP:    "10.0.0.17",
+		PodIP:     "10.1.17.4",
+		PodIPs:    []corev1.PodIP{{IP: "10.1.17.4"}},
+		StartTime: &now,
+		QOSClass:  corev1.PodQOSBurstable,
+	}
 	for _, name := range []string{"main", "sidecar"} {
 		image := "registry.example/team/" + name + ":v1.12.3"
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name, Image: image, Args: []string{"--listen=:8080", "--log=info", "--workers=4"}})
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name:  name,
+			Image: image,
+			Args:  []string{"--listen=:8080", "--log=info", "--workers=4"},
+		})
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: name, Image: image, Ready: true, Started: &started, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+			Name:        name,
+			Image:       image,
+			Ready:       true,
+			Started:     &started,
+			State:       corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 			ImageID:     "registry.example/team@sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b",
 			ContainerID: "containerd://d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35",
 		})
 	}
-	for _, of := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: of, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	for _, of := range []corev1.PodConditionType{
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+		corev1.PodScheduled,
+	} {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+			Type:               of,
+			Status:             corev1.ConditionTrue,
+			LastTransitionTime: now,
+		})
 	}
 	return pod
 }

@@ -191,7 +191,8 @@ func (k *Coder) whyUndecodable(stored []byte, found error) error {
 	case err != nil:
 		return err
 	case gvk != nil && (gvk.Kind != want.Kind || gvk.Group != want.Group):
-		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind, internalPackage(want.Group), want.Kind)
+		return fmt.Errorf("converting (%s.%s) to (%s.%s): unknown conversion", gvk.Version, gvk.Kind,
+			internalPackage(want.Group), want.Kind)
 	}
 	return found
 }
@@ -225,8 +226,10 @@ func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, err
 	return k.encodeStored(obj)
 }
 
+// encodeStored encodes an object of the stored version, without resourceVersion and selfLink.
 func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
-	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
+	rv := obj.GetResourceVersion()
+	link := obj.GetSelfLink()
 	obj.SetResourceVersion("")
 	obj.SetSelfLink("")
 	defer func() { obj.SetResourceVersion(rv); obj.SetSelfLink(link) }()
@@ -245,11 +248,13 @@ func (k *Coder) encodeProtobuf(obj runtime.Object) ([]byte, error) {
 	return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 }
 
+// sizedMarshaler is a generated protobuf type that encodes into a given buffer.
 type sizedMarshaler interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
 }
 
+// marshaler is a protobuf type that encodes into a new buffer.
 type marshaler interface{ Marshal() ([]byte, error) }
 
 // appendObject appends the protobuf envelope of an object.

@@ -49,9 +49,14 @@ func defaultColumns() []registry.Column {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
 	return []registry.Column{
 		{Name: "Name", Type: "string", Format: "name", Description: doc["name"], Cell: func(o registry.Object) any { return o.GetName() }},
-		{Name: "Created At", Type: "date", Description: doc["creationTimestamp"], Cell: func(o registry.Object) any {
-			return o.GetCreationTimestamp().UTC().Format(time.RFC3339)
-		}},
+		{
+			Name:        "Created At",
+			Type:        "date",
+			Description: doc["creationTimestamp"],
+			Cell: func(o registry.Object) any {
+				return o.GetCreationTimestamp().UTC().Format(time.RFC3339)
+			},
+		},
 	}
 }
 
@@ -85,7 +90,13 @@ func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta
 	defs := make([]metav1.TableColumnDefinition, 0, len(cols))
 	for _, c := range cols {
 		if c.Name != "" {
-			defs = append(defs, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority})
+			defs = append(defs, metav1.TableColumnDefinition{
+				Name:        c.Name,
+				Type:        c.Type,
+				Format:      c.Format,
+				Description: c.Description,
+				Priority:    c.Priority,
+			})
 		}
 	}
 	d, _ := json.Marshal(defs) // strings and numbers

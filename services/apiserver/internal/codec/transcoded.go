@@ -131,6 +131,7 @@ type storedMessage struct {
 	rule func([]byte) error
 }
 
+// storedField describes a field of a stored message.
 type storedField struct {
 	name  string         // in JSON; empty for an embedded message
 	wire  int            // noField for a number that the type lacks
@@ -258,6 +259,8 @@ func (m *storedMessage) check(b []byte, depth int) error {
 	return nil
 }
 
+// check returns an error if JSON cannot represent a value of the field, or if the wire type
+// differs.
 func (d *storedField) check(f wireField, depth int) error {
 	switch {
 	case f.typ != d.wire && !(d.list && f.typ == wireBytes):

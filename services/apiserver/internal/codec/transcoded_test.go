@@ -72,10 +72,15 @@ func randomServices() []any {
 			s.APIGroup = []string{"", rbacv1.GroupName}[c.Intn(2)]
 		},
 		func(s *corev1.ServiceType, c randfill.Continue) {
-			*s = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, ""}[c.Intn(5)]
+			*s = []corev1.ServiceType{
+				corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeExternalName,
+				corev1.ServiceTypeLoadBalancer, "",
+			}[c.Intn(5)]
 		},
 		func(s *corev1.ServiceAffinity, c randfill.Continue) {
-			*s = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP, ""}[c.Intn(4)]
+			*s = []corev1.ServiceAffinity{
+				corev1.ServiceAffinityNone, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP, "",
+			}[c.Intn(4)]
 		},
 	}
 }

@@ -126,6 +126,7 @@ func messageRule(t reflect.Type) func(b []byte) error {
 
 const intOrStringText = 3
 
+// eachField returns a check of a message that checks each of its fields.
 func eachField(check func(wireField) error) func([]byte) error {
 	return func(b []byte) error {
 		for len(b) > 0 {

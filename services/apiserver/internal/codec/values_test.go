@@ -32,20 +32,34 @@ func unservable() map[string]registry.Object {
 	tooLate := metav1.NewTime(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
 	nan := math.NaN()
 	return map[string]registry.Object{
-		"spec.ports.targetPort: type 7": &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}}}},
+		"spec.ports.targetPort: type 7": &corev1.Service{
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}}},
+		},
 		"spec.template.spec.containers.livenessProbe.httpGet.port: type 2": &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.IntOrString{Type: 2}}}},
+			LivenessProbe: &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.IntOrString{Type: 2}}},
+			},
 		}}}}}},
-		"data: invalid UTF-8":                     &corev1.ConfigMap{Data: map[string]string{"a": bad}},
-		"binaryData: invalid UTF-8":               &corev1.ConfigMap{BinaryData: map[string][]byte{bad: nil}},
-		"metadata.labels: invalid UTF-8":          &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{bad: "x"}}},
-		"spec.containers.args: invalid UTF-8":     &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"ok", bad}}}}},
-		"metadata.deletionTimestamp: time":        &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &tooLate}},
-		"data: invalid JSON":                      &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}},
-		"data: unpaired surrogate \\ud800":        &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"a":"\\\ud83d\ude00 \ud800 "}`)}},
-		"metadata.managedFields.fieldsV1: invali": &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")}}}}},
+		"data: invalid UTF-8":            &corev1.ConfigMap{Data: map[string]string{"a": bad}},
+		"binaryData: invalid UTF-8":      &corev1.ConfigMap{BinaryData: map[string][]byte{bad: nil}},
+		"metadata.labels: invalid UTF-8": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{bad: "x"}}},
+		"spec.containers.args: invalid UTF-8": &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"ok", bad}}}},
+		},
+		"metadata.deletionTimestamp: time": &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &tooLate}},
+		"data: invalid JSON":               &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}},
+		"data: unpaired surrogate \\ud800": &appsv1.ControllerRevision{
+			Data: runtime.RawExtension{Raw: []byte(`{"a":"\\\ud83d\ude00 \ud800 "}`)},
+		},
+		"metadata.managedFields.fieldsV1: invali": &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")}}}},
+		},
 		"spec.versions.schema.openAPIV3Schema.properties.maximum: NaN": &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Maximum: &nan}}}},
+			Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Maximum: &nan}},
+				},
+			},
 		}}}},
 	}
 }
@@ -79,7 +93,8 @@ func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
 // several encodings.
 func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 	_, c := newCodec(t)
-	pod, quota := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	quota := schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
 	cbor, err := codec.JSONToCBOR([]byte(`{"kind":"ResourceQuota","apiVersion":"v1","spec":{"hard":{"cpu":"1e-2147483647"}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -92,15 +107,25 @@ func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
 		media, body, want string
 		gvk               schema.GroupVersionKind
 	}{
-		{api.MediaJSON, limits(`"1e-2147483647"`), path, pod},
-		{api.MediaJSON, limits(`1E-2147483647`), path, pod},
-		{api.MediaJSON, limits(`"` + strings.Repeat("1", 500) + `"`), "spec.containers[1].resources.limits.cpu: quantity of 500 bytes", pod},
-		{api.MediaJSON, limits(`"1e-2147483647 "`), path, pod},
-		{api.MediaYAML, limits(`"1\x65-2147483647"`), path, pod},
-		{api.MediaYAML, "spec: {hard: {cpu: '1e-2147483647'}}", "spec.hard.cpu: exponent", quota},
-		{api.MediaCBOR, string(cbor), "spec.hard.cpu: exponent", quota},
+		{media: api.MediaJSON, body: limits(`"1e-2147483647"`), want: path, gvk: pod},
+		{media: api.MediaJSON, body: limits(`1E-2147483647`), want: path, gvk: pod},
+		{
+			media: api.MediaJSON,
+			body:  limits(`"` + strings.Repeat("1", 500) + `"`),
+			want:  "spec.containers[1].resources.limits.cpu: quantity of 500 bytes",
+			gvk:   pod,
+		},
+		{media: api.MediaJSON, body: limits(`"1e-2147483647 "`), want: path, gvk: pod},
+		{media: api.MediaYAML, body: limits(`"1\x65-2147483647"`), want: path, gvk: pod},
+		{media: api.MediaYAML, body: "spec: {hard: {cpu: '1e-2147483647'}}", want: "spec.hard.cpu: exponent", gvk: quota},
+		{media: api.MediaCBOR, body: string(cbor), want: "spec.hard.cpu: exponent", gvk: quota},
 		// Quantity is {1: text}, its map entry {1: key, 2: Quantity}, hard is {1: entry}.
-		{api.MediaProtobuf, "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483", "spec.hard: exponent", quota},
+		{
+			media: api.MediaProtobuf,
+			body:  "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483",
+			want:  "spec.hard: exponent",
+			gvk:   quota,
+		},
 	} {
 		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
@@ -130,7 +155,8 @@ func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
 		t.Error(err)
 	}
 	late := strings.Replace(body, "23:59:59Z", "23:59:59-01:00", 1)
-	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil || !strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
+	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil ||
+		!strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
 		t.Errorf("time in the year 10000: got %v", err)
 	}
 }
@@ -144,7 +170,8 @@ func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
 			continue
 		}
 		_, err := c.Of(k).DecodeStored([]byte(value), 1)
-		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) || !strings.Contains(err.Error(), "exponent of quantity") {
+		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) ||
+			!strings.Contains(err.Error(), "exponent of quantity") {
 			t.Errorf("got %v", err)
 		}
 	}

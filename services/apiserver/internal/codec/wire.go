@@ -247,7 +247,8 @@ func (s *splice) places(stored []byte) uint64 {
 	meta := cap(stored) - cap(s.meta)
 	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
 	gap := s.after - s.before
-	if meta <= 0 || tail < 0 || meta >= 1<<placeMeta || len(s.meta) >= 1<<placeMetaSize || s.before >= 1<<placeBefore || gap >= 1<<placeGap || tail >= 1<<placeTail {
+	if meta <= 0 || tail < 0 || meta >= 1<<placeMeta || len(s.meta) >= 1<<placeMetaSize ||
+		s.before >= 1<<placeBefore || gap >= 1<<placeGap || tail >= 1<<placeTail {
 		return 0
 	}
 	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
@@ -260,8 +261,8 @@ func (s *splice) open(stored []byte, places uint64, revision int64) {
 	s.measure(revision)
 }
 
-// computeSizes computes the sizes for a stored value of size bytes with known places. It does not read
-// the value: in a long list, each read would be a cache miss.
+// computeSizes computes the sizes for a stored value of size bytes with known places. It does not
+// read the value: in a long list, each read would be a cache miss.
 func (s *splice) computeSizes(size int, places uint64, revision int64) {
 	meta, end, rest := s.find(size, places)
 	s.write(revision)

@@ -30,12 +30,20 @@ type AdmissionOptions struct {
 
 func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d := s.Set("admission")
-	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
-	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
-	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
-	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
-	d.StringVar(&o.ConfigFile, "admission-control-config-file", "", "File with the configuration of admission plugins (AdmissionConfiguration).")
-	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks, "Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
+	d.StringSliceVar(&o.Enable, "enable-admission-plugins", nil,
+		"Admission plugins to enable in addition to the default ones. Disabled by default: "+strings.Join(plugins.OffByDefault(), ", ")+". NodeRestriction is enabled by default with Node or Webhook in --authorization-mode, and with --authorization-config.")
+	d.Int64Var(&o.NotReadySeconds, "default-not-ready-toleration-seconds",
+		defaulttolerationseconds.DefaultSeconds,
+		"The tolerationSeconds of the toleration for notReady:NoExecute that is added to pods without such a toleration.")
+	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds",
+		defaulttolerationseconds.DefaultSeconds,
+		"The tolerationSeconds of the toleration for unreachable:NoExecute that is added to pods without such a toleration.")
+	d.StringSliceVar(&o.Only, "admission-control", nil,
+		"Deprecated: the list of enabled admission plugins, in any order; use --enable-admission-plugins and --disable-admission-plugins.")
+	d.StringVar(&o.ConfigFile, "admission-control-config-file", "",
+		"File with the configuration of admission plugins (AdmissionConfiguration).")
+	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks,
+		"Report type errors of expressions in the status of ValidatingAdmissionPolicies, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does. Both may run.")
 	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to disable, although they are enabled by default.")
 }
 
@@ -60,7 +68,8 @@ func (o *AdmissionOptions) validate() (errs []error) {
 		}
 	}
 	if len(both) > 0 {
-		errs = append(errs, fmt.Errorf("[%s] in enable-admission-plugins and disable-admission-plugins overlapped", strings.Join(both, " ")))
+		errs = append(errs, fmt.Errorf("[%s] in enable-admission-plugins and disable-admission-plugins overlapped",
+			strings.Join(both, " ")))
 	}
 	return errs
 }

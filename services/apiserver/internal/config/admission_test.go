@@ -13,11 +13,15 @@ func TestEnabledAdmissionPlugins(t *testing.T) {
 		o       AdmissionOptions
 		on, off []string
 	}{
-		"the default":        {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
-		"with nodes":         {o: AdmissionOptions{mayAuthorizeNodes: true}, on: []string{"NodeRestriction"}},
-		"with one more":      {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
-		"with one less":      {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
-		"only one, old flag": {o: AdmissionOptions{Only: []string{"LimitRanger"}}, on: []string{"LimitRanger"}, off: []string{"ResourceQuota"}},
+		"the default":   {on: []string{"LimitRanger", "ResourceQuota"}, off: []string{"AlwaysPullImages", "NodeRestriction"}},
+		"with nodes":    {o: AdmissionOptions{mayAuthorizeNodes: true}, on: []string{"NodeRestriction"}},
+		"with one more": {o: AdmissionOptions{Enable: []string{"AlwaysPullImages"}}, on: []string{"AlwaysPullImages", "LimitRanger"}},
+		"with one less": {o: AdmissionOptions{Disable: []string{"LimitRanger"}}, off: []string{"LimitRanger"}},
+		"only one, old flag": {
+			o:   AdmissionOptions{Only: []string{"LimitRanger"}},
+			on:  []string{"LimitRanger"},
+			off: []string{"ResourceQuota"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, plugin := range plugins.Names() {

@@ -25,9 +25,12 @@ type AggregationOptions struct {
 }
 
 func (o *AggregationOptions) addFlags(m *pflag.FlagSet) {
-	m.BoolVar(&o.Routing, "enable-aggregator-routing", false, "Route requests for webhooks and extension servers to the endpoints of their services instead of the cluster IP.")
-	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Reject redirects of extension servers instead of forwarding them to clients.")
-	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
+	m.BoolVar(&o.Routing, "enable-aggregator-routing", false,
+		"Route requests for webhooks and extension servers to the endpoints of their services instead of the cluster IP.")
+	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true,
+		"Reject redirects of extension servers instead of forwarding them to clients.")
+	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "",
+		"Client certificate for requests to extension servers and peers, which then trust the user headers. Its CA is that of --requestheader-client-ca-file. Reloaded when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	o.Peers.addFlags(m)
 }
@@ -39,9 +42,12 @@ type PeerOptions struct {
 
 func (o *PeerOptions) addFlags(f *pflag.FlagSet) {
 	const gate = " Needs the feature gate UnknownVersionInteroperabilityProxy."
-	f.StringVar(&o.CAFile, "peer-ca-file", "", "CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate+".")
-	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "", "Address at which other API servers reach this one. Defaults to --advertise-address."+gate+".")
-	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "", "Port at which other API servers reach this one. Defaults to --secure-port."+gate+".")
+	f.StringVar(&o.CAFile, "peer-ca-file", "",
+		"CA bundle that verifies the other API servers to which requests for resources that this server does not serve are proxied. If empty, requests are not proxied. The file is reloaded when it changes."+gate+".")
+	f.StringVar(&o.AdvertiseIP, "peer-advertise-ip", "",
+		"Address at which other API servers reach this one. Defaults to --advertise-address."+gate+".")
+	f.StringVar(&o.AdvertisePort, "peer-advertise-port", "",
+		"Port at which other API servers reach this one. Defaults to --secure-port."+gate+".")
 }
 
 func (o *Options) validatePeers() (errs []error) {
@@ -49,7 +55,11 @@ func (o *Options) validatePeers() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	p := &o.Aggregation.Peers
 	if !o.Features.Enabled(gate) {
-		for _, f := range []struct{ name, value string }{{"peer-ca-file", p.CAFile}, {"peer-advertise-ip", p.AdvertiseIP}, {"peer-advertise-port", p.AdvertisePort}} {
+		for _, f := range []struct{ name, value string }{
+			{"peer-ca-file", p.CAFile},
+			{"peer-advertise-ip", p.AdvertiseIP},
+			{"peer-advertise-port", p.AdvertisePort},
+		} {
 			if f.value != "" {
 				bad("--%s requires %s feature to be turned on", f.name, gate)
 			}
@@ -97,10 +107,13 @@ func newServiceOptions() ServiceOptions {
 }
 
 func (o *ServiceOptions) addFlags(m *pflag.FlagSet) {
-	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of service cluster IPs, at most one per IP family.")
-	m.Var(&o.NodePorts, "service-node-port-range", "Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
+	m.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24",
+		"CIDR ranges of service cluster IPs, at most one per IP family.")
+	m.Var(&o.NodePorts, "service-node-port-range",
+		"Range of ports, both ends included, for services of type NodePort. It must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service has type NodePort and this port.")
-	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease, "Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
+	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", ReconcileLease,
+		"Reconciler of the endpoints of the kubernetes service: lease (live replicas), none, or master-count (the same as lease).")
 }
 
 // complete parses the ranges.

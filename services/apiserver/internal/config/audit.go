@@ -21,21 +21,33 @@ type AuditOptions struct {
 	LatencyThreshold time.Duration
 }
 
+// newAuditOptions returns the default options.
 func newAuditOptions() AuditOptions {
 	truncate := backends.TruncateOptions{MaxBatchSize: 10 << 20, MaxEventSize: 100 << 10}
 	return AuditOptions{
 		Log: backends.LogOptions{
 			Format: "json",
 			Options: backends.Options{
-				Mode: string(backends.Blocking), Version: audit.Version, Truncate: truncate,
-				Batch: backends.BatchOptions{BufferSize: 10000, MaxSize: 1},
+				Mode:     string(backends.Blocking),
+				Version:  audit.Version,
+				Truncate: truncate,
+				Batch:    backends.BatchOptions{BufferSize: 10000, MaxSize: 1},
 			},
 		},
 		Webhook: backends.WebhookOptions{
 			InitialBackoff: 10 * time.Second,
 			Options: backends.Options{
-				Mode: string(backends.Batch), Version: audit.Version, Truncate: truncate,
-				Batch: backends.BatchOptions{BufferSize: 10000, MaxSize: 400, MaxWait: 30 * time.Second, Throttle: true, QPS: 10, Burst: 15},
+				Mode:     string(backends.Batch),
+				Version:  audit.Version,
+				Truncate: truncate,
+				Batch: backends.BatchOptions{
+					BufferSize: 10000,
+					MaxSize:    400,
+					MaxWait:    30 * time.Second,
+					Throttle:   true,
+					QPS:        10,
+					Burst:      15,
+				},
 			},
 		},
 	}
@@ -43,9 +55,11 @@ func newAuditOptions() AuditOptions {
 
 func (o *AuditOptions) addFlags(s *options.Sections) {
 	f := s.Set("auditing")
-	f.StringVar(&o.PolicyFile, "audit-policy-file", "", "File with the audit policy. If empty, no request is audited. The file is reloaded when it changes.")
+	f.StringVar(&o.PolicyFile, "audit-policy-file", "",
+		"File with the audit policy. If empty, no request is audited. The file is reloaded when it changes.")
 	l := &o.Log
-	f.StringVar(&l.Path, "audit-log-path", "", "File to which audit events are written; '-' is standard output. If empty, no log is written.")
+	f.StringVar(&l.Path, "audit-log-path", "",
+		"File to which audit events are written; '-' is standard output. If empty, no log is written.")
 	f.StringVar(&l.Format, "audit-log-format", l.Format, "Format of the audit log: json, or legacy for one line of text per event.")
 	f.IntVar(&l.MaxAge, "audit-log-maxage", 0, "Maximum number of days to keep old audit log files; 0 for no limit.")
 	f.IntVar(&l.MaxBackup, "audit-log-maxbackup", 0, "Maximum number of old audit log files to keep; 0 keeps all.")
@@ -54,8 +68,10 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 	addBackendFlags(f, "log", &l.Options)
 	w := &o.Webhook
 	f.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "Kubeconfig of the audit webhook. If empty, no webhook is called.")
-	f.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "Time to wait before the first retry of a failed request.")
-	f.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "Deprecated: use --audit-webhook-initial-backoff.")
+	f.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
+		"Time to wait before the first retry of a failed request.")
+	f.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
+		"Deprecated: use --audit-webhook-initial-backoff.")
 	_ = f.MarkDeprecated("audit-webhook-batch-initial-backoff", "use --audit-webhook-initial-backoff instead")
 	addBackendFlags(f, "webhook", &w.Options)
 }
@@ -63,10 +79,12 @@ func (o *AuditOptions) addFlags(s *options.Sections) {
 // addBackendFlags adds the flags that both kinds of backends share.
 func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	flag := func(s string) string { return "audit-" + name + "-" + s }
-	f.StringVar(&o.Mode, flag("mode"), o.Mode, "Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
+	f.StringVar(&o.Mode, flag("mode"), o.Mode,
+		"Delivery of audit events: "+strings.Join(backends.Modes(), ", ")+". batch delivers them asynchronously. blocking delays the response until they are delivered. blocking-strict also rejects a request if its first event cannot be delivered.")
 	f.StringVar(&o.Version, flag("version"), o.Version, "API group and version of the events.")
 	b := &o.Batch
-	f.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize, "Maximum number of buffered events in batch mode. Further events are dropped and counted.")
+	f.IntVar(&b.BufferSize, flag("batch-buffer-size"), b.BufferSize,
+		"Maximum number of buffered events in batch mode. Further events are dropped and counted.")
 	f.IntVar(&b.MaxSize, flag("batch-max-size"), b.MaxSize, "Maximum number of events in a batch in batch mode.")
 	f.DurationVar(&b.MaxWait, flag("batch-max-wait"), b.MaxWait, "Maximum time before a batch is sent that is not full, in batch mode.")
 	f.BoolVar(&b.Throttle, flag("batch-throttle-enable"), b.Throttle, "Throttle batches in batch mode.")
@@ -74,7 +92,8 @@ func addBackendFlags(f *pflag.FlagSet, name string, o *backends.Options) {
 	f.IntVar(&b.Burst, flag("batch-throttle-burst"), b.Burst, "Maximum number of batches sent at the same time after a pause.")
 	t := &o.Truncate
 	f.BoolVar(&t.Enabled, flag("truncate-enabled"), t.Enabled, "Truncate events and batches that are too large.")
-	f.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize, "Maximum size of an event in bytes. A larger event loses its objects and then further fields.")
+	f.Int64Var(&t.MaxEventSize, flag("truncate-max-event-size"), t.MaxEventSize,
+		"Maximum size of an event in bytes. A larger event loses its objects and then further fields.")
 	f.Int64Var(&t.MaxBatchSize, flag("truncate-max-batch-size"), t.MaxBatchSize, "Maximum size of a batch in bytes.")
 }
 

@@ -20,18 +20,38 @@ func TestAuthenticationFlags(t *testing.T) {
 		change func(*AuthenticationOptions)
 		err    string
 	}{
-		"defaults":          {change: func(*AuthenticationOptions) {}},
-		"issuer and key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers, o.ServiceAccountSigner = []string{"i"}, key }},
-		"no such key file":  {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} }, err: "--service-account-key-file"},
-		"no key in it":      {change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{os.DevNull} }, err: "--service-account-key-file"},
-		"no signing key":    {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = os.DevNull }, err: "--service-account-signing-key-file"},
-		"key without name":  {change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key }, err: "needs --service-account-issuer"},
-		"an issuer twice":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
-		"an empty issuer":   {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
-		"no URL":            {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
-		"empty audience":    {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
-		"too short a bound": {change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute }, err: "between 1 hour and 2^32 seconds"},
-		"webhook version":   {change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" }, err: "--authentication-token-webhook-version"},
+		"defaults": {change: func(*AuthenticationOptions) {}},
+		"issuer and key": {change: func(o *AuthenticationOptions) {
+			o.ServiceAccountIssuers, o.ServiceAccountSigner = []string{"i"}, key
+		}},
+		"no such key file": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{"/none"} },
+			err:    "--service-account-key-file",
+		},
+		"no key in it": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountKeyFiles = []string{os.DevNull} },
+			err:    "--service-account-key-file",
+		},
+		"no signing key": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = os.DevNull },
+			err:    "--service-account-signing-key-file",
+		},
+		"key without name": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountSigner = key },
+			err:    "needs --service-account-issuer",
+		},
+		"an issuer twice": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{"i", "i"} }, err: "given twice"},
+		"an empty issuer": {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{""} }, err: "must not be empty"},
+		"no URL":          {change: func(o *AuthenticationOptions) { o.ServiceAccountIssuers = []string{":x"} }, err: "not a URL"},
+		"empty audience":  {change: func(o *AuthenticationOptions) { o.Audiences = []string{""} }, err: "--api-audiences"},
+		"too short a bound": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountMaxExpiration = time.Minute },
+			err:    "between 1 hour and 2^32 seconds",
+		},
+		"webhook version": {
+			change: func(o *AuthenticationOptions) { o.Webhook.Version = "v2" },
+			err:    "--authentication-token-webhook-version",
+		},
 		"negative time":     {change: func(o *AuthenticationOptions) { o.Webhook.CacheTTL = -1 }, err: "cache-ttl"},
 		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
 		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
@@ -40,8 +60,14 @@ func TestAuthenticationFlags(t *testing.T) {
 			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
 		}},
 		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
-		"keys over http":    {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" }, err: "is not an https URL"},
-		"an empty header":   {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} }, err: "an empty name"},
+		"keys over http": {
+			change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" },
+			err:    "is not an https URL",
+		},
+		"an empty header": {
+			change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} },
+			err:    "an empty name",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := NewOptions()

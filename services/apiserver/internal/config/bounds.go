@@ -20,9 +20,9 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// Bounds are the limits that clients share. Package build passes each one to the constructor that needs it.
-// BoundTable describes them, with the bounds of a single document, which are constants of the packages that
-// read it.
+// Bounds are the limits that clients share. Package build passes each one to the
+// constructor that needs it. BoundTable describes them, with the bounds of a single
+// document, which are constants of the packages that read it.
 type Bounds struct {
 	Requests server.Bounds
 	// TokenReviews is the number of bearer tokens that another server reviews at a time.
@@ -32,15 +32,16 @@ type Bounds struct {
 	// WebhookResponses is the number of responses of more than 1 MiB that are read at a time, from
 	// admission webhooks and from conversion webhooks.
 	WebhookResponses int
-	// MinProxied and MaxProxied bound the number of proxied requests, which otherwise is a quarter of the
-	// open file limit: each has two connections.
+	// MinProxied and MaxProxied bound the number of proxied requests, which otherwise is a quarter
+	// of the open file limit: each has two connections.
 	MinProxied, MaxProxied int
 	// ServerChecks is the number of extension servers that are checked at a time.
 	ServerChecks int
-	// Pages is the number of proxied HTML pages whose links are rewritten at a time, of at most 1 MiB each.
+	// Pages is the number of proxied HTML pages whose links are rewritten
+	// at a time, of at most 1 MiB each.
 	Pages int
-	// AuditObject is the maximum size in bytes of an object in an audit event, AuditObjects that of all
-	// objects that wait for the ends of their requests.
+	// AuditObject is the maximum size in bytes of an object in an audit event, AuditObjects that of
+	// all objects that wait for the ends of their requests.
 	AuditObject, AuditObjects int64
 	// AuditQueue is the maximum size in bytes of events that wait for an audit backend, AuditPosts the
 	// number of batches that an audit webhook receives at a time.
@@ -53,13 +54,26 @@ type Bounds struct {
 func newBounds() Bounds {
 	return Bounds{
 		Requests: server.Bounds{
-			BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, SuspendedBytes: 32 << 20, WaitingBodies: 1000,
-			Stalled: 1000, NegotiationFields: 8 << 10,
+			BodyBytesPerCPU:   8 << 20,
+			MinBodyBytes:      32 << 20,
+			LargeBytesPerCPU:  3 << 20,
+			SuspendedBytes:    32 << 20,
+			WaitingBodies:     1000,
+			Stalled:           1000,
+			NegotiationFields: 8 << 10,
 		},
-		TokenReviews: 1000, AuthorizationWaits: 400, WebhookResponses: 8,
-		MinProxied: 100, MaxProxied: 2000, ServerChecks: 16, Pages: 16,
-		AuditObject: 10 << 20, AuditObjects: 128 << 20, AuditQueue: 64 << 20, AuditPosts: 8,
-		Cached: lister.Bounds{Objects: 4096, Bytes: 2 << 20},
+		TokenReviews:       1000,
+		AuthorizationWaits: 400,
+		WebhookResponses:   8,
+		MinProxied:         100,
+		MaxProxied:         2000,
+		ServerChecks:       16,
+		Pages:              16,
+		AuditObject:        10 << 20,
+		AuditObjects:       128 << 20,
+		AuditQueue:         64 << 20,
+		AuditPosts:         8,
+		Cached:             lister.Bounds{Objects: 4096, Bytes: 2 << 20},
 	}
 }
 
@@ -68,8 +82,8 @@ type Bound struct {
 	// Section is the heading of the row's table.
 	Section string
 	What    string
-	// Flag is the flag that sets the bound, if any. Limit is the value, with its unit. A %s in it is the
-	// default of the flag.
+	// Flag is the flag that sets the bound, if any. Limit is the value, with
+	// its unit. A %s in it is the default of the flag.
 	Flag, Limit string
 	// Beyond is what happens to a request that exceeds the bound.
 	Beyond string
@@ -95,46 +109,82 @@ func (b *Bounds) BoundTable() []Bound {
 		{requestBounds, "writes in flight", "max-mutating-requests-inflight", "%s", "waits, then 429", "CPU and memory"},
 		{requestBounds, "body", "", size(request.MaxBody), "413", "memory; etcd takes no larger value"},
 		{requestBounds, "pause in a body", "stalled-client-timeout", "%s", "408", "memory of bodies that never arrive"},
-		{requestBounds, "headers", "", fmt.Sprintf("%s, %s fields", size(conns.DefaultMaxBytes), count(conns.MaxHeaderLines)), "431", "memory before authentication"},
-		{requestBounds, "`Accept`, `Accept-Encoding` and `Content-Type` together", "", size(r.NegotiationFields), "431", "CPU before authentication"},
+		{requestBounds, "headers", "",
+			fmt.Sprintf("%s, %s fields", size(conns.DefaultMaxBytes), count(conns.MaxHeaderLines)), "431",
+			"memory before authentication"},
+		{requestBounds, "`Accept`, `Accept-Encoding` and `Content-Type` together", "",
+			size(r.NegotiationFields), "431", "CPU before authentication"},
 		{requestBounds, "bearer token", "", size(authenticator.MaxTokenBytes), "401", "CPU before authentication"},
-		{requestBounds, "headers of 16 KiB and more of all requests", "", size(conns.MaxReservedHeaders) + "; half of it per address", "431, 429", "memory before authentication"},
-		{requestBounds, "bodies of a priority level", "", fmt.Sprintf("%s per CPU, at least %s", size(r.BodyBytesPerCPU), size(r.MinBodyBytes)), "waits, then 429", "memory"},
+		{requestBounds, "headers of 16 KiB and more of all requests", "",
+			size(conns.MaxReservedHeaders) + "; half of it per address", "431, 429",
+			"memory before authentication"},
+		{requestBounds, "bodies of a priority level", "",
+			fmt.Sprintf("%s per CPU, at least %s", size(r.BodyBytesPerCPU), size(r.MinBodyBytes)),
+			"waits, then 429", "memory"},
 		{requestBounds, "bodies of a principal that wait", "", count(r.WaitingBodies), "429", "memory of waiting requests"},
-		{requestBounds, "large bodies worked on (64 KiB, 512 values)", "", size(r.LargeBytesPerCPU) + " per CPU but one", "waits, then 429", "memory: an object takes many times its text; CPU of other requests"},
-		{requestBounds, "large bodies of requests that wait for a webhook or etcd", "", size(r.SuspendedBytes), "count as worked on", "memory while a webhook hangs"},
+		{requestBounds, "large bodies worked on (64 KiB, 512 values)", "",
+			size(r.LargeBytesPerCPU) + " per CPU but one", "waits, then 429",
+			"memory: an object takes many times its text; CPU of other requests"},
+		{requestBounds, "large bodies of requests that wait for a webhook or etcd", "",
+			size(r.SuspendedBytes), "count as worked on", "memory while a webhook hangs"},
 		{requestBounds, "responses whose client does not read", "", count(r.Stalled), "keeps its seats", "memory of the buffers"},
-		{requestBounds, "document", "", fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s", count(codec.MaxDepth), count(codec.MaxContainers), count(codec.MaxValues), size(codec.MaxKey)), "400", "memory and CPU of `{},{},…`"},
+		{requestBounds, "document", "",
+			fmt.Sprintf("%s levels, %s lists and objects, %s values, field names of %s",
+				count(codec.MaxDepth), count(codec.MaxContainers), count(codec.MaxValues),
+				size(codec.MaxKey)),
+			"400", "memory and CPU of `{},{},…`"},
 		{requestBounds, "YAML with its aliases", "", size(codec.MaxExpanded), "400", "memory of repeated aliases"},
-		{requestBounds, "patch", "", fmt.Sprintf("%s operations, %s of copies, %s comparisons", count(patch.MaxOperations), size(jsonpatch.MaxCopies), count(patch.MaxCompared)), "413, 422", "memory and CPU of repeated copies"},
-		{requestBounds, "objects with `managedFields`", "", count(apply.MaxMembers) + " members of lists", "413 for an apply", "CPU of the comparison of field owners"},
-		{requestBounds, "label and field selectors", "", count(requestinfo.MaxRequirements) + " requirements", "400", "CPU for each object of a list"},
-		{requestBounds, "large selectors of watches (from about 1 KiB)", "", size(handlers.MaxSelectorBytes), "429", "memory of selectors that watches keep"},
+		{requestBounds, "patch", "",
+			fmt.Sprintf("%s operations, %s of copies, %s comparisons", count(patch.MaxOperations),
+				size(jsonpatch.MaxCopies), count(patch.MaxCompared)),
+			"413, 422", "memory and CPU of repeated copies"},
+		{requestBounds, "objects with `managedFields`", "", count(apply.MaxMembers) + " members of lists",
+			"413 for an apply", "CPU of the comparison of field owners"},
+		{requestBounds, "label and field selectors", "",
+			count(requestinfo.MaxRequirements) + " requirements", "400", "CPU for each object of a list"},
+		{requestBounds, "large selectors of watches (from about 1 KiB)", "", size(handlers.MaxSelectorBytes),
+			"429", "memory of selectors that watches keep"},
 
 		{connectionBounds, "HTTP/2 streams of a connection", "http2-max-streams-per-connection", "%s", "wait", "memory"},
-		{connectionBounds, "HTTP/2 resets of an address in a second", "http2-max-resets-per-address", "%s", "the connection is read more slowly", "CPU of requests that are canceled at once"},
-		{connectionBounds, "logs, exec, port-forward and proxies", "", fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)), "429", "open files: each has two connections"},
+		{connectionBounds, "HTTP/2 resets of an address in a second", "http2-max-resets-per-address", "%s",
+			"the connection is read more slowly", "CPU of requests that are canceled at once"},
+		{connectionBounds, "logs, exec, port-forward and proxies", "",
+			fmt.Sprintf("a quarter of the open file limit, from %s to %s", count(b.MinProxied), count(b.MaxProxied)),
+			"429", "open files: each has two connections"},
 		{connectionBounds, "proxied HTML pages whose links are rewritten", "", count(b.Pages) + " at a time", "passes unchanged", "memory"},
 
-		{serverBounds, "response of an admission webhook", "", fmt.Sprintf("%s, %s values", size(webhooks.MaxResponse), count(webhooks.MaxValues)), "`failurePolicy`", "memory"},
-		{serverBounds, "response of a conversion webhook", "", size(conversion.MaxResponse) + "; four times the request and 1 MiB per object", "500", "memory"},
+		{serverBounds, "response of an admission webhook", "",
+			fmt.Sprintf("%s, %s values", size(webhooks.MaxResponse), count(webhooks.MaxValues)),
+			"`failurePolicy`", "memory"},
+		{serverBounds, "response of a conversion webhook", "",
+			size(conversion.MaxResponse) + "; four times the request and 1 MiB per object", "500", "memory"},
 		{serverBounds, "webhook responses of more than 1 MiB", "", count(b.WebhookResponses) + " at a time", "wait", "memory"},
-		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429", "memory of requests while the service hangs"},
-		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits), "wait, then 429", "requests of other users while the service hangs"},
-		{serverBounds, "requests waiting for an extension server", "", "a quarter of the in-flight limits, half of it per user", "429", "requests to other servers while one hangs"},
+		{serverBounds, "token reviews in progress", "", count(b.TokenReviews), "wait, then 429",
+			"memory of requests while the service hangs"},
+		{serverBounds, "requests waiting for an authorization webhook", "", count(b.AuthorizationWaits),
+			"wait, then 429", "requests of other users while the service hangs"},
+		{serverBounds, "requests waiting for an extension server", "",
+			"a quarter of the in-flight limits, half of it per user", "429",
+			"requests to other servers while one hangs"},
 		{serverBounds, "checks of extension servers", "", count(b.ServerChecks) + " at a time", "wait", "connections"},
 
 		{customBounds, "custom resource with its defaults", "", size(schema.MaxShaped), "400", "memory of defaults in many items"},
-		{customBounds, "regular expressions of a schema", "", count(schema.MaxMatched) + " bytes times instructions per request", "422", "CPU of nested repetitions"},
+		{customBounds, "regular expressions of a schema", "",
+			count(schema.MaxMatched) + " bytes times instructions per request", "422",
+			"CPU of nested repetitions"},
 		{customBounds, "operators of a CEL expression", "", "about 500", "422", "CPU of the type checker, which is quadratic"},
 
 		{auditBounds, "object in an audit event", "", size(b.AuditObject), "left out of the event", "memory"},
 		{auditBounds, "objects of all requests in progress in audit events", "", size(b.AuditObjects), "left out of the events", "memory"},
-		{auditBounds, "events that wait for an audit backend", "", size(b.AuditQueue), "events are lost and counted", "memory while the backend hangs"},
+		{auditBounds, "events that wait for an audit backend", "", size(b.AuditQueue),
+			"events are lost and counted", "memory while the backend hangs"},
 		{auditBounds, "batches that an audit webhook receives at a time", "", count(b.AuditPosts), "wait", "connections"},
-		{auditBounds, "everything that is kept to answer faster", "cache-memory", "a quarter of `GOMEMLIMIT`, or 192 MiB", "evicted", "memory"},
+		{auditBounds, "everything that is kept to answer faster", "cache-memory",
+			"a quarter of `GOMEMLIMIT`, or 192 MiB", "evicted", "memory"},
 		{auditBounds, "watch history", "watch-history-memory", "two thirds of `--cache-memory`", "older watches get 410", "memory"},
-		{auditBounds, "decoded quotas, limit ranges", "", fmt.Sprintf("%s objects, %s of each", count(b.Cached.Objects), size(b.Cached.Bytes)), "decoded at each use", "memory"},
+		{auditBounds, "decoded quotas, limit ranges", "",
+			fmt.Sprintf("%s objects, %s of each", count(b.Cached.Objects), size(b.Cached.Bytes)),
+			"decoded at each use", "memory"},
 	}
 }
 

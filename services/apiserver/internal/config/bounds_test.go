@@ -15,8 +15,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/user/limits.md")
 
-// The tables of docs/user/limits.md are generated from BoundTable: each stands between a begin and an end
-// comment with the name of its section.
+// The tables of docs/user/limits.md are generated from BoundTable: each stands between a begin
+// and an end comment with the name of its section.
 func TestLimitReference(t *testing.T) {
 	o := config.NewOptions()
 	defaults := map[string]string{}

@@ -47,13 +47,29 @@ func noEffectFlags() []noEffectFlag {
 		logging = "log lines are not buffered"
 	)
 	return []noEffectFlag{
-		{section: "etcd", name: "watch-cache-sizes", sample: []string(nil), reason: "watch history covers five minutes, within --watch-history-memory"},
+		{
+			section: "etcd",
+			name:    "watch-cache-sizes",
+			sample:  []string(nil),
+			reason:  "watch history covers five minutes, within --watch-history-memory",
+		},
 		{section: "etcd", name: "etcd-count-metric-poll-period", sample: time.Minute, reason: counted},
 		{section: "etcd", name: "etcd-db-metric-poll-interval", sample: 30 * time.Second, reason: counted},
 		{section: "etcd", name: "default-watch-cache-size", sample: 100, reason: "the watch cache has no fixed size", deprecated: true},
-		{section: "misc", name: apiserverCount, sample: 1, reason: "the kubernetes service lists the servers that renew their lease", deprecated: true},
+		{
+			section:    "misc",
+			name:       apiserverCount,
+			sample:     1,
+			reason:     "the kubernetes service lists the servers that renew their lease",
+			deprecated: true,
+		},
 		{section: "misc", name: "kubelet-read-only-port", sample: uint(10255), reason: "no request is sent to that port", deprecated: true},
-		{section: "generic", name: "storage-initialization-timeout", sample: time.Minute, reason: "the server is ready once everything is loaded"},
+		{
+			section: "generic",
+			name:    "storage-initialization-timeout",
+			sample:  time.Minute,
+			reason:  "the server is ready once everything is loaded",
+		},
 		{section: "logs", name: "log-flush-frequency", sample: 5 * time.Second, reason: logging},
 		{section: "logs", name: "log-text-info-buffer-size", sample: "", reason: logging},
 		{section: "logs", name: "log-text-split-stream", sample: false, reason: logging},
@@ -65,13 +81,17 @@ func noEffectFlags() []noEffectFlag {
 
 func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf, "How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
-	f.BoolVar(&o.WatchCache, "watch-cache", true, "Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
+	f.StringVar(&o.StorageMediaType, "storage-media-type", names.MediaProtobuf,
+		"How built-in kinds are stored: "+names.MediaProtobuf+" or "+names.MediaJSON+". Values of both forms are read. CustomResourceDefinitions and APIServices are always stored as JSON.")
+	f.BoolVar(&o.WatchCache, "watch-cache", true,
+		"Serve lists with resourceVersion=0 from the watch cache without a limit. If false, such lists obey the limit of the client; all resources stay in the watch cache.")
 	g := s.Set("generic")
 	o.Emulated.addFlags(g)
-	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File with the egress selector configuration: the proxies for connections to the control plane, etcd and the cluster (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
+	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "",
+		"File with the egress selector configuration: the proxies for connections to the control plane, etcd and the cluster (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
 	for _, i := range noEffectFlags() {
-		set, usage := s.Set(i.section), "Has no effect: "+i.reason+"."
+		set := s.Set(i.section)
+		usage := "Has no effect: " + i.reason + "."
 		switch v := i.sample.(type) {
 		case bool:
 			set.Bool(i.name, v, usage)
@@ -140,9 +160,12 @@ type EmulationOptions struct {
 }
 
 func (o *EmulationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).", version.OldestEmulated, version.MinorNumber))
-	f.BoolVar(&o.Forward, "emulation-forward-compatible", false, "With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
-	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false, "With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
+	f.StringSliceVar(&o.Versions, "emulated-version", nil, fmt.Sprintf("The version of Kubernetes whose APIs, feature gates and defaults the server emulates, as kube=1.%[1]d or 1.%[1]d. Options are: kube=1.%[1]d..1.%[2]d(default:1.%[2]d).",
+		version.OldestEmulated, version.MinorNumber))
+	f.BoolVar(&o.Forward, "emulation-forward-compatible", false,
+		"With an older --emulated-version, also serve newer stable and beta versions of the served resources.")
+	f.BoolVar(&o.Named, "runtime-config-emulation-forward-compatible", false,
+		"With an older --emulated-version, also serve newer APIs that --runtime-config enables by group and version. If false, such a --runtime-config is an error.")
 }
 
 // complete parses the version. Feature gates depend on it.
@@ -172,7 +195,8 @@ func (o *EmulationOptions) complete() error {
 const component = "kube"
 
 func (o *EmulationOptions) validate() (errs []error) {
-	oldest, own := utilversion.MajorMinor(1, version.OldestEmulated), utilversion.MajorMinor(1, version.MinorNumber)
+	oldest := utilversion.MajorMinor(1, version.OldestEmulated)
+	own := utilversion.MajorMinor(1, version.MinorNumber)
 	if v := o.version; v != nil && (v.LessThan(oldest) || v.GreaterThan(own)) {
 		errs = append(errs, fmt.Errorf("emulation version %s is not between [%s, %s]", v, oldest, own))
 	}

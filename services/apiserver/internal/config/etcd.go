@@ -45,15 +45,20 @@ type EtcdOptions struct {
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.Backend, "storage-backend", o.Backend, "Storage backend: etcd3 or memory. memory is for tests: it supports one replica and loses all objects when the process exits.")
-	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "Comma-separated URLs of the etcd servers. If empty, the server embeds etcd, with its data in --data-dir.")
-	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Per-resource etcd servers, comma separated. The format of an override is group/resource#servers, where servers are URLs, semicolon separated, such as /events#https://etcd-events:2379. The resource * is all resources of the group. The certificates are those of --etcd-servers.")
+	f.StringVar(&o.Backend, "storage-backend", o.Backend,
+		"Storage backend: etcd3 or memory. memory is for tests: it supports one replica and loses all objects when the process exits.")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil,
+		"Comma-separated URLs of the etcd servers. If empty, the server embeds etcd, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil,
+		"Per-resource etcd servers, comma separated. The format of an override is group/resource#servers, where servers are URLs, semicolon separated, such as /events#https://etcd-events:2379. The resource * is all resources of the group. The certificates are those of --etcd-servers.")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
 	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "Prefix of all keys in etcd.")
-	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "Interval of compaction requests, and the minimum time that etcd keeps history. 0 disables compaction by API servers.")
-	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "Time in seconds for which an etcd lease is reused for further objects that expire.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval,
+		"Interval of compaction requests, and the minimum time that etcd keeps history. 0 disables compaction by API servers.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds,
+		"Time in seconds for which an etcd lease is reused for further objects that expire.")
 	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "Timeout of the etcd check of /healthz and /livez.")
 	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "Timeout of the etcd check of /readyz.")
 	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Data directory of the embedded etcd.")
@@ -77,7 +82,10 @@ func (o *Options) validateBackend() (errs []error) {
 		return nil
 	case BackendMemory:
 	default:
-		return []error{fmt.Errorf("--storage-backend invalid, allowed values: %s, %s. If not specified, it will default to '%s'", BackendEtcd, BackendMemory, BackendEtcd)}
+		return []error{
+			fmt.Errorf("--storage-backend invalid, allowed values: %s, %s. If not specified, it will default to '%s'",
+				BackendEtcd, BackendMemory, BackendEtcd),
+		}
 	}
 	for _, f := range []struct {
 		name  string
@@ -103,8 +111,10 @@ type EncryptionOptions struct {
 
 func (o *EncryptionOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption providers for resources in etcd (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, nothing is encrypted.")
-	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Reload the file of --encryption-provider-config when it changes. All KMS plugins then share the health check kms-providers.")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "",
+		"File with the configuration of encryption providers for resources in etcd (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, nothing is encrypted.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false,
+		"Reload the file of --encryption-provider-config when it changes. All KMS plugins then share the health check kms-providers.")
 }
 
 func (o *EncryptionOptions) validate() []error {
@@ -136,6 +146,7 @@ func (o *EtcdOptions) ParsedOverrides() (out []Override, errs []error) {
 	return out, errs
 }
 
+// validateOverrides validates --etcd-servers-overrides.
 func (o *EtcdOptions) validateOverrides() []error {
 	list, errs := o.ParsedOverrides()
 	for _, each := range list {
@@ -143,7 +154,8 @@ func (o *EtcdOptions) validateOverrides() []error {
 			errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %s must be stored in --etcd-servers", each.Resource))
 		}
 		for _, s := range each.Servers {
-			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" || !slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
+			if scheme, rest, ok := strings.Cut(s, "://"); !ok || rest == "" ||
+				!slices.Contains([]string{"http", "https", "unix", "unixs"}, scheme) {
 				errs = append(errs, fmt.Errorf("--etcd-servers-overrides: %q is not a URL of an etcd server", s))
 			}
 		}
@@ -163,22 +175,36 @@ func mainEtcdOnly(r schema.GroupResource) bool {
 		{Resource: "namespaces"}, {Resource: "serviceaccounts"}, {Resource: "secrets"}, {Resource: "pods"}, {Resource: "nodes"},
 		{Resource: "persistentvolumes"}, {Resource: "persistentvolumeclaims"}, {Resource: "services"}, {Resource: "endpoints"},
 		{Resource: "limitranges"}, {Resource: "resourcequotas"}, {Resource: "configmaps"}, {Resource: "*"},
-		{Group: "networking.k8s.io", Resource: "ipaddresses"}, {Group: "networking.k8s.io", Resource: "servicecidrs"}, {Group: "networking.k8s.io", Resource: "ingressclasses"},
+		{
+			Group:    "networking.k8s.io",
+			Resource: "ipaddresses",
+		}, {Group: "networking.k8s.io", Resource: "servicecidrs"}, {Group: "networking.k8s.io", Resource: "ingressclasses"},
 		{Group: "networking.k8s.io", Resource: "*"},
-		{Group: "storage.k8s.io", Resource: "volumeattachments"}, {Group: "storage.k8s.io", Resource: "csidrivers"}, {Group: "storage.k8s.io", Resource: "storageclasses"}, {Group: "storage.k8s.io", Resource: "*"},
+		{
+			Group:    "storage.k8s.io",
+			Resource: "volumeattachments",
+		}, {
+			Group:    "storage.k8s.io",
+			Resource: "csidrivers",
+		}, {Group: "storage.k8s.io", Resource: "storageclasses"}, {Group: "storage.k8s.io", Resource: "*"},
 		{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, {Group: "scheduling.k8s.io", Resource: "*"},
 		{Group: "node.k8s.io", Resource: "runtimeclasses"}, {Group: "node.k8s.io", Resource: "*"},
-		{Group: "resource.k8s.io", Resource: "resourceclaims"}, {Group: "resource.k8s.io", Resource: "resourceslices"}, {Group: "resource.k8s.io", Resource: "*"},
+		{
+			Group:    "resource.k8s.io",
+			Resource: "resourceclaims",
+		}, {Group: "resource.k8s.io", Resource: "resourceslices"}, {Group: "resource.k8s.io", Resource: "*"},
 		{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}, {Group: "certificates.k8s.io", Resource: "*"},
 	}, r)
 }
 
-// OverridePrefixes returns the key prefixes of the resources in other clusters, by the servers of the
-// cluster. stored maps the prefixes to the resources. An override of a resource takes precedence over
-// one of its group. ineffective is called for each override of a resource that is not stored.
+// OverridePrefixes returns the key prefixes of the resources in other clusters, by
+// the servers of the cluster. stored maps the prefixes to the resources. An override
+// of a resource takes precedence over one of its group. ineffective is called for
+// each override of a resource that is not stored.
 func (o *EtcdOptions) OverridePrefixes(stored map[string]schema.GroupResource, ineffective func(schema.GroupResource)) map[string][]string {
 	list, _ := o.ParsedOverrides() // validated before
-	exact, groups := map[schema.GroupResource]string{}, map[string]string{}
+	exact := map[schema.GroupResource]string{}
+	groups := map[string]string{}
 	for _, each := range list {
 		servers := strings.Join(slices.Compact(slices.Sorted(slices.Values(each.Servers))), ";")
 		if each.Resource.Resource == "*" {
@@ -222,11 +248,14 @@ func newEmbeddedEtcdOptions() EmbeddedEtcdOptions {
 
 func (o *EmbeddedEtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
-	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes, "Size in bytes of the database of the embedded etcd. Above it, writes other than deletions are rejected.")
-	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "", "URL at which the embedded etcd serves tools on this machine: unix:///PATH, for the user of the server only, or https://127.0.0.1:PORT, with client certificates. If empty, it serves no clients.")
+	f.Int64Var(&o.QuotaBytes, "quota-backend-bytes", o.QuotaBytes,
+		"Size in bytes of the database of the embedded etcd. Above it, writes other than deletions are rejected.")
+	f.StringVar(&o.ListenClientURL, "embedded-etcd-listen-client-url", "",
+		"URL at which the embedded etcd serves tools on this machine: unix:///PATH, for the user of the server only, or https://127.0.0.1:PORT, with client certificates. If empty, it serves no clients.")
 	f.StringVar(&o.CertFile, "embedded-etcd-cert-file", "", "Serving certificate of --embedded-etcd-listen-client-url with https.")
 	f.StringVar(&o.KeyFile, "embedded-etcd-key-file", "", "Key of --embedded-etcd-cert-file.")
-	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "", "CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
+	f.StringVar(&o.TrustedCAFile, "embedded-etcd-trusted-ca-file", "",
+		"CA bundle that verifies client certificates at --embedded-etcd-listen-client-url with https.")
 }
 
 // validate returns all errors. external reports whether --etcd-servers is set.
@@ -261,7 +290,8 @@ func (o *EmbeddedEtcdOptions) validate(external bool) (errs []error) {
 			bad("--embedded-etcd-listen-client-url %q: %q is not a loopback address", o.ListenClientURL, u.Hostname())
 		}
 		if o.CertFile == "" || o.KeyFile == "" || o.TrustedCAFile == "" {
-			bad("--embedded-etcd-listen-client-url %q needs --embedded-etcd-cert-file, --embedded-etcd-key-file and --embedded-etcd-trusted-ca-file", o.ListenClientURL)
+			bad("--embedded-etcd-listen-client-url %q needs --embedded-etcd-cert-file, --embedded-etcd-key-file and --embedded-etcd-trusted-ca-file",
+				o.ListenClientURL)
 		}
 	default:
 		bad("--embedded-etcd-listen-client-url %q is neither unix:///PATH nor https://ADDRESS:PORT", o.ListenClientURL)
@@ -279,7 +309,10 @@ func SnapshotCommand() options.Command {
 	restore := &restoreOptions{snapshot.RestoreCommand{RestoreOptions: snapshot.RestoreOptions{RevisionBump: snapshot.DefaultRevisionBump}}}
 	status := &statusOptions{snapshot.StatusCommand{Output: os.Stdout}}
 	return options.Command{
-		Name: SnapshotName, Short: "Save, restore and inspect snapshots of etcd.", Options: save, Run: save.Run,
+		Name:    SnapshotName,
+		Short:   "Save, restore and inspect snapshots of etcd.",
+		Options: save,
+		Run:     save.Run,
 		Commands: []options.Command{
 			{Name: "save", Short: "Save the content of a running etcd to a file.", Options: save, Run: save.Run},
 			{Name: "restore", Short: "Create the data folder of an etcd member from a snapshot.", Options: restore, Run: restore.Run},
@@ -329,7 +362,8 @@ func (o *restoreOptions) AddFlags(s *options.Sections) {
 	f := s.Set("restore")
 	f.StringVar(&o.From, "from", "", "Snapshot file, or data folder of a stopped etcd.")
 	f.StringVar(&o.DataDir, "data-dir", "", "Data folder to create. It must not exist.")
-	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump, "Number to add to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
+	f.Uint64Var(&o.RevisionBump, "bump-revision", o.RevisionBump,
+		"Number to add to the revision. Older revisions are marked as compacted, so that clients list again. 0 keeps the revision.")
 	c := s.Set("cluster")
 	c.StringVar(&o.Name, "name", "", "Name of the member. Without it, the folder is one for the etcd embedded in an API server.")
 	c.StringVar(&o.InitialCluster, "initial-cluster", "", "Members of the new cluster, as NAME=PEER-URL,...")

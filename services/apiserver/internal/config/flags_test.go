@@ -56,7 +56,8 @@ func privateKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// unsupportedFlags lists flags of kube-apiserver that this server does not have, by prefix, with reasons.
+// unsupportedFlags lists flags of kube-apiserver that this server does
+// not have, by prefix, with reasons.
 var unsupportedFlags = map[string]string{}
 
 // TestFlagsOfKubernetes checks that every flag of kube-apiserver is known and has the recorded
@@ -79,7 +80,8 @@ func TestFlagsOfKubernetes(t *testing.T) {
 			}
 		}
 	}
-	seen, missing := 0, map[string]bool{}
+	seen := 0
+	missing := map[string]bool{}
 	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 		seen++
 		name, rest, _ := strings.Cut(line, " ")
@@ -97,7 +99,8 @@ func TestFlagsOfKubernetes(t *testing.T) {
 			continue
 		}
 		_, want, recorded := strings.Cut(rest, "default=")
-		if want = strings.Trim(want, `"[]`); recorded && is != want {
+		want = strings.Trim(want, `"[]`)
+		if recorded && is != want {
 			t.Errorf("--%s is %q when it is not given, in Kubernetes %q", name, is, want)
 		}
 	}
@@ -115,10 +118,12 @@ func TestFlagsOfKubernetes(t *testing.T) {
 // are accepted.
 func TestCommandLinesOfInstallers(t *testing.T) {
 	t.Parallel()
-	ca, key := certificate(t), privateKey(t)
+	ca := certificate(t)
+	key := privateKey(t)
 	dir := t.TempDir()
 	file := func(name string) string {
-		path, content := filepath.Join(dir, name), ca
+		path := filepath.Join(dir, name)
+		content := ca
 		if strings.HasPrefix(name, "sa") {
 			content = key
 		}
@@ -146,7 +151,9 @@ func TestCommandLinesOfInstallers(t *testing.T) {
 			"--disable-admission-plugins=ServiceAccount", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=40000",
 			"--service-account-issuer=https://127.0.0.1:40000/", "--service-account-key-file=" + file("sa-signer.crt"), "--service-account-signing-key-file=" + file("sa-signer.key"), "--service-cluster-ip-range=10.0.0.0/24",
 		},
-		"tuned by hand": append(slices.Clone(kubeadm), "--watch-cache-sizes=pods#1000", "--delete-collection-workers=4", "--storage-backend=etcd3", "--emulated-version=kube=1.33", "--log-flush-frequency=1s", "--endpoint-reconciler-type=none", "--vmodule=a=4"),
+		"tuned by hand": append(slices.Clone(kubeadm), "--watch-cache-sizes=pods#1000",
+			"--delete-collection-workers=4", "--storage-backend=etcd3", "--emulated-version=kube=1.33",
+			"--log-flush-frequency=1s", "--endpoint-reconciler-type=none", "--vmodule=a=4"),
 	} {
 		if code, _, errs := asProgram(t, args...); code != 0 {
 			t.Errorf("%s: %d %s", name, code, errs)
@@ -161,7 +168,8 @@ func TestFlagsWithoutEffectAreLogged(t *testing.T) {
 	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache-sizes") {
 		t.Errorf("%d %s", code, errs)
 	}
-	if _, _, errs = asProgram(t); strings.Contains(errs, "has no effect") {
+	_, _, errs = asProgram(t)
+	if strings.Contains(errs, "has no effect") {
 		t.Error(errs)
 	}
 }
@@ -199,7 +207,9 @@ func TestUnsupportedFlagsAreRejected(t *testing.T) {
 	t.Parallel()
 	selector := func(protocol string) string {
 		path := filepath.Join(t.TempDir(), "egress.yaml")
-		if err := os.WriteFile(path, fmt.Appendf(nil, "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: %s\n", protocol), 0o600); err != nil {
+		if err := os.WriteFile(path, fmt.Appendf(nil,
+			"apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n  connection:\n    proxyProtocol: %s\n",
+			protocol), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return path

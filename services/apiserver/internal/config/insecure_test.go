@@ -16,10 +16,10 @@ func TestUnusableConfigurationIsLogged(t *testing.T) {
 		address      net.IP
 		want         []string // flags that the warning names; no warning if empty
 	}{
-		{"AlwaysAllow", "", net.IPv4zero, []string{everything, interfaces, noLogin}},
-		{"AlwaysAllow", "tokens.csv", net.IPv4(127, 0, 0, 1), []string{everything}},
-		{"RBAC", "", net.IPv4zero, []string{noLogin}},
-		{"RBAC", "tokens.csv", net.IPv4zero, nil},
+		{mode: "AlwaysAllow", address: net.IPv4zero, want: []string{everything, interfaces, noLogin}},
+		{mode: "AlwaysAllow", tokens: "tokens.csv", address: net.IPv4(127, 0, 0, 1), want: []string{everything}},
+		{mode: "RBAC", address: net.IPv4zero, want: []string{noLogin}},
+		{mode: "RBAC", tokens: "tokens.csv", address: net.IPv4zero},
 	} {
 		o := NewOptions()
 		o.Authorization.Modes, o.Authentication.TokenFile, o.Serving.BindAddress = []string{c.mode}, c.tokens, c.address

@@ -10,13 +10,18 @@ import (
 func TestMemoryFlags(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ flags, caches, history, wrong string }{
-		{"", "0", "0", ""},
-		{"--cache-memory=256Mi", "256Mi", "0", ""},
-		{"--cache-memory=1Gi --watch-history-memory=100Mi", "1Gi", "100Mi", ""},
-		{"--watch-history-memory=191Mi", "0", "191Mi", ""},
-		{"--watch-history-memory=193Mi", "0", "193Mi", "--watch-history-memory 193Mi exceeds --cache-memory, which is 192Mi"},
-		{"--cache-memory=-1", "", "", `"-1" is not a number of bytes`},
-		{"--cache-memory=much", "", "", "quantities must match"},
+		{caches: "0", history: "0"},
+		{flags: "--cache-memory=256Mi", caches: "256Mi", history: "0"},
+		{flags: "--cache-memory=1Gi --watch-history-memory=100Mi", caches: "1Gi", history: "100Mi"},
+		{flags: "--watch-history-memory=191Mi", caches: "0", history: "191Mi"},
+		{
+			flags:   "--watch-history-memory=193Mi",
+			caches:  "0",
+			history: "193Mi",
+			wrong:   "--watch-history-memory 193Mi exceeds --cache-memory, which is 192Mi",
+		},
+		{flags: "--cache-memory=-1", wrong: `"-1" is not a number of bytes`},
+		{flags: "--cache-memory=much", wrong: "quantities must match"},
 	} {
 		var o MemoryOptions
 		s := &options.Sections{}
@@ -27,7 +32,7 @@ func TestMemoryFlags(t *testing.T) {
 		}
 		if tc.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.wrong) {
-				t.Errorf("%s: %v, want %s", tc.flags, err, tc.wrong)
+				t.Errorf("%s: got %v, want %s", tc.flags, err, tc.wrong)
 			}
 			continue
 		}

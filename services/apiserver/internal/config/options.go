@@ -72,7 +72,14 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Backend: BackendEtcd, Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: defaultHealthTimeout, ReadyTimeout: defaultHealthTimeout, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+			Backend:            BackendEtcd,
+			Prefix:             "/registry",
+			CompactionInterval: 5 * time.Minute,
+			LeaseReuseSeconds:  60,
+			HealthTimeout:      defaultHealthTimeout,
+			ReadyTimeout:       defaultHealthTimeout,
+			DataDir:            "binnacle.data",
+			Embedded:           newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -97,11 +104,15 @@ func Defaults() *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	o.flags = s
 	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
-	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "Maximum duration of a request, except for long-running requests such as watches.")
-	g.Var(&o.RuntimeConfig, "runtime-config", "Comma-separated key=value pairs that enable (true) or disable (false) APIs: v1, <group>/<version>, <group>/<version>/<resource>, api/all, api/ga, api/beta, api/alpha.")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil,
+		"The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
+	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute,
+		"Maximum duration of a request, except for long-running requests such as watches.")
+	g.Var(&o.RuntimeConfig, "runtime-config",
+		"Comma-separated key=value pairs that enable (true) or disable (false) APIs: v1, <group>/<version>, <group>/<version>/<resource>, api/all, api/ga, api/beta, api/alpha.")
 	g.Var(o.Features, "feature-gates", features.Help())
-	g.StringVar(&o.ExternalHostname, "external-hostname", "", "Hostname advertised in discovery, with or without a port. Defaults to --advertise-address.")
+	g.StringVar(&o.ExternalHostname, "external-hostname", "",
+		"Hostname advertised in discovery, with or without a port. Defaults to --advertise-address.")
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
 	o.Encryption.addFlags(s)
@@ -181,7 +192,8 @@ func (o *Options) Validate() []error {
 	if o.Features.Enabled(features.AuthorizeNodeWithSelectors) && !o.Features.Enabled(features.AuthorizeWithSelectors) {
 		bad("%s feature requires %s feature to be enabled", features.AuthorizeNodeWithSelectors, features.AuthorizeWithSelectors)
 	}
-	if o.Requests.MinRequestTimeout < 0 || o.Requests.MaxInFlight < 0 || o.Requests.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.Requests.EventTTL <= 0 {
+	if o.Requests.MinRequestTimeout < 0 || o.Requests.MaxInFlight < 0 ||
+		o.Requests.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.Requests.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}
 	if o.Etcd.HealthTimeout < 0 || o.Etcd.ReadyTimeout < 0 {

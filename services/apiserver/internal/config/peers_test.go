@@ -13,10 +13,14 @@ func TestInvalidPeerFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a CA, no gate":       {[]string{"--peer-ca-file=x"}, "--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"an address, none":    {[]string{"--peer-advertise-ip=10.0.0.1"}, "--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"a port, none":        {[]string{"--peer-advertise-port=1"}, "--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
-		"no proof":            {[]string{gates, "--peer-ca-file=x"}, "--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
+		"a CA, no gate": {[]string{"--peer-ca-file=x"},
+			"--peer-ca-file requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"an address, none": {[]string{"--peer-advertise-ip=10.0.0.1"},
+			"--peer-advertise-ip requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"a port, none": {[]string{"--peer-advertise-port=1"},
+			"--peer-advertise-port requires UnknownVersionInteroperabilityProxy feature to be turned on"},
+		"no proof": {[]string{gates, "--peer-ca-file=x"},
+			"--peer-ca-file needs --proxy-client-cert-file and --proxy-client-key-file"},
 		"no address":          {[]string{gates, "--peer-advertise-ip=here"}, `--peer-advertise-ip "here" is not an address`},
 		"any address":         {[]string{gates, "--peer-advertise-ip=0.0.0.0"}, `--peer-advertise-ip "0.0.0.0" is not an address`},
 		"no port":             {[]string{gates, "--peer-advertise-port=0"}, `--peer-advertise-port "0" is not a port`},

@@ -31,26 +31,39 @@ type RequestOptions struct {
 
 func newRequestOptions() RequestOptions {
 	return RequestOptions{
-		MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
-		EventTTL: time.Hour, GarbageCollector: true, DeleteCollectionWorkers: 1,
+		MinRequestTimeout:       1800,
+		MaxInFlight:             400,
+		MaxMutatingInFlight:     200,
+		PriorityAndFairness:     true,
+		EventTTL:                time.Hour,
+		GarbageCollector:        true,
+		DeleteCollectionWorkers: 1,
 	}
 }
 
 func (o *RequestOptions) addFlags(generic, misc *pflag.FlagSet) {
-	generic.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "Minimum number of seconds for which a watch without timeoutSeconds is kept open. It ends at a random time between this value and twice the value.")
-	generic.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit. With --enable-priority-and-fairness the sum of both limits is shared by the priority levels.")
-	generic.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
-	generic.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", true, "Limit requests in flight by FlowSchemas and PriorityLevelConfigurations, with fair queuing.")
-	generic.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Comma-separated regular expressions of allowed origins for CORS. Each must be anchored to the start of the host by '^' or '//' and to its end by '$' or ':'. If empty, CORS is disabled.")
-	generic.Float64Var(&o.GoawayChance, "goaway-chance", 0, "Probability that a request closes its HTTP/2 connection with GOAWAY, so that clients reconnect to other replicas. From 0 to 0.02.")
-	generic.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Comma-separated directives of the Strict-Transport-Security header. If empty, the header is not sent.")
+	generic.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout,
+		"Minimum number of seconds for which a watch without timeoutSeconds is kept open. It ends at a random time between this value and twice the value.")
+	generic.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight,
+		"The maximum number of non-mutating requests in flight at a time; 0 for no limit. With --enable-priority-and-fairness the sum of both limits is shared by the priority levels.")
+	generic.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight,
+		"The maximum number of mutating requests in flight at a time; 0 for no limit.")
+	generic.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", true,
+		"Limit requests in flight by FlowSchemas and PriorityLevelConfigurations, with fair queuing.")
+	generic.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil,
+		"Comma-separated regular expressions of allowed origins for CORS. Each must be anchored to the start of the host by '^' or '//' and to its end by '$' or ':'. If empty, CORS is disabled.")
+	generic.Float64Var(&o.GoawayChance, "goaway-chance", 0,
+		"Probability that a request closes its HTTP/2 connection with GOAWAY, so that clients reconnect to other replicas. From 0 to 0.02.")
+	generic.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil,
+		"Comma-separated directives of the Strict-Transport-Security header. If empty, the header is not sent.")
 	generic.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", 1, "Number of workers of a deletecollection request.")
-	generic.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true, "Let the garbage collector handle dependents. Must match the flag of kube-controller-manager.")
+	generic.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true,
+		"Let the garbage collector handle dependents. Must match the flag of kube-controller-manager.")
 	misc.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "Time to retain events.")
 }
 
-// MaxPerServer returns how many concurrent requests one extension server or peer may occupy: a quarter
-// of all. 0 means no limit.
+// MaxPerServer returns how many concurrent requests one extension server or peer
+// may occupy: a quarter of all. 0 means no limit.
 func (o *RequestOptions) MaxPerServer() int {
 	all := o.MaxInFlight + o.MaxMutatingInFlight
 	if all <= 0 {
@@ -69,7 +82,8 @@ type MemoryOptions struct {
 
 func (o *MemoryOptions) addFlags(s *options.Sections) {
 	f := s.Set("memory")
-	f.Var(&o.Caches, "cache-memory", "Memory for caches: watch history, encoded objects, snapshots of lists and compressed responses. A quantity such as 256Mi. If 0, a quarter of the environment variable GOMEMLIMIT, or 192Mi without it.")
+	f.Var(&o.Caches, "cache-memory",
+		"Memory for caches: watch history, encoded objects, snapshots of lists and compressed responses. A quantity such as 256Mi. If 0, a quarter of the environment variable GOMEMLIMIT, or 192Mi without it.")
 	f.Var(&o.History, "watch-history-memory", "Part of --cache-memory for watch history, which covers at most 5 minutes. If 0, two thirds.")
 }
 

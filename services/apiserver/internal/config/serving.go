@@ -25,7 +25,8 @@ func (o *Options) WarnInsecure(log *slog.Logger) {
 		}
 	}
 	if !o.authenticatesClients() {
-		problems = append(problems, "no client can authenticate: set --client-ca-file, --token-auth-file, --authentication-token-webhook-config-file or --authentication-config")
+		problems = append(problems,
+			"no client can authenticate: set --client-ca-file, --token-auth-file, --authentication-token-webhook-config-file or --authentication-config")
 	}
 	if len(problems) > 0 {
 		log.Warn("this server is not configured for use", "problems", strings.Join(problems, "; "))
@@ -89,12 +90,14 @@ func advertised(bind net.IP) net.IP {
 
 // addFanoutFlags binds the flags of the section fan-out.
 func addFanoutFlags(fs *pflag.FlagSet, o *fanout.Options) {
-	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server embeds NATS, for a single replica.")
+	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers,
+		"Comma-separated URLs of the NATS servers that distribute changes to replicas: nats://HOST:PORT or tls://HOST:PORT. If empty, the server embeds NATS, for a single replica.")
 	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "CA bundle that verifies the NATS servers.")
 	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "Client certificate for the NATS servers.")
 	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "Private key of --nats-cert-file.")
 	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "Credentials file of the NATS user of the replicas.")
-	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
+	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID,
+		"Name of the cluster: the same for all its replicas, and unique among the clusters that use the same NATS servers.")
 }
 
 // addKubeletFlags binds the flags of connections to kubelets.
@@ -105,8 +108,10 @@ func addKubeletFlags(f *pflag.FlagSet, o *kubeletproxy.Options) {
 	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "Timeout for connecting to kubelets.")
 	f.IntVar(&o.Port, "kubelet-port", o.Port, "Deprecated: the port of kubelets whose node has no port in its status.")
 	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
-	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "Maximum number of bytes per second in each direction of an upgraded connection; 0 for no limit.")
-	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "List of node address types for connections to kubelets, in order of preference.")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0,
+		"Maximum number of bytes per second in each direction of an upgraded connection; 0 for no limit.")
+	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes,
+		"List of node address types for connections to kubelets, in order of preference.")
 }
 
 // DebugOptions configure what helps to debug the server.
@@ -122,6 +127,7 @@ type DebugOptions struct {
 func (o *DebugOptions) addFlags(generic, misc *pflag.FlagSet) {
 	generic.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/.")
 	generic.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "Enable block profiling, if --profiling is enabled.")
-	generic.StringVar(&o.Socket, "debug-socket-path", "", "Unix socket that serves profiles without authentication. Only the user of the server can connect to it.")
+	generic.StringVar(&o.Socket, "debug-socket-path", "",
+		"Unix socket that serves profiles without authentication. Only the user of the server can connect to it.")
 	misc.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files of /var/log at /logs/.")
 }

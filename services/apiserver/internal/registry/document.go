@@ -33,9 +33,9 @@ type Document struct {
 	Remote bool
 	// Validate validates a document except for its metadata.
 	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
-	// Row computes the cells of Kind.Presentation.Columns from a served document, with the same result as
-	// their Cell functions. whole decodes the object for cells that need it. Row is nil without
-	// columns.
+	// Row computes the cells of Kind.Presentation.Columns from a served document,
+	// with the same result as their Cell functions. whole decodes the object for
+	// cells that need it. Row is nil without columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
 }
 
@@ -46,8 +46,8 @@ func (k *Kind) Custom() bool { return k.Document != nil }
 // HasProtobuf reports whether objects have a protobuf form.
 func (k *Kind) HasProtobuf() bool { return k.Document == nil }
 
-// InternalName returns the name of the Go type of an object, or of a list, in Kubernetes. Some errors
-// show it.
+// InternalName returns the name of the Go type of an object, or of a
+// list, in Kubernetes. Some errors show it.
 func (k *Kind) InternalName(list bool) string {
 	kind, pkg := k.Kind, "core"
 	if list {

@@ -1,9 +1,9 @@
 package registry
 
-// LazyField describes the lazily decoded field of kinds that are stored as JSON and have a large part
-// that few requests need. The part is copied between texts, or decoded without reflection. The
-// functions return false for objects with an unusual layout, which take the general path. They are
-// safe for concurrent use.
+// LazyField describes the lazily decoded field of kinds that are stored as JSON and have a
+// large part that few requests need. The part is copied between texts, or decoded without
+// reflection. The functions return false for objects with an unusual layout, which take the
+// general path. They are safe for concurrent use.
 type LazyField struct {
 	// Served returns the JSON of the served form of a stored text. encode converts other stored
 	// texts.

@@ -163,8 +163,8 @@ type Order []Rule
 // Rule is a part of the rules for a change.
 type Rule uint8
 
-// Rules for a change: the change of the metadata, the metadata like that of a new object, Create.Validate,
-// and Update.Validate or that of the subresource.
+// Rules for a change: the change of the metadata, the metadata like that of a new object,
+// Create.Validate, and Update.Validate or that of the subresource.
 const (
 	MetaChange Rule = iota + 1
 	Meta
@@ -373,8 +373,8 @@ func (k *Kind) StoredGVK() schema.GroupVersionKind {
 	return k.Stored.Version.WithKind(k.Kind)
 }
 
-// HasFieldLabels reports whether the kind determines which fields selectors may use. All other kinds
-// support metadata.name and metadata.namespace, even if they are cluster-scoped.
+// HasFieldLabels reports whether the kind determines which fields selectors may use. All other
+// kinds support metadata.name and metadata.namespace, even if they are cluster-scoped.
 func (k *Kind) HasFieldLabels() bool { return k.Document != nil || len(k.Presentation.Selectable) > 0 }
 
 // HasVerb reports whether the resource supports a verb.

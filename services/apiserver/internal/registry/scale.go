@@ -44,8 +44,11 @@ func (s *Scale) Of(obj Object) *autoscalingv1.Scale {
 	replicas, selector := s.Status(obj)
 	return &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
-			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+			Name:              obj.GetName(),
+			Namespace:         obj.GetNamespace(),
+			UID:               obj.GetUID(),
+			ResourceVersion:   obj.GetResourceVersion(),
+			CreationTimestamp: obj.GetCreationTimestamp(),
 		},
 		Spec:   autoscalingv1.ScaleSpec{Replicas: s.Replicas(obj)},
 		Status: autoscalingv1.ScaleStatus{Replicas: replicas, Selector: selector},

@@ -12,17 +12,23 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// ReadBody returns the whole body for any announced length and division into parts. A body that ends too
-// soon is returned with an error.
+// ReadBody returns the whole body for any announced length and division into parts. A
+// body that ends too soon is returned with an error.
 func TestReadBodyReturnsWholeBody(t *testing.T) {
-	for _, size := range []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 256 << 10, 300_000, 1 << 20, request.MaxBody - 1, request.MaxBody} {
+	for _, size := range []int{
+		1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 256 << 10, 300_000, 1 << 20, request.MaxBody - 1,
+		request.MaxBody,
+	} {
 		text := make([]byte, size)
 		random := rand.New(rand.NewPCG(uint64(size), 0))
 		for i := range text {
 			text[i] = byte(random.Uint32())
 		}
 		for name, length := range map[string]int64{"known": int64(size), "unknown": -1} {
-			for parts, reader := range map[string]io.Reader{"one": bytes.NewReader(text), "half": iotest.HalfReader(bytes.NewReader(text)), "last with its end": iotest.DataErrReader(bytes.NewReader(text))} {
+			for parts, reader := range map[string]io.Reader{
+				"one": bytes.NewReader(text), "half": iotest.HalfReader(bytes.NewReader(text)),
+				"last with its end": iotest.DataErrReader(bytes.NewReader(text)),
+			} {
 				r := httptest.NewRequest("POST", "/", reader)
 				r.ContentLength = length
 				if got, err := request.ReadBody(r); !bytes.Equal(got, text) || err != nil {

@@ -23,7 +23,8 @@ func TestDetachedWorkIsIndependentOfRequest(t *testing.T) {
 	}
 	request.From(ctx).AuditEvent, request.From(ctx).User = "event", &request.User{Name: "ada"}
 	cancel()
-	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil || request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {
+	if request.Estimate(detached, request.LargeBody) != nil || detached.Err() != nil ||
+		request.UserFrom(detached) != nil || request.From(detached).AuditEvent != nil {
 		t.Errorf("got context error %v and user %v, want nil and nil", detached.Err(), request.UserFrom(detached))
 	}
 	request.WorkFrom(detached).ReleaseSeats(true)

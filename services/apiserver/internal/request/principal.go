@@ -9,8 +9,8 @@ import (
 	"binnacle/libs/serving/conns"
 )
 
-// Principal returns the key under which limits count a request. It is the key of the user in a context
-// that the filters did not make.
+// Principal returns the key under which limits count a request. It is the key of the
+// user in a context that the filters did not make.
 func Principal(ctx context.Context) string {
 	s := From(ctx)
 	if s.Principal != "" {

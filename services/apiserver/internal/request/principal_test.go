@@ -21,7 +21,7 @@ func TestPrincipalOf(t *testing.T) {
 		{request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, "192.0.2.1:1", "network 192.0.2.1"},
 	} {
 		if got := request.PrincipalOf(&c.user, c.address); got != c.want {
-			t.Errorf("%s: %q, want %q", c.user.Name, got, c.want)
+			t.Errorf("%s: got %q, want %q", c.user.Name, got, c.want)
 		}
 	}
 }

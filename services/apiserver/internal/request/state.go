@@ -11,9 +11,9 @@ import (
 // User is the user that sends a request.
 type User = authorizer.User
 
-// State is the state of a request that filters, authorization, admission and handlers share. The filter
-// that owns a field writes it, before other goroutines have the request. A part of the server that needs
-// other values calls Derive and changes the copy.
+// State is the state of a request that filters, authorization, admission and handlers share. The
+// filter that owns a field writes it, before other goroutines have the request. A part of the
+// server that needs other values calls Derive and changes the copy.
 type State struct {
 	// Info is what the request does: a *requestinfo.Info, which requestinfo.From returns.
 	Info any
@@ -23,12 +23,12 @@ type State struct {
 	TracedID string
 	// Internal marks a request that the server sends to its own handler. No client can set it.
 	Internal bool
-	// Startup marks a request that the server sends itself and that its readiness waits for. Webhooks and
-	// policies do not see such a request, so that none of them can keep the server from starting. No
-	// client can set it.
+	// Startup marks a request that the server sends itself and that its readiness waits
+	// for. Webhooks and policies do not see such a request, so that none of them can keep
+	// the server from starting. No client can set it.
 	Startup bool
-	// Lifetime is the context of the request without its deadline. It is for connections that outlive the
-	// deadline, for example upgraded ones. See LifetimeOf.
+	// Lifetime is the context of the request without its deadline. It is for connections that
+	// outlive the deadline, for example upgraded ones. See LifetimeOf.
 	Lifetime context.Context
 	// Warnings collects the warnings for the response. It may be nil.
 	Warnings *Warnings
@@ -36,20 +36,20 @@ type State struct {
 	Waits *Waits
 	// User is the user as which the request is authorized; nil before authentication.
 	User *User
-	// AuthenticationTime is how long authentication took. TokenAnnotations holds the audit annotations of
-	// the token; it is shared and must not be changed.
+	// AuthenticationTime is how long authentication took. TokenAnnotations holds the audit
+	// annotations of the token; it is shared and must not be changed.
 	AuthenticationTime time.Duration
 	TokenAnnotations   map[string]string
-	// Principal is the key under which limits count the request: the network of the client, and after
-	// authentication that of PrincipalOf. Impersonation does not change it, unless the impersonator is in
-	// system:masters. So a request counts for the impersonator.
+	// Principal is the key under which limits count the request: the network of the client, and
+	// after authentication that of PrincipalOf. Impersonation does not change it, unless the
+	// impersonator is in system:masters. So a request counts for the impersonator.
 	Principal string
 	// PriorityLevel is the name of the request's priority level. It is "" without flow control.
 	PriorityLevel string
 	// AuditEvent is the audit event of the request: an *audit.Record, which audit.From returns.
 	AuditEvent any
-	// RefreshAPISet, if set, is called in place of the handler once the request is authorized. It reads the
-	// newest API set.
+	// RefreshAPISet, if set, is called in place of the handler once the
+	// request is authorized. It reads the newest API set.
 	RefreshAPISet func(context.Context)
 	// Work is what the request occupies. Work without limits if it is nil.
 	Work Work
@@ -85,8 +85,8 @@ func (c *stateContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// From returns the state of a request. Outside of requests it returns an empty state, and changes to it
-// have no effect.
+// From returns the state of a request. Outside of requests it returns
+// an empty state, and changes to it have no effect.
 func From(ctx context.Context) *State {
 	if s, ok := ctx.Value(stateKey{}).(*State); ok {
 		return s
@@ -94,15 +94,16 @@ func From(ctx context.Context) *State {
 	return new(State)
 }
 
-// Derive returns a context with a copy of the request's state. The caller may change the copy before other
-// goroutines have the context.
+// Derive returns a context with a copy of the request's state. The caller may change
+// the copy before other goroutines have the context.
 func Derive(ctx context.Context) (context.Context, *State) {
 	c := &stateContext{ctx, *From(ctx)}
 	return c, &c.state
 }
 
-// Detach returns a context for work that several requests may wait for. It does not end with the
-// request. It does not see the request's limits, seats and records, which filters may set concurrently.
+// Detach returns a context for work that several requests may wait for. It
+// does not end with the request. It does not see the request's limits, seats
+// and records, which filters may set concurrently.
 func Detach(ctx context.Context) context.Context {
 	s := From(ctx)
 	return &stateContext{context.WithoutCancel(ctx), State{Info: s.Info, Startup: s.Startup}}

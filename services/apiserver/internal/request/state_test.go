@@ -6,7 +6,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Derive returns a context with a copy. Changes of either do not reach the other, but waits are shared.
+// Derive returns a context with a copy. Changes of either do not reach
+// the other, but waits are shared.
 func TestDerivedStateIsCopy(t *testing.T) {
 	request.From(t.Context()).User = &request.User{Name: "lost"}
 	if u := request.UserFrom(t.Context()); u != nil {
@@ -16,7 +17,8 @@ func TestDerivedStateIsCopy(t *testing.T) {
 	if u := request.UserFrom(ctx); u != nil {
 		t.Errorf("got user %v before authentication", u)
 	}
-	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
+	ada := &request.User{Name: "ada"}
+	eve := &request.User{Name: "eve"}
 	s.User, s.Waits = ada, &request.Waits{}
 	as, derived := request.Derive(ctx)
 	derived.User, derived.Warnings = eve, &request.Warnings{}

@@ -26,6 +26,7 @@ type TakenStep struct {
 	At   time.Time
 }
 
+// steps holds the steps that a request has reached.
 type steps struct {
 	mu    sync.Mutex // leaf lock
 	taken []TakenStep

@@ -16,7 +16,9 @@ func Wait(ctx context.Context, refused error, wait func(context.Context) error) 
 	defer Suspend(ctx)()
 	waitCtx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
-	work, back, released := WorkFrom(ctx), func() error { return nil }, make(chan struct{})
+	work := WorkFrom(ctx)
+	back := func() error { return nil }
+	released := make(chan struct{})
 	timer := time.AfterFunc(seatHoldTime, func() {
 		defer close(released)
 		if b, ok := work.ReleaseSeats(false); ok {

@@ -51,6 +51,7 @@ func Attempt(ctx context.Context) (forget func()) {
 	}
 }
 
+// add adds a warning, cut to its maximum length. Repetitions are dropped.
 func (w *Warnings) add(text string) {
 	// A longer text is cut in any case.
 	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n {

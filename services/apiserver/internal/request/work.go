@@ -32,8 +32,9 @@ func WorkFrom(ctx context.Context) Work {
 	return noWork{}
 }
 
-// Estimate waits until the request may work on size bytes that the length of its body did not reveal,
-// such as stored objects. It returns a TooManyRequests error if the work is not admitted in time.
+// Estimate waits until the request may work on size bytes that the length of
+// its body did not reveal, such as stored objects. It returns a
+// TooManyRequests error if the work is not admitted in time.
 func Estimate(ctx context.Context, size int) error {
 	if !WorkFrom(ctx).Estimate(ctx, min(size, MaxBody)) {
 		return apierrors.NewTooManyRequests("Too many large requests are in progress, please try again later", 1)

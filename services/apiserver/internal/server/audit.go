@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// withAudit records audit events of authenticated requests. reject records the requests that end before
-// this filter.
+// withAudit records audit events of authenticated requests. reject
+// records the requests that end before this filter.
 func (c *Config) withAudit(next http.Handler) http.Handler {
 	if c.Audit == nil {
 		return next
@@ -55,7 +55,9 @@ func (c *Config) withAudit(next http.Handler) http.Handler {
 // openRecord opens the audit record of a request. It returns nil if the policy omits the request.
 func (c *Config) openRecord(w http.ResponseWriter, r *http.Request) *audit.Record {
 	ctx := r.Context()
-	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.ArrivalOf(r, w.Header().Get("Audit-Id")) })
+	return c.Audit.Open(requestinfo.From(ctx), request.UserFrom(ctx), func() audit.Arrival {
+		return audit.ArrivalOf(r, w.Header().Get("Audit-Id"))
+	})
 }
 
 // errEventNotStored has the text of Kubernetes.

@@ -91,6 +91,8 @@ type auditFixture struct {
 	handled  int
 }
 
+// newAuditFixture returns a server that audits at a level and passes requests to mux. change
+// adjusts its configuration.
 func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), mux http.HandlerFunc) *auditFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -107,11 +109,20 @@ func newAuditFixture(t *testing.T, l audit.Level, change func(*server.Config), m
 			a.handled++
 			mux(w, r)
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: fixedUser{&request.User{Name: "ada"}}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(a.registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+		Responder:      responsewriters.Responder{Codec: c},
+		Authenticator:  fixedUser{&request.User{Name: "ada"}},
+		Authorizer:     &impersonationRules{},
+		Metrics:        server.NewMetrics(a.registry),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
 		Audit: audit.New(audit.Config{
-			Policy: levelPolicy(l), Sinks: []audit.Sink{a.recordingSink}, Metrics: audit.NewMetrics(a.registry), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 20, MaxObjects: 1 << 20,
+			Policy:     levelPolicy(l),
+			Sinks:      []audit.Sink{a.recordingSink},
+			Metrics:    audit.NewMetrics(a.registry),
+			Logger:     slog.New(slog.DiscardHandler),
+			MaxObject:  1 << 20,
+			MaxObjects: 1 << 20,
 		}),
 	}
 	if change != nil {
@@ -146,8 +157,12 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		want   []string
 		panics bool
 	}{
-		"a read":  {mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
-		"a watch": {path: watchPath, mux: answer, want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
+		"a read": {mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"a watch": {
+			path: watchPath,
+			mux:  answer,
+			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"},
+		},
 		"a watch that is only flushed": {path: watchPath, mux: func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() },
 			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "ResponseComplete 200 ada"}},
 		"a watch without an answer": {path: watchPath, mux: func(http.ResponseWriter, *http.Request) {},
@@ -155,20 +170,45 @@ func TestEveryOutcomeIsAudited(t *testing.T) {
 		"an informational response": {mux: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) },
 			want: []string{"RequestReceived ada", "ResponseComplete 404 ada"}},
 		"a panic": {mux: func(http.ResponseWriter, *http.Request) { panic("oh") }, want: []string{"RequestReceived ada", "Panic 500 ada"}},
-		"cut off": {mux: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: []string{"RequestReceived ada", "Panic 500 ada"}, panics: true},
-		"a late panic": {path: watchPath, mux: func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
-			want: []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"}, panics: true},
+		"cut off": {
+			mux:    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			want:   []string{"RequestReceived ada", "Panic 500 ada"},
+			panics: true,
+		},
+		"a late panic": {
+			path:   watchPath,
+			mux:    func(w http.ResponseWriter, r *http.Request) { answer(w, r); panic("oh") },
+			want:   []string{"RequestReceived ada", "ResponseStarted 200 ada", "Panic 500 ada"},
+			panics: true,
+		},
 		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
-		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} }, want: []string{"ResponseStarted 401"}},
-		"a bad timeout":        {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
-		"reloading":            {change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } }, want: []string{"ResponseStarted 429"}},
-		"a long URL without a permit": {path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
-			c.LargeRequests = limit.New[string](limit.Options{Size: 1})
-			c.LargeRequests.TryAcquire(limit.Claim[string]{})
-		}, want: []string{"ResponseStarted 429"}},
-		"may not impersonate": {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
-		"authorization fails": {change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
-		"an odd path":         {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"not authenticated": {
+			change: func(c *server.Config) { c.Authenticator = rejectingAuthenticator{} },
+			want:   []string{"ResponseStarted 401"},
+		},
+		"a bad timeout": {path: listPath + "?timeout=x", want: []string{"ResponseStarted 400"}},
+		"reloading": {
+			change: func(c *server.Config) { c.Reloading = func(*requestinfo.Info) bool { return true } },
+			want:   []string{"ResponseStarted 429"},
+		},
+		"a long URL without a permit": {
+			path: listPath + "?labelSelector=" + strings.Repeat("x", 1<<20),
+			gone: true,
+			change: func(c *server.Config) {
+				c.LargeRequests = limit.New[string](limit.Options{Size: 1})
+				c.LargeRequests.TryAcquire(limit.Claim[string]{})
+			},
+			want: []string{"ResponseStarted 429"},
+		},
+		"may not impersonate": {
+			header: []string{"Impersonate-User", "eve"},
+			want:   []string{"RequestReceived ada", "ResponseComplete 403 ada"},
+		},
+		"authorization fails": {
+			change: func(c *server.Config) { c.Authorizer = failingAuthorizer{} },
+			want:   []string{"RequestReceived ada", "ResponseComplete 500 ada"},
+		},
+		"an odd path": {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAuditFixture(t, audit.RequestResponse, c.change, c.mux)
@@ -210,7 +250,8 @@ func TestRequestIsRejectedWhenAuditFails(t *testing.T) {
 	a := newAuditFixture(t, audit.Metadata, nil, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 	a.fail = errors.New("the disk is full")
 	rec, _ := a.do(httptest.NewRequest("GET", listPath, nil))
-	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") || strings.Contains(rec.Body.String(), "disk") || a.handled != 0 {
+	if rec.Code != 500 || !strings.Contains(rec.Body.String(), "failed to store audit event") ||
+		strings.Contains(rec.Body.String(), "disk") || a.handled != 0 {
 		t.Errorf("got %d %s, handled %d times, want 500 and 0", rec.Code, rec.Body, a.handled)
 	}
 	families, err := a.registry.Gather()
@@ -258,7 +299,8 @@ func TestLevelNoneRecordsNothing(t *testing.T) {
 			t.Errorf("audited writer %T at level None", w)
 		}
 	})
-	if a.do(httptest.NewRequest("GET", listPath, nil)); len(a.events) != 0 || a.handled != 1 {
+	a.do(httptest.NewRequest("GET", listPath, nil))
+	if len(a.events) != 0 || a.handled != 1 {
 		t.Errorf("got events %q, want none", a.stages())
 	}
 }
@@ -271,12 +313,15 @@ func TestRejectedRequestIsAudited(t *testing.T) {
 		w.WriteHeader(200)
 	})
 	a.do(httptest.NewRequest("GET", listPath, nil))
-	if got, want := a.stages(), []string{"RequestReceived ada", "RequestReceived ada", "ResponseComplete 429 ada", "ResponseComplete 200 ada"}; !slices.Equal(got, want) {
+	if got, want := a.stages(), []string{
+		"RequestReceived ada", "RequestReceived ada", "ResponseComplete 429 ada", "ResponseComplete 200 ada",
+	}; !slices.Equal(got, want) {
 		t.Errorf("got events %q, want %q", got, want)
 	}
 }
 
-// The memory of recorded objects is released after each request. One user gets at most the free memory.
+// The memory of recorded objects is released after each request. One
+// user gets at most the free memory.
 func TestAuditMemoryIsReleased(t *testing.T) {
 	text := []byte(`"` + strings.Repeat("x", 400<<10) + `"`)
 	var a *auditFixture
@@ -323,8 +368,10 @@ func TestEscapedSizeCounts(t *testing.T) {
 		})
 		a.do(httptest.NewRequest("GET", listPath, nil))
 		last := a.events[len(a.events)-1]
-		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 || want == (last.Annotations.Get(audit.Truncated) == "true") {
-			t.Errorf("%d bytes of %.5q: recorded = %v, want %v; %d bytes, %v", len(text), text, got, want, len(last.ResponseObject), last.Annotations)
+		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 ||
+			want == (last.Annotations.Get(audit.Truncated) == "true") {
+			t.Errorf("%d bytes of %.5q: recorded = %v, want %v; %d bytes, %v", len(text), text, got, want,
+				len(last.ResponseObject), last.Annotations)
 		}
 	}
 }
@@ -335,7 +382,13 @@ func BenchmarkAudit(b *testing.B) {
 		b.Run(l.String(), func(b *testing.B) {
 			t := &testing.T{}
 			a := newAuditFixture(t, l, func(c *server.Config) {
-				c.Audit = audit.New(audit.Config{Policy: levelPolicy(l), Sinks: []audit.Sink{discardSink{}}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1, MaxObjects: 1})
+				c.Audit = audit.New(audit.Config{
+					Policy:     levelPolicy(l),
+					Sinks:      []audit.Sink{discardSink{}},
+					Metrics:    audit.NewMetrics(prometheus.NewRegistry()),
+					MaxObject:  1,
+					MaxObjects: 1,
+				})
 			}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 			b.ReportAllocs()
 			for b.Loop() {

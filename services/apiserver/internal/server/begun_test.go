@@ -21,8 +21,12 @@ import (
 
 // execInfo is the request info of a pod exec.
 var execInfo = &requestinfo.Info{
-	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
-	Target: &apiset.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
+	Verb:       "get",
+	Path:       "/api/v1/namespaces/n/pods/p/exec",
+	Method:     "GET",
+	IsResource: true,
+	Target:     &apiset.Resource{Kind: &registry.Kind{}},
+	Sub:        &registry.Subresource{Name: "exec", Connect: true},
 }
 
 // Without flow control, a proxied connection does not count against MaxInFlight.
@@ -55,29 +59,55 @@ func TestProxiedConnectionReleasesInFlightSlot(t *testing.T) {
 	}
 }
 
-// A request releases its seats when it has begun, also if a filter outside registered a function for
-// that event.
+// A request releases its seats when it has begun, also if a filter
+// outside registered a function for that event.
 func TestBegunRequestReleasesSeats(t *testing.T) {
 	for name, tc := range map[string]struct {
 		method string
 		op     *requestinfo.Info
 		query  string
 	}{
-		"watch, short target":        {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1"},
-		"watch, long target":         {"GET", &requestinfo.Info{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &apiset.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
-		"exec":                       {"GET", execInfo, "command=x"},
-		"patch of an aggregated API": {"PATCH", &requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()}, ""},
-		"get of an aggregated API":   {"GET", &requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()}, ""},
+		"watch, short target": {"GET",
+			&requestinfo.Info{
+				Verb:       "watch",
+				Path:       "/api/v1/pods",
+				Method:     "GET",
+				IsResource: true,
+				Target:     &apiset.Resource{Kind: &registry.Kind{}},
+			},
+			"watch=1"},
+		"watch, long target": {"GET",
+			&requestinfo.Info{
+				Verb:       "watch",
+				Path:       "/api/v1/pods",
+				Method:     "GET",
+				IsResource: true,
+				Target:     &apiset.Resource{Kind: &registry.Kind{}},
+			},
+			"watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
+		"exec": {"GET", execInfo, "command=x"},
+		"patch of an aggregated API": {"PATCH",
+			&requestinfo.Info{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+			""},
+		"get of an aggregated API": {"GET",
+			&requestinfo.Info{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Delegate: http.NotFoundHandler()},
+			""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg := prometheus.NewRegistry()
-			c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-			}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+			c := &Config{
+				Bounds:  testBounds,
+				Metrics: NewMetrics(reg),
+				Flow: flowcontrol.New(flowcontrol.Options{
+					Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+				}),
+				Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+			}
 			var inside http.HandlerFunc
 			h := c.withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}), newClient("a").User)
+				ctx := requesttest.WithUser(carry(t.Context(), &requestinfo.Info{Verb: "get", Path: "/version"}, workLimits{}),
+					newClient("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -100,10 +130,16 @@ func TestBegunRequestReleasesSeats(t *testing.T) {
 
 func TestEndedRequestReleasesSeatsItWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
+		flow := flowcontrol.New(flowcontrol.Options{
+			Seats:   1,
+			MaxWait: time.Minute,
+			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
+		})
 		op := &requestinfo.Info{Verb: "get", Path: "/version"}
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), newClient("a").User, op, func(int) flowcontrol.Width {
+				return flowcontrol.Width{Seats: 1}
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,19 +13,21 @@ import (
 )
 
 const (
-	// largeBody is the size in bytes from which a body counts as large. Only the work on large bodies is
-	// limited.
+	// largeBody is the size in bytes from which a body counts as large.
+	// Only the work on large bodies is limited.
 	largeBody = request.LargeBody
 	// largeURL is the size in bytes from which the URL of a request adds to its cost.
 	largeURL = 4 << 10
-	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the factor for
-	// YAML, whose conversion to JSON takes as long as decoding, checking and storing the result.
+	// costFactor is the factor for a body that is not decoded directly. costFactorYAML is the factor
+	// for YAML, whose conversion to JSON takes as long as decoding, checking and storing the result.
 	costFactor     = 4
 	costFactorYAML = 16
 	// minCosted is the size in bytes below which no body counts as large.
-	minCosted    = 512
+	minCosted = 512
+	// costPerValue is the cost of one value of a document, in bytes of text.
 	costPerValue = request.PerValue
-	// minBodySize is the minimum size in bytes that a body counts. A request takes that much memory anyway.
+	// minBodySize is the minimum size in bytes that a body counts. A
+	// request takes that much memory anyway.
 	minBodySize = 4 << 10
 	// bodyWaitShare is the divisor of a request's remaining time that gives its maximum wait.
 	bodyWaitShare = 4
@@ -33,20 +35,27 @@ const (
 	bodyWaitWithoutDeadline = 15 * time.Second
 )
 
-// withBody reads the bodies of authorized requests. A request releases its seats while its body arrives.
-// The memory of bodies is limited for each priority level and shared fairly among the principals of the
-// level. A body counts with the bytes that have arrived, not with its announced length. Work on large
-// bodies has a limit of its own, because an object takes many times the memory of its text.
+// withBody reads the bodies of authorized requests. A request releases its seats while its
+// body arrives. The memory of bodies is limited for each priority level and shared fairly
+// among the principals of the level. A body counts with the bytes that have arrived, not
+// with its announced length. Work on large bodies has a limit of its own, because an
+// object takes many times the memory of its text.
 func (c *Config) withBody(next http.Handler) http.Handler {
-	return c.limitBodies(&levelBudgets{size: max(c.Bounds.MinBodyBytes, c.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)), waiting: c.Bounds.WaitingBodies}, next)
+	return c.limitBodies(&levelBudgets{
+		size:    max(c.Bounds.MinBodyBytes, c.Bounds.BodyBytesPerCPU*runtime.GOMAXPROCS(0)),
+		waiting: c.Bounds.WaitingBodies,
+	}, next)
 }
 
 // limitBodies is withBody with the given memory.
 func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op, work := requestinfo.From(ctx), workOf(ctx)
-		cost, mayGrow := urlCost(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // these read stored objects, which may be large
+		op := requestinfo.From(ctx)
+		work := workOf(ctx)
+		cost := urlCost(op, r)
+		// These verbs read stored objects, which may be large.
+		mayGrow := slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb)
 		received := 0
 		if hasBody(op, r) {
 			reserved := &reservedBody{budget: levels.of(request.From(ctx).PriorityLevel), ctx: ctx, user: clientOf(ctx)}
@@ -75,8 +84,8 @@ func (c *Config) limitBodies(levels *levelBudgets, next http.Handler) http.Handl
 	})
 }
 
-// bytesFor returns the memory in bytes to reserve for a body of a size and cost, 0 for one that is not
-// large. A cost stands for time. The memory for the same work is a quarter of it.
+// bytesFor returns the memory in bytes to reserve for a body of a size and cost, 0 for one that
+// is not large. A cost stands for time. The memory for the same work is a quarter of it.
 func bytesFor(body, cost int) int {
 	if cost == 0 {
 		return 0

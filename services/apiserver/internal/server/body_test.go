@@ -46,7 +46,13 @@ func TestHasBody(t *testing.T) {
 		"a read":                  {known("list"), 10, false},
 		"an unknown resource":     {&requestinfo.Info{Verb: "create", IsResource: true}, 10, false},
 		"another server's":        {&requestinfo.Info{Verb: "create", IsResource: true, Delegate: http.NotFoundHandler()}, 10, true},
-		"a connection":            {&requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, false},
+		"a connection": {&requestinfo.Info{
+			Verb:       "create",
+			IsResource: true,
+			Target:     &apiset.Resource{},
+			Sub:        &registry.Subresource{Connect: true},
+		},
+			10, false},
 	} {
 		if ok := hasBody(c.op, &http.Request{ContentLength: c.length}); ok != c.ok {
 			t.Errorf("%s: got %t, want %t", name, ok, c.ok)
@@ -92,8 +98,8 @@ func TestHandlerRunsAfterBodyArrived(t *testing.T) {
 	}
 }
 
-// The cost of a large body is its size. It is more if the body needs conversion or has many values, in
-// lists, nested or in lines.
+// The cost of a large body is its size. It is more if the body needs conversion
+// or has many values, in lists, nested or in lines.
 func TestBodyCost(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
@@ -114,18 +120,23 @@ func TestBodyCost(t *testing.T) {
 		if n := bodyCost(bytes.Repeat([]byte("{},"), minCosted/3), r); n != 0 {
 			t.Errorf("tiny body of %q: got %d, want 0", media, n)
 		}
-		yaml, binary := strings.Contains(strings.ToLower(media), "yaml"), strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
+		yaml := strings.Contains(strings.ToLower(media), "yaml")
+		binary := strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
 		for small, counts := range map[string]bool{
-			strings.Repeat(`"key":"value",`, largeBody/costPerValue+1): !binary, strings.Repeat(`"key":"value",`, largeBody/costPerValue/2): false, strings.Repeat("a: b\r", largeBody/costPerValue+1): yaml,
+			strings.Repeat(`"key":"value",`, largeBody/costPerValue+1): !binary, strings.Repeat(`"key":"value",`,
+				largeBody/costPerValue/2): false, strings.Repeat("a: b\r", largeBody/costPerValue+1): yaml,
 			strings.Repeat("{},", largeBody/20): !binary, strings.Repeat("[", largeBody/20): !binary, strings.Repeat("-\n", largeBody/20): yaml,
-			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
+			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`: media == "application/yaml" ||
+				strings.HasPrefix(media, "Application/YAML"),
 			"a: &a\nb: *a": yaml, `{"a":"&*"}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
 		} {
 			if n := bodyCost([]byte(small), r); (n != 0) != counts {
 				t.Errorf("%.12q… of %q: got %d, want large = %t", small, media, n, counts)
 			}
 		}
-		if n := bodyCost([]byte(`{"a":"`+strings.Repeat("x", largeBody/2)+`"}`), r); n != 0 && media != "application/yaml" && !strings.HasPrefix(media, "Application/YAML") && !strings.HasSuffix(media, "cbor") {
+		if n := bodyCost([]byte(`{"a":"`+strings.Repeat("x", largeBody/2)+`"}`), r); n != 0 &&
+			media != "application/yaml" && !strings.HasPrefix(media, "Application/YAML") &&
+			!strings.HasSuffix(media, "cbor") {
 			t.Errorf("JSON of %q: got %d, want 0", media, n)
 		}
 		if n := bodyCost(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < max(times, costPerValue/3)*largeBody {
@@ -142,12 +153,16 @@ func TestBodyCost(t *testing.T) {
 	}
 }
 
-// Large bodies of one user wait for each other, also those of an administrator. Small bodies and those of
-// other users do not wait.
+// Large bodies of one user wait for each other, also those of an administrator.
+// Small bodies and those of other users do not wait.
 func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
-	release, worked := make(chan struct{}), make(chan int)
+	release := make(chan struct{})
+	worked := make(chan int)
 	large := newShared(2 * testBounds.LargeBytesPerCPU)
-	h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := (&Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+	}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -159,7 +174,8 @@ func TestLargeBodiesOfOnePrincipalAreLimited(t *testing.T) {
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx = requesttest.WithUser(carry(ctx, op, workLimits{bytes: large}), newClient(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
-		w, done := httptest.NewRecorder(), make(chan struct{})
+		w := httptest.NewRecorder()
+		done := make(chan struct{})
 		all.Go(func() {
 			defer close(done)
 			defer cancel()
@@ -196,8 +212,12 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		"webhooks": nil,
 		"nothing":  nil,
 	} {
-		large, taken := newShared(testBounds.LargeBytesPerCPU), make(chan bool, 1)
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		large := newShared(testBounds.LargeBytesPerCPU)
+		taken := make(chan bool, 1)
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.InUse() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
 			}
@@ -216,7 +236,8 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 		}))
 		op := &requestinfo.Info{Verb: "create", IsResource: true, Target: &apiset.Resource{}}
 		ctx := requesttest.WithUser(carry(t.Context(), op, workLimits{bytes: large}), newClient("a").User)
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/",
+			strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.InUse() != 0 {
 			t.Errorf("%s: %d bytes are used in the end, want none", name, large.InUse())
 		}
@@ -225,8 +246,12 @@ func TestLargeWorkIsReleasedWhenResponseBegins(t *testing.T) {
 
 func TestBodyWithoutMemoryIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		levels, u := &levelBudgets{size: 2 * minBodySize}, newClient("a")
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		levels := &levelBudgets{size: 2 * minBodySize}
+		u := newClient("a")
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).limitBodies(levels, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler was called")
 		}))
 		acquireAll(levels.of("").Queue, u)
@@ -254,12 +279,13 @@ func TestURLCost(t *testing.T) {
 		target string
 		n      int
 	}{
-		"a list":           {list, long, costFactor * (len(long) - 1)}, // without the question mark
-		"a long path":      {list, "/" + strings.Repeat("a", largeURL), costFactor * (largeURL + 1)},
-		"a watch":          {&watch, long, costFactor * (len(long) - 1)},
-		"a short one":      {list, "/?" + strings.Repeat("a", largeURL-2), 0},
-		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()}, long, costFactor * (len(long) - 1)},
-		"a connection":     {&connect, long, 0},
+		"a list":      {list, long, costFactor * (len(long) - 1)}, // without the question mark
+		"a long path": {list, "/" + strings.Repeat("a", largeURL), costFactor * (largeURL + 1)},
+		"a watch":     {&watch, long, costFactor * (len(long) - 1)},
+		"a short one": {list, "/?" + strings.Repeat("a", largeURL-2), 0},
+		"another server's": {&requestinfo.Info{Verb: "list", IsResource: true, Delegate: http.NotFoundHandler()},
+			long, costFactor * (len(long) - 1)},
+		"a connection": {&connect, long, 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)
 		if n := urlCost(c.op, r); n != c.n {
@@ -275,7 +301,10 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 		used := large.InUse
 		share := (large.Size() - large.Size()/reservedShare) / 2 // what one principal may hold
 		var weigh []int
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for _, n := range weigh {
 				if request.Estimate(r.Context(), n) != nil {
 					w.WriteHeader(http.StatusTooManyRequests)
@@ -302,16 +331,16 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 			weigh        []int
 			want         int
 		}{
-			{"list", "/", nil, 0},
-			{"list", long, nil, largeBody},
-			{"patch", "/", nil, 0},
-			{"patch", "/", []int{largeBody - 1}, 0},
-			{"patch", "/", []int{largeBody}, largeBody},
-			{"patch", "/", []int{largeBody, largeBody}, largeBody},
-			{"patch", "/", []int{request.MaxBody}, share},
-			{"patch", long, []int{largeBody}, largeBody},
-			{"update", "/", []int{largeBody}, largeBody},
-			{"create", "/", []int{largeBody}, largeBody},
+			{verb: "list", target: "/"},
+			{verb: "list", target: long, want: largeBody},
+			{verb: "patch", target: "/"},
+			{verb: "patch", target: "/", weigh: []int{largeBody - 1}},
+			{verb: "patch", target: "/", weigh: []int{largeBody}, want: largeBody},
+			{verb: "patch", target: "/", weigh: []int{largeBody, largeBody}, want: largeBody},
+			{verb: "patch", target: "/", weigh: []int{request.MaxBody}, want: share},
+			{verb: "patch", target: long, weigh: []int{largeBody}, want: largeBody},
+			{verb: "update", target: "/", weigh: []int{largeBody}, want: largeBody},
+			{verb: "create", target: "/", weigh: []int{largeBody}, want: largeBody},
 		} {
 			weigh = c.weigh
 			if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
@@ -338,9 +367,14 @@ func TestSmallRequestWithLargeWorkIsLimited(t *testing.T) {
 // A watch with a long URL releases its bytes once it has begun.
 func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var came atomic.Int64 // an upgraded client cannot see the end of the handler
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -365,7 +399,10 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 	} {
 		large := newShared(testBounds.LargeBytesPerCPU) // the previous response may still be in progress
 		used := large.InUse
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).withBody(c.withFlowControl(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {
 				t.Errorf("%s: the handler runs without bytes", name)
@@ -395,11 +432,17 @@ func TestWatchWithLongURLReleasesBytes(t *testing.T) {
 func TestLargeWorkWaitsWithoutSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()
-		c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-			Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-		}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+		c := &Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(reg),
+			Flow: flowcontrol.New(flowcontrol.Options{
+				Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+			}),
+			Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+		}
 		large := newShared(testBounds.LargeBytesPerCPU)
-		weighs, done := make(chan struct{}), make(chan string, 2)
+		weighs := make(chan struct{})
+		done := make(chan string, 2)
 		h := c.withFlowControl(c.withBody(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			verb := requestinfo.From(r.Context()).Verb
 			if verb == "patch" {

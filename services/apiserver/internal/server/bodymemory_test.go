@@ -32,13 +32,16 @@ func TestServiceAccountsOfNamespaceShareOneBudget(t *testing.T) {
 	}
 }
 
-// A client announces 3 MiB and stalls after 100 bytes. Its request holds no seats, and only the memory
-// of a small body.
+// A client announces 3 MiB and stalls after 100 bytes. Its request
+// holds no seats, and only the memory of a small body.
 func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: testBounds.MinBodyBytes}
 		budget := levels.of("")
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).limitBodies(levels, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if b, err := request.ReadBody(r); len(b) != 100 || err == nil {
 				t.Errorf("got %d bytes and error %v, want 100 bytes and an error", len(b), err)
 			}
@@ -74,13 +77,16 @@ func TestStalledBodyOccupiesOnlyArrivedBytes(t *testing.T) {
 	})
 }
 
-// If one priority level has no memory for bodies left, requests of the same level are rejected and those
-// of another level are served.
+// If one priority level has no memory for bodies left, requests of the same level are
+// rejected and those of another level are served.
 func TestBodyMemoryIsSeparatePerLevel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		levels := &levelBudgets{size: 2 * minBodySize}
 		acquireAll(levels.of("workload-low").Queue, newClient("a"))
-		h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := (&Config{
+			Bounds:  testBounds,
+			Metrics: NewMetrics(prometheus.NewRegistry()),
+		}).limitBodies(levels, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusCreated)
 		}))
 		for level, want := range map[string]int{"workload-low": http.StatusTooManyRequests, "leader-election": http.StatusCreated} {

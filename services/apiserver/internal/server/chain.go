@@ -25,8 +25,8 @@ import (
 type Config struct {
 	// Mux routes a request that has passed all filters by its path.
 	Mux http.Handler
-	// UpdateDocuments, if set, returns a handler that brings the documents about the API up to date before
-	// it passes a request for one of them to next.
+	// UpdateDocuments, if set, returns a handler that brings the documents about the API up to date
+	// before it passes a request for one of them to next.
 	UpdateDocuments func(next http.Handler) http.Handler
 	Responder       responsewriters.Responder
 	Authenticator   authn.Authenticator
@@ -62,9 +62,10 @@ type Config struct {
 	LargeRequests *limit.Queue[string]
 	// Audit, if set, records audit events.
 	Audit *audit.Auditor
-	// StorageVersionPending, if set, reports whether writes of a resource must wait for the registration
-	// of its storage version. why is the last registration error. The function may block.
-	StorageVersionPending func(ctx context.Context, r schema.GroupResource, custom bool) (why error, pending bool)
+	// StorageVersionPending, if set, reports whether writes of a resource
+	// must wait for the registration of its storage version. why is the
+	// last registration error. The function may block.
+	StorageVersionPending func(ctx context.Context, r schema.GroupResource, custom bool) (lastError error, pending bool)
 	// Slow is the duration from which a request is logged as slow; 0 means half a second.
 	Slow time.Duration
 	// Traces, if set, creates spans for requests.
@@ -78,16 +79,16 @@ type Bounds struct {
 	// BodyBytesPerCPU is the memory in bytes, for each CPU, that the bodies of one priority level may
 	// occupy together. MinBodyBytes is the minimum.
 	BodyBytesPerCPU, MinBodyBytes int
-	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each CPU but one,
-	// which remains for other requests.
+	// LargeBytesPerCPU is how many bytes of large bodies are worked on at a time, for each
+	// CPU but one, which remains for other requests.
 	LargeBytesPerCPU int
-	// SuspendedBytes is the size in bytes of the large bodies of requests that wait longer than a second
-	// for another party. Their objects stay in memory, where they are ten times as large.
+	// SuspendedBytes is the size in bytes of the large bodies of requests that wait longer than a
+	// second for another party. Their objects stay in memory, where they are ten times as large.
 	SuspendedBytes int
 	// WaitingBodies is the maximum number of bodies of one principal that wait for bytes.
 	WaitingBodies int
-	// Stalled is the number of stalled responses that may release their seats at the same time. Each one
-	// holds a buffer and the objects that it shows.
+	// Stalled is the number of stalled responses that may release their seats at the same time. Each
+	// one holds a buffer and the objects that it shows.
 	Stalled int
 	// NegotiationFields is the maximum total size in bytes of the content negotiation header fields.
 	// Clients send a few hundred bytes. Parsing takes about 100 µs per KiB, before the client is
@@ -146,8 +147,8 @@ func Handler(c Config) (http.Handler, error) {
 	return h, nil
 }
 
-// engineFilter returns a filter that passes requests through gin. The paths of the API are data, not routes:
-// withRequestInfo and Mux resolve them.
+// engineFilter returns a filter that passes requests through gin. The paths of the API are data,
+// not routes: withRequestInfo and Mux resolve them.
 func (c *Config) engineFilter() (func(http.Handler) http.Handler, error) {
 	engine, err := serving.NewEngine(c.Logger)
 	if err != nil {

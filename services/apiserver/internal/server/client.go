@@ -9,11 +9,12 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// reservedShare is the divisor of the size of a limit that gives the reserve. Nodes and the suite's own
-// services may use half of the reserve, only the services the other half.
+// reservedShare is the divisor of the size of a limit that gives the reserve. Nodes and the
+// suite's own services may use half of the reserve, only the services the other half.
 const reservedShare = 10
 
-// client is the user of a request and the principal under which the limits of this package count it.
+// client is the user of a request and the principal under which the
+// limits of this package count it.
 type client struct {
 	*request.User
 	principal string
@@ -40,8 +41,8 @@ func (u client) claim(q *limit.Queue[string], n int) limit.Claim[string] {
 	return c
 }
 
-// tryAcquire acquires a claim of n units of q. If too few are free, an administrator is admitted without
-// units: ok is true and held is false.
+// tryAcquire acquires a claim of n units of q. If too few are free, an administrator is
+// admitted without units: ok is true and held is false.
 func (u client) tryAcquire(q *limit.Queue[string], n int) (c limit.Claim[string], held, ok bool) {
 	c = u.claim(q, n)
 	master := u.InGroup(api.GroupMasters)

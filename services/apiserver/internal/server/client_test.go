@@ -24,7 +24,15 @@ func carry(ctx context.Context, op *requestinfo.Info, limits workLimits) context
 }
 
 // testBounds are the bounds of requests in tests.
-var testBounds = Bounds{BodyBytesPerCPU: 8 << 20, MinBodyBytes: 32 << 20, LargeBytesPerCPU: 3 << 20, SuspendedBytes: 32 << 20, WaitingBodies: 1000, Stalled: 1000, NegotiationFields: 8 << 10}
+var testBounds = Bounds{
+	BodyBytesPerCPU:   8 << 20,
+	MinBodyBytes:      32 << 20,
+	LargeBytesPerCPU:  3 << 20,
+	SuspendedBytes:    32 << 20,
+	WaitingBodies:     1000,
+	Stalled:           1000,
+	NegotiationFields: 8 << 10,
+}
 
 // newPermits returns a limit of n permits.
 func newPermits(n int) *limit.Queue[string] { return limit.New[string](limit.Options{Size: n}) }
@@ -47,8 +55,10 @@ func acquireAll(q *limit.Queue[string], u client) (n int) {
 }
 
 func TestLimitsReserveUnitsForNodesAndServices(t *testing.T) {
-	node, other := newClient("system:node:a", "system:nodes"), newClient("system:node:b", "system:nodes")
-	suite, master := newClient("system:binnacle:authn-webhook", "system:binnacle"), newClient("root", "system:masters")
+	node := newClient("system:node:a", "system:nodes")
+	other := newClient("system:node:b", "system:nodes")
+	suite := newClient("system:binnacle:authn-webhook", "system:binnacle")
+	master := newClient("root", "system:masters")
 	q := newShared(100)
 	if n := acquireAll(q, newClient("greedy")); n != 45 {
 		t.Errorf("one user got %d of 100 units, want 45", n)

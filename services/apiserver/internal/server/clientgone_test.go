@@ -24,10 +24,13 @@ func TestCanceledRequestCountsAs499(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
-		Mux:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
-		Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+		Mux:            http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
+		Authenticator:  headerAuthenticator{},
+		Authorizer:     &impersonationRules{},
+		Metrics:        server.NewMetrics(registry),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// countedClients bounds the clients whose requests are counted, and shownClients those that the
-	// metric has.
+	// countedClients is the maximum number of clients whose requests are counted. The metric reports the
+	// shownClients most active ones.
 	countedClients = 200
 	shownClients   = 20
 )
 
-// clientCounts counts the requests of the most active clients. The keys are principals, so that a
-// client cannot have many. If there are more clients than counters, a new client takes the counter of
-// the least active one and continues its count: the count of an active client is never too low.
+// clientCounts counts the requests of the most active clients. The keys are
+// principals, so that a client cannot have many. If there are more clients than
+// counters, a new client takes the counter of the least active one and continues its
+// count: the count of an active client is never too low.
 type clientCounts struct {
 	mu     sync.Mutex // a leaf lock
 	counts map[string]uint64
@@ -41,7 +42,9 @@ func (c *clientCounts) add(client string) {
 }
 
 func clientsDesc() *prometheus.Desc {
-	return prometheus.NewDesc("binnacle_client_requests_total", "Number of requests of the most active clients, without health probes. All service accounts of a namespace are one client.", []string{"client"}, nil)
+	return prometheus.NewDesc("binnacle_client_requests_total",
+		"Number of requests of the most active clients, without health probes. All service accounts of a namespace are one client.",
+		[]string{"client"}, nil)
 }
 
 // Describe implements prometheus.Collector.
@@ -52,7 +55,9 @@ func (c *clientCounts) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	counts := maps.Clone(c.counts)
 	c.mu.Unlock()
-	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
 	for _, name := range names[:min(len(names), shownClients)] {
 		out <- prometheus.MustNewConstMetric(clientsDesc(), prometheus.CounterValue, float64(counts[name]), strings.ToValidUTF8(name, "?"))
 	}

@@ -8,8 +8,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// TestActiveClientsAreCounted checks that the metric is bounded and has the most active clients, also
-// if many others come and go.
+// TestActiveClientsAreCounted checks that the metric is bounded and has the most
+// active clients, also if many others come and go.
 func TestActiveClientsAreCounted(t *testing.T) {
 	c := newClientCounts()
 	for i := range 10_000 {

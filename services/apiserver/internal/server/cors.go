@@ -10,9 +10,9 @@ import (
 
 const originsHelp = "each pattern must be anchored to the start of the host by '^' or '//', and to its end by '$' or ':', as in '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
-// CheckOrigins validates patterns of origins. A pattern must be anchored, because otherwise example.com
-// matches evil-example.com.attacker.net. As in Kubernetes, the check only looks for the characters of an
-// anchor.
+// CheckOrigins validates patterns of origins. A pattern must be anchored, because
+// otherwise example.com matches evil-example.com.attacker.net. As in Kubernetes, the
+// check only looks for the characters of an anchor.
 func CheckOrigins(patterns []string) (errs []error) {
 	for _, p := range patterns {
 		if p == "" {
@@ -26,19 +26,14 @@ func CheckOrigins(patterns []string) (errs []error) {
 	return errs
 }
 
+// checkOrigin returns an error unless a pattern compiles and contains both anchors.
 func checkOrigin(pattern string) error {
 	if _, err := regexp.Compile(pattern); err != nil {
 		return err
 	}
-	has := func(marks ...string) bool {
-		for _, m := range marks {
-			if strings.Contains(pattern, m) {
-				return true
-			}
-		}
-		return false
-	}
-	if !has("^", "//") || !has("$", ":") {
+	pinsStart := strings.Contains(pattern, "^") || strings.Contains(pattern, "//")
+	pinsEnd := strings.ContainsAny(pattern, "$:")
+	if !pinsStart || !pinsEnd {
 		return errors.New("regular expression does not pin to start/end of host in the origin header")
 	}
 	return nil
@@ -50,7 +45,8 @@ func endsHost(pattern string) bool {
 	return strings.ContainsAny(strings.ReplaceAll(pattern, "://", ""), "$:")
 }
 
-// corsFilter returns the filter that adds CORS headers for allowed origins and answers preflight requests.
+// corsFilter returns the filter that adds CORS headers for allowed
+// origins and answers preflight requests.
 func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, o := range c.AllowedOrigins {
@@ -76,7 +72,8 @@ func (c *Config) corsFilter() (func(http.Handler) http.Handler, error) {
 				h := w.Header()
 				h.Set("Access-Control-Allow-Origin", origin)
 				h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
-				h.Set("Access-Control-Allow-Headers", "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
+				h.Set("Access-Control-Allow-Headers",
+					"Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
 				h.Set("Access-Control-Expose-Headers", "Date")
 				h.Set("Access-Control-Allow-Credentials", "true")
 				if r.Method == http.MethodOptions {

@@ -38,12 +38,13 @@ func TestCheckOriginsRequiresAnchors(t *testing.T) {
 	} {
 		err := errors.Join(server.CheckOrigins([]string{`^ok$`, pattern})...)
 		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", pattern, err, want)
+			t.Errorf("%q: got %v, want %q", pattern, err, want)
 		}
 	}
 }
 
-// newCORSHandler returns a handler that answers 200 to all requests that pass the filters, and its log.
+// newCORSHandler returns a handler that answers 200 to all requests
+// that pass the filters, and its log.
 func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -52,9 +53,14 @@ func newCORSHandler(t *testing.T, origins ...string) (http.Handler, *bytes.Buffe
 	}
 	var log bytes.Buffer
 	h, err := server.Handler(server.Config{
-		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: fixedUser{&request.User{Name: "u"}},
-		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
+		Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		Authenticator:  fixedUser{&request.User{Name: "u"}},
+		Authorizer:     authz.AlwaysAllow{},
+		Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:          apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:         slog.New(slog.NewTextHandler(&log, nil)),
+		RequestTimeout: time.Minute,
+		AllowedOrigins: origins,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +103,8 @@ func TestCORSAllowsOnlyConfiguredOrigins(t *testing.T) {
 	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
 		t.Errorf("invalid pattern: got error %v", err)
 	}
-	if _, log = newCORSHandler(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
+	_, log = newCORSHandler(t, `^https://example\.com`)
+	if !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("no warning about a pattern without host end: %s", log)
 	}
 }

@@ -28,7 +28,8 @@ func bodyCost(body []byte, r *http.Request) int {
 	case api.MediaYAML:
 		n = yamlCost(body)
 	case api.MediaApplyYAML:
-		if n = yamlCost(body); n >= largeBody && len(body) < largeBody && json.Valid(body) { // the handler decodes it as JSON
+		n = yamlCost(body)
+		if n >= largeBody && len(body) < largeBody && json.Valid(body) { // the handler decodes it as JSON
 			n = jsonCost(body)
 		}
 	case api.MediaCBOR, api.MediaApplyCBOR:

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// ServeProfiles serves profiles on a Unix socket until ctx ends. The permissions of the file are the
-// only access control.
+// ServeProfiles serves profiles on a Unix socket until ctx ends. The
+// permissions of the file are the only access control.
 func ServeProfiles(ctx context.Context, path string) error {
 	l, err := listenPrivate(path)
 	if err != nil {
@@ -30,7 +30,8 @@ func ServeProfiles(ctx context.Context, path string) error {
 // listenPrivate listens on a socket that only the current user may open. It replaces the socket of
 // a killed process, and fails if the path is any other file.
 func listenPrivate(path string) (net.Listener, error) {
-	switch info, err := os.Lstat(path); {
+	info, err := os.Lstat(path)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err

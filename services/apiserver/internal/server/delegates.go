@@ -22,19 +22,21 @@ type Delegates struct {
 }
 
 // Resolve returns the request info of a request, including the delegate that answers it.
-func (f Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
+func (d Delegates) Resolve(r *http.Request, kinds *apiset.Set) *requestinfo.Info {
 	op := requestinfo.Resolve(r, kinds)
 	var extension http.Handler
-	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.BuiltIns().Serves(gv) {
-		if extension = f.Extension(gv); extension != nil && kinds.Serves(gv) {
+	if gv, ok := op.GroupVersion(); ok && d.Extension != nil && !kinds.BuiltIns().Serves(gv) {
+		extension = d.Extension(gv)
+		if extension != nil && kinds.Serves(gv) {
 			op = requestinfo.Resolve(r, kinds.BuiltIns()) // ignore the definitions
 		}
 	}
 	if op.Target != nil || op.Hollow || hasDotSegment(op.Path) {
 		return op
 	}
-	if op.Delegate = extension; op.Delegate == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
-		op.Delegate = f.Peer(r, op)
+	op.Delegate = extension
+	if op.Delegate == nil && d.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
+		op.Delegate = d.Peer(r, op)
 	}
 	return op
 }

@@ -29,9 +29,10 @@ import (
 // maxParsedQuery is the size in bytes up to which LongRunning parses a query.
 const maxParsedQuery = 1 << 10
 
-// LongRunning returns a function that reports whether a request is long-running. The function does not
-// need the filters. It does not parse long queries, because it runs before large requests need a permit.
-func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool {
+// LongRunning returns a function that reports whether a request is long-running.
+// The function does not need the filters. It does not parse long queries,
+// because it runs before large requests need a permit.
+func LongRunning(kinds *apiset.Live, delegates Delegates) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		if len(r.URL.RawQuery) >= maxParsedQuery {
 			short, u := *r, *r.URL
@@ -41,7 +42,7 @@ func LongRunning(kinds *apiset.Live, foreign Delegates) func(*http.Request) bool
 			}
 			short.URL, r = &u, &short
 		}
-		op := foreign.Resolve(r, kinds.Current())
+		op := delegates.Resolve(r, kinds.Current())
 		return op.LongRunning() || op.Delegate != nil && httpstream.IsUpgradeRequest(r)
 	}
 }
@@ -67,8 +68,8 @@ func (c *Config) withRequestInfo(next http.Handler) http.Handler {
 	})
 }
 
-// requestInfo resolves the request info. It returns nil if the URL is large and no permit became free in
-// time.
+// requestInfo resolves the request info. It returns nil if the URL is
+// large and no permit became free in time.
 func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
 	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeURL {
 		ctx, cancel := context.WithTimeout(r.Context(), maxBodyWait(r.Context()))
@@ -82,8 +83,8 @@ func (c *Config) requestInfo(r *http.Request) *requestinfo.Info {
 	return c.Delegates.Resolve(r, c.Kinds.Current())
 }
 
-// truncatedRequestInfo resolves the request info from the part of the path that needs no permit. It serves
-// metrics and audit of a rejected request, and is never executed.
+// truncatedRequestInfo resolves the request info from the part of the path that needs no permit.
+// It serves metrics and audit of a rejected request, and is never executed.
 func (c *Config) truncatedRequestInfo(r *http.Request) *requestinfo.Info {
 	short, u := *r, *r.URL
 	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeURL)], ""
@@ -107,7 +108,8 @@ func (c *Config) withSecurityHeaders(next http.Handler) http.Handler {
 
 // withNegotiationLimit rejects requests whose negotiation header fields are too long.
 func (c *Config) withNegotiationLimit(next http.Handler) http.Handler {
-	most, fields := c.Bounds.NegotiationFields, []string{"Accept", "Content-Type", "Accept-Encoding"}
+	most := c.Bounds.NegotiationFields
+	fields := []string{"Accept", "Content-Type", "Accept-Encoding"}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := 0
 		for _, name := range fields {
@@ -150,8 +152,8 @@ func (c *Config) withGoaway(next http.Handler) http.Handler {
 	})
 }
 
-// withReloadCheck rejects requests for a resource whose cache is being reloaded, which takes as long as at
-// startup.
+// withReloadCheck rejects requests for a resource whose cache is being
+// reloaded, which takes as long as at startup.
 func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.Reloading != nil && requestinfo.From(r.Context()).IsResource && c.Reloading(requestinfo.From(r.Context())) {
@@ -163,8 +165,8 @@ func (c *Config) withReloadCheck(next http.Handler) http.Handler {
 	})
 }
 
-// withDeadline sets the deadline of the request to --request-timeout, or less if the client asks for less.
-// A watch has no deadline here, but its client must keep reading.
+// withDeadline sets the deadline of the request to --request-timeout, or less if the client asks
+// for less. A watch has no deadline here, but its client must keep reading.
 func (c *Config) withDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.From(r.Context()).Lifetime = r.Context()
@@ -192,6 +194,7 @@ func (c *Config) withDeadline(next http.Handler) http.Handler {
 	})
 }
 
+// withAuthentication sets the user and the principal of the request, or rejects it with 401.
 func (c *Config) withAuthentication(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
@@ -228,17 +231,19 @@ const (
 	reasonAnnotation   = "authorization.k8s.io/reason"
 )
 
+// withAuthorization rejects requests that the authorizer does not allow.
 func (c *Config) withAuthorization(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), requestinfo.From(ctx))
-		rec, begin := audit.From(ctx), time.Now()
+		rec := audit.From(ctx)
+		begin := time.Now()
 		spanned, span := c.beginSpan(ctx, "authorization")
-		d, reason, err := c.Authorizer.Authorize(spanned, attrs)
+		decision, reason, err := c.Authorizer.Authorize(spanned, attrs)
 		span.End()
 		took := time.Since(begin)
 		rec.Spent(audit.Authorization, took)
-		if d == authz.Allow {
+		if decision == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)
 			c.Metrics.filters.authorization.Observe(took.Seconds())
@@ -269,6 +274,7 @@ func internalError(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }
 
+// withWarnings adds the list in which later filters and handlers collect warnings.
 func (c *Config) withWarnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request.From(r.Context()).Warnings = &request.Warnings{}

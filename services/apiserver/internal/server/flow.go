@@ -17,14 +17,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// withFlowControl queues requests by priority and fairness. A long-running request holds its seats until
-// it has begun: a watch has sent its initial events, a connection is proxied. A delegated request holds
-// them until the delegate takes too long.
+// withFlowControl queues requests by priority and fairness. A long-running request holds its
+// seats until it has begun: a watch has sent its initial events, a connection is proxied. A
+// delegated request holds them until the delegate takes too long.
 func (c *Config) withFlowControl(next http.Handler) http.Handler {
 	stalled := newShared(c.Bounds.Stalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op, u := requestinfo.From(ctx), request.UserFrom(ctx)
+		op := requestinfo.From(ctx)
+		u := request.UserFrom(ctx)
 		long := op.LongRunning()
 		begin := time.Now()
 		waiting := c.Metrics.inqueue.gauge(op)
@@ -40,24 +41,24 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 			setFlowHeaders(w.Header(), class)
 		}
 		if err != nil {
-			var no *flowcontrol.Rejection
-			errors.As(err, &no)
-			tooManyRequests(w, no.RetryAfter)
+			var rejection *flowcontrol.Rejection
+			errors.As(err, &rejection)
+			tooManyRequests(w, rejection.RetryAfter)
 			return
 		}
-		t := &seatHolder{flow: c.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
-		defer exchange.AtEnd(w, func(any) { t.end() })
+		seats := &seatHolder{flow: c.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
+		defer exchange.AtEnd(w, func(any) { seats.end() })
 		if streamReset(r) {
 			w.WriteHeader(status.ClosedRequest)
 			return
 		}
 		request.From(ctx).PriorityLevel = class.Level
-		exchange.OnSlowWrite(w, t.pause, t.resume)
+		exchange.OnSlowWrite(w, seats.pause, seats.resume)
 		var started func()
 		if long || op.Delegate != nil {
-			started = t.end
+			started = seats.end
 		}
-		workOf(ctx).begin(t, started)
+		workOf(ctx).begin(seats, started)
 		if !long {
 			g := c.Metrics.inflight.gauge(op)
 			g.Inc()
@@ -67,8 +68,8 @@ func (c *Config) withFlowControl(next http.Handler) http.Handler {
 	})
 }
 
-// streamReset reports whether the client has reset the HTTP/2 stream of the request. HTTP/1 requests
-// do not count, because their client may have closed one direction only.
+// streamReset reports whether the client has reset the HTTP/2 stream of the request. HTTP/1
+// requests do not count, because their client may have closed one direction only.
 func streamReset(r *http.Request) bool {
 	return r.ProtoMajor == 2 && errors.Is(r.Context().Err(), context.Canceled)
 }

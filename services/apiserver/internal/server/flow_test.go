@@ -38,7 +38,8 @@ func TestResetStreamIsNotServed(t *testing.T) {
 		if x.over {
 			cancel()
 		}
-		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}), newClient("root", "system:masters").User)
+		ctx = requesttest.WithUser(requesttest.WithInfo(ctx, &requestinfo.Info{Verb: "get", Path: "/version"}),
+			newClient("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = x.proto
 		w := httptest.NewRecorder()
@@ -52,9 +53,17 @@ func TestResetStreamIsNotServed(t *testing.T) {
 // Health checks and the suite's services pass even if no seat is free.
 func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now), IsExempt: Exempt,
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats:    1,
+			MaxWait:  time.Second,
+			Metrics:  flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+			IsExempt: Exempt,
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var inside func()
 	h := c.withFlowControl(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
 	send := func(op *requestinfo.Info, u *request.User) int {
@@ -81,7 +90,7 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 			{path("/version"), newClient("a", "system:binnacle").User, 429},
 		} {
 			if code := send(x.op, x.user); code != x.code {
-				t.Errorf("%s of %s in %v: %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
+				t.Errorf("%s of %s in %v: got %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
 			}
 		}
 	}
@@ -92,9 +101,14 @@ func TestFlowControlExemptsHealthAndSuiteServices(t *testing.T) {
 
 func TestWaitingRequestReleasesSeats(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	c := &Config{Bounds: testBounds, Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
-		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
-	}), Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	c := &Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(reg),
+		Flow: flowcontrol.New(flowcontrol.Options{
+			Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+		}),
+		Width: func(*requestinfo.Info, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} },
+	}
 	var inside func(ctx context.Context)
 	h := c.withFlowControl(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
@@ -117,7 +131,8 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 		}
 		codes = append(codes, send())
 	}
-	if codes = append(codes, send()); !slices.Equal(codes, []int{429, 200, 429, 200}) {
+	codes = append(codes, send())
+	if !slices.Equal(codes, []int{429, 200, 429, 200}) {
 		t.Errorf("got codes %v, want [429 200 429 200]", codes)
 	}
 	if code := send(); code != 200 {
@@ -128,9 +143,15 @@ func TestWaitingRequestReleasesSeats(t *testing.T) {
 // A request that ends while two goroutines resume it holds no seats afterwards.
 func TestEndReleasesSeatsOfParallelResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
+		flow := flowcontrol.New(flowcontrol.Options{
+			Seats:   1,
+			MaxWait: time.Minute,
+			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now),
+		})
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), newClient("a").User, &requestinfo.Info{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width {
+				return flowcontrol.Width{Seats: 1}
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

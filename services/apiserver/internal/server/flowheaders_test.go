@@ -33,19 +33,25 @@ func inFlightRequests(t *testing.T, r *prometheus.Registry) (n float64) {
 	return n
 }
 
-// A long-running request holds its seat until it has begun and does not count as in flight. Watches and
-// rejected requests have the flow control headers.
+// A long-running request holds its seat until it has begun and does not count as in flight.
+// Watches and rejected requests have the flow control headers.
 func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 	everything := []string{"*"}
 	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u"}, Spec: flowcontrolv1.FlowSchemaSpec{
 		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "catch-all"}, MatchingPrecedence: 1,
 		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-			Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
-			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: everything, APIGroups: everything, Resources: everything, ClusterScope: true, Namespaces: everything}},
+			Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{
+				{Verbs: everything, APIGroups: everything, Resources: everything, ClusterScope: true, Namespaces: everything},
+			},
 		}},
 	}}
 	registry := prometheus.NewRegistry()
-	flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
+	flow := flowcontrol.New(flowcontrol.Options{
+		Seats:   1,
+		MaxWait: time.Second,
+		Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now),
+	})
 	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
 	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
 	flow.SetConfig(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, []*flowcontrolv1.PriorityLevelConfiguration{level}))
@@ -89,7 +95,8 @@ func TestLongRunningRequestsPassFlowControl(t *testing.T) {
 		judged(send(path), http.StatusOK, says)
 	}
 	inside = func(*http.Request) {}
-	if w := send("/version"); w.Code != http.StatusOK || len(w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]) > 0 {
+	if w := send("/version"); w.Code != http.StatusOK ||
+		len(w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]) > 0 {
 		t.Errorf("request without flow schema UID: got %d %v", w.Code, w.Header())
 	}
 }
@@ -114,7 +121,7 @@ func TestReloadingRejectsOnlyReloadedResources(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, newRequest("GET", path))
 		if w.Code != want {
-			t.Errorf("%s: %d, want %d", path, w.Code, want)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
 }

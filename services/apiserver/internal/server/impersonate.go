@@ -29,8 +29,9 @@ const (
 	impersonateExtra  = headerImpersonate + "Extra-"
 )
 
-// headerFieldOverhead is the size in bytes that each header field counts besides its text, as in HTTP/2
-// (RFC 9113, "SETTINGS_MAX_HEADER_LIST_SIZE"). An empty group needs an authorization check like any other.
+// headerFieldOverhead is the size in bytes that each header field counts besides
+// its text, as in HTTP/2 (RFC 9113, "SETTINGS_MAX_HEADER_LIST_SIZE"). An empty
+// group needs an authorization check like any other.
 const headerFieldOverhead = 32
 
 const authenticationGroup = "authentication." + api.Domain
@@ -38,8 +39,8 @@ const authenticationGroup = "authentication." + api.Domain
 // errNoPermit reports that no permit became free in time.
 var errNoPermit = errors.New("no permit for a large request in time")
 
-// withImpersonation replaces the user of a request by the impersonated one. Each part of that user needs a
-// permission of its own (specification: "Authorization", verb impersonate).
+// withImpersonation replaces the user of a request by the impersonated one. Each part of that
+// user needs a permission of its own (specification: "Authorization", verb impersonate).
 func (c *Config) withImpersonation(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		target, err := parseImpersonation(r.Header)
@@ -52,7 +53,8 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, begin := r.Context(), time.Now()
+		ctx := r.Context()
+		begin := time.Now()
 		err = c.authorizeImpersonation(r, target)
 		if errors.Is(err, errNoPermit) {
 			tooManyRequests(w, 1)
@@ -81,20 +83,21 @@ func (c *Config) withImpersonation(next http.Handler) http.Handler {
 	})
 }
 
-// authorizeImpersonation returns nil if the client may impersonate the user. It checks the name first, so
-// that a client without that permission waits for no permit and the other headers are not parsed.
-func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser) error {
-	if err := c.authorizeImpersonatedPart(r, w.nameAttributes()); err != nil {
+// authorizeImpersonation returns nil if the client may impersonate the user.
+// It checks the name first, so that a client without that permission waits for
+// no permit and the other headers are not parsed.
+func (c *Config) authorizeImpersonation(r *http.Request, target *impersonatedUser) error {
+	if err := c.authorizeImpersonatedPart(r, target.nameAttributes()); err != nil {
 		return err
 	}
-	if w.size >= largeURL {
+	if target.size >= largeURL {
 		work := workOf(r.Context())
 		defer work.release()
 		if !work.Estimate(r.Context(), largeBody) {
 			return errNoPermit
 		}
 	}
-	for a := range w.partAttributes() {
+	for a := range target.partAttributes() {
 		if r.Context().Err() != nil {
 			return apierrors.NewTimeoutError("timed out while waiting to authorize impersonation", 1)
 		}
@@ -107,9 +110,11 @@ func (c *Config) authorizeImpersonation(r *http.Request, w *impersonatedUser) er
 
 // authorizeImpersonatedPart returns nil if the client may impersonate one part of a user.
 func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes) error {
-	a.User, a.Verb, a.Resource = request.UserFrom(r.Context()), "impersonate", true
-	d, reason, err := c.Authorizer.Authorize(r.Context(), a)
-	if d == authz.Allow {
+	a.User = request.UserFrom(r.Context())
+	a.Verb = "impersonate"
+	a.Resource = true
+	decision, reason, err := c.Authorizer.Authorize(r.Context(), a)
+	if decision == authz.Allow {
 		return nil
 	}
 	if err != nil {
@@ -125,73 +130,80 @@ func (c *Config) authorizeImpersonatedPart(r *http.Request, a *authz.Attributes)
 type impersonatedUser struct {
 	user   *request.User // without extra until readExtra
 	header http.Header
-	extras []string // the header names of extra fields, unordered
-	size   int      // the cost of the checks in bytes of header
+	extras []string // the names of the header fields with extra, unordered
+	size   int      // in bytes of header; the checks take time in proportion
 }
 
-// parseImpersonation parses the impersonation headers, except extra. It returns nil if there are none.
+// parseImpersonation parses the impersonation headers, except extra.
+// It returns nil if there are none.
 func parseImpersonation(h http.Header) (*impersonatedUser, error) {
 	if users := h[impersonateUser]; len(slices.Compact(slices.Clone(users))) > 1 {
 		return nil, apierrors.NewBadRequest("requested several users to impersonate")
 	}
 	u := &request.User{Name: h.Get(impersonateUser), UID: h.Get(impersonateUID), Groups: slices.Clone(h.Values(impersonateGroup))}
-	w := &impersonatedUser{user: u, header: h, size: len(u.Name) + len(u.UID)}
-	w.addSize("", u.Groups)
+	p := &impersonatedUser{user: u, header: h, size: len(u.Name) + len(u.UID)}
+	p.addSize("", u.Groups)
 	for name, values := range h {
 		if key, ok := strings.CutPrefix(name, impersonateExtra); ok {
-			w.extras = append(w.extras, name)
-			w.addSize(key, values)
+			p.extras = append(p.extras, name)
+			p.addSize(key, values)
 		}
 	}
 	if u.Name != "" {
-		return w, nil
+		return p, nil
 	}
-	if len(u.Groups) > 0 || len(w.extras) > 0 || u.UID != "" {
+	if len(u.Groups) > 0 || len(p.extras) > 0 || u.UID != "" {
 		return nil, apierrors.NewBadRequest("requested groups, extra information or a uid without impersonating a user")
 	}
 	return nil, nil
 }
 
-func (w *impersonatedUser) addSize(key string, values []string) {
+func (p *impersonatedUser) addSize(key string, values []string) {
 	for _, v := range values {
-		w.size += len(key) + len(v) + headerFieldOverhead
+		p.size += len(key) + len(v) + headerFieldOverhead
 	}
 }
 
 // readExtra sets the extra of the user, which takes long for many fields.
-func (w *impersonatedUser) readExtra() {
-	if len(w.extras) == 0 {
+func (p *impersonatedUser) readExtra() {
+	if len(p.extras) == 0 {
 		return
 	}
-	slices.Sort(w.extras) // different spellings may mean the same key
-	w.user.Extra = make(map[string][]string, len(w.extras))
-	for _, name := range w.extras {
+	slices.Sort(p.extras) // different spellings may mean the same key
+	p.user.Extra = make(map[string][]string, len(p.extras))
+	for _, name := range p.extras {
 		key := authn.ExtraKey(name[len(impersonateExtra):])
-		w.user.Extra[key] = append(w.user.Extra[key], w.header[name]...)
+		p.user.Extra[key] = append(p.user.Extra[key], p.header[name]...)
 	}
 }
 
 // nameAttributes returns the check for the name of the user.
-func (w *impersonatedUser) nameAttributes() *authz.Attributes {
-	if namespace, name, ok := satoken.SplitUsername(w.user.Name); ok {
+func (p *impersonatedUser) nameAttributes() *authz.Attributes {
+	if namespace, name, ok := satoken.SplitUsername(p.user.Name); ok {
 		return &authz.Attributes{Version: "v1", ResourceName: "serviceaccounts", Namespace: namespace, Name: name}
 	}
-	return &authz.Attributes{Version: "v1", ResourceName: "users", Name: w.user.Name}
+	return &authz.Attributes{Version: "v1", ResourceName: "users", Name: p.user.Name}
 }
 
 // partAttributes returns the other checks in the order groups, extra, uid.
-func (w *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
+func (p *impersonatedUser) partAttributes() iter.Seq[*authz.Attributes] {
 	return func(yield func(*authz.Attributes) bool) {
-		u := w.user
+		u := p.user
 		for _, g := range u.Groups {
 			if !yield(&authz.Attributes{Version: "v1", ResourceName: "groups", Name: g}) {
 				return
 			}
 		}
-		w.readExtra()
+		p.readExtra()
 		for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
 			for _, v := range u.Extra[k] {
-				if !yield(&authz.Attributes{Group: authenticationGroup, Version: "v1", ResourceName: "userextras", Subresource: k, Name: v}) {
+				if !yield(&authz.Attributes{
+					Group:        authenticationGroup,
+					Version:      "v1",
+					ResourceName: "userextras",
+					Subresource:  k,
+					Name:         v,
+				}) {
 					return
 				}
 			}

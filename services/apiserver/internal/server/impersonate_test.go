@@ -88,54 +88,75 @@ func TestImpersonation(t *testing.T) {
 				"Impersonate-Extra-Scopes", "a", "Impersonate-Extra-Scopes", "b", "Impersonate-Extra-Acme.com%2fproject", "p"},
 			allowed: []string{"users alice", "groups dev", "groups ops", "authentication.k8s.io/userextras/acme.com/project p",
 				"authentication.k8s.io/userextras/scopes a", "authentication.k8s.io/userextras/scopes b", "authentication.k8s.io/uids u1"},
-			seen: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
-				Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}}},
+			seen: &request.User{
+				Name:   "alice",
+				UID:    "u1",
+				Groups: []string{"dev", "ops", "system:authenticated"},
+				Extra:  map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}},
+			},
 		},
 		"a service account": {
 			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"}, allowed: []string{"serviceaccounts ns/a"},
-			seen: &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}},
+			seen: &request.User{
+				Name:   "system:serviceaccount:ns:a",
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"},
+			},
 		},
 		"a service account in other groups": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a", "Impersonate-Group", "x"}, allowed: []string{"serviceaccounts ns/a", "groups x"},
-			seen: &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"x", "system:authenticated"}},
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a", "Impersonate-Group", "x"},
+			allowed: []string{"serviceaccounts ns/a", "groups x"},
+			seen:    &request.User{Name: "system:serviceaccount:ns:a", Groups: []string{"x", "system:authenticated"}},
 		},
 		"anonymous": {
 			headers: []string{"Impersonate-User", "system:anonymous"}, allowed: []string{"users system:anonymous"},
 			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 		},
 		"anonymous budget the authenticated": {
-			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"}, allowed: []string{"users system:anonymous", "groups system:authenticated"},
-			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
+			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"},
+			allowed: []string{"users system:anonymous", "groups system:authenticated"},
+			seen:    &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
 		},
 		"a name that no service account has": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"}, allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
-			seen: &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"},
+			allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
+			seen:    &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
 		},
 		"an unauthenticated user": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"}, allowed: []string{"users alice", "groups system:unauthenticated"},
-			seen: &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"},
+			allowed: []string{"users alice", "groups system:unauthenticated"},
+			seen:    &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},
 		},
 		"not that user": {
-			headers: []string{"Impersonate-User", "alice"}, asked: []string{"users alice"}, code: 403,
+			headers: []string{"Impersonate-User", "alice"},
+			asked:   []string{"users alice"},
+			code:    403,
 			message: `users "alice" is forbidden: User "boss" cannot impersonate resource "users" in API group "" at the cluster scope`,
 		},
 		"not that account": {
-			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"}, asked: []string{"serviceaccounts ns/a"}, code: 403,
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:a"},
+			asked:   []string{"serviceaccounts ns/a"},
+			code:    403,
 			message: `serviceaccounts "a" is forbidden: User "boss" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`,
 		},
 		"not that group": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:masters"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "groups system:masters"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:masters"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "groups system:masters"},
+			code:    403,
 			message: `groups "system:masters" is forbidden: User "boss" cannot impersonate resource "groups" in API group "" at the cluster scope`,
 		},
 		"not that extra": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Extra-Scopes", "a"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "authentication.k8s.io/userextras/scopes a"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Extra-Scopes", "a"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "authentication.k8s.io/userextras/scopes a"},
+			code:    403,
 			message: `userextras.authentication.k8s.io "a" is forbidden: User "boss" cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io" at the cluster scope`,
 		},
 		"not that uid": {
-			headers: []string{"Impersonate-User", "alice", "Impersonate-Uid", "u1"}, allowed: []string{"users alice"},
-			asked: []string{"users alice", "authentication.k8s.io/uids u1"}, code: 403,
+			headers: []string{"Impersonate-User", "alice", "Impersonate-Uid", "u1"},
+			allowed: []string{"users alice"},
+			asked:   []string{"users alice", "authentication.k8s.io/uids u1"},
+			code:    403,
 			message: `uids.authentication.k8s.io "u1" is forbidden: User "boss" cannot impersonate resource "uids" in API group "authentication.k8s.io" at the cluster scope`,
 		},
 		"a group without a user": {headers: []string{"Impersonate-Group", "dev"}, code: 400, message: "without impersonating a user"},
@@ -159,9 +180,13 @@ func TestImpersonation(t *testing.T) {
 						}
 					}
 				}),
-				Responder: responsewriters.Responder{Codec: c}, Authenticator: fixedUser{&request.User{Name: "boss"}}, Authorizer: z,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
-				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+				Responder:      responsewriters.Responder{Codec: c},
+				Authenticator:  fixedUser{&request.User{Name: "boss"}},
+				Authorizer:     z,
+				Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+				Kinds:          apiset.NewLive(nil),
+				Logger:         slog.New(slog.DiscardHandler),
+				RequestTimeout: time.Minute,
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -186,7 +211,8 @@ func TestImpersonation(t *testing.T) {
 				return
 			}
 			var st metav1.Status
-			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.code || !strings.Contains(st.Message, tc.message) || seen != nil {
+			if err := json.Unmarshal(w.Body.Bytes(), &st); err != nil || w.Code != tc.code ||
+				!strings.Contains(st.Message, tc.message) || seen != nil {
 				t.Errorf("got %d %q (%v), want %d %q", w.Code, st.Message, err, tc.code, tc.message)
 			}
 		})

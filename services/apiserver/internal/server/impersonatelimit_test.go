@@ -35,7 +35,8 @@ func (j authorizerFunc) Authorize(ctx context.Context, a *authz.Attributes) (aut
 	return j.decide(ctx, a), "", nil
 }
 
-// impersonationFixture sends impersonated requests through a server with one permit for large requests.
+// impersonationFixture sends impersonated requests through a server
+// with one permit for large requests.
 type impersonationFixture struct {
 	permits *limit.Queue[string]
 	c       *Config
@@ -46,7 +47,11 @@ type impersonationFixture struct {
 	checkedWithPermit []bool // for each check, whether the request held the permit
 }
 
-func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision) *impersonationFixture {
+// newImpersonationFixture returns a server whose authorizer calls decide for each permission.
+func newImpersonationFixture(
+	t *testing.T,
+	decide func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision,
+) *impersonationFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -57,7 +62,13 @@ func newImpersonationFixture(t *testing.T, decide func(*impersonationFixture, co
 		t.Fatal(err)
 	}
 	i := &impersonationFixture{permits: newPermits(1)}
-	i.c = &Config{Bounds: testBounds, Responder: responsewriters.Responder{Codec: c}, LargeRequests: i.permits, Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler)}
+	i.c = &Config{
+		Bounds:        testBounds,
+		Responder:     responsewriters.Responder{Codec: c},
+		LargeRequests: i.permits,
+		Metrics:       NewMetrics(prometheus.NewRegistry()),
+		Logger:        slog.New(slog.DiscardHandler),
+	}
 	i.c.Authorizer = authorizerFunc{func(ctx context.Context, a *authz.Attributes) authz.Decision {
 		i.mu.Lock()
 		i.checkedWithPermit = append(i.checkedWithPermit, !i.free())
@@ -84,8 +95,8 @@ func (i *impersonationFixture) sendAs(ctx context.Context, parts http.Header) in
 	return w.Code
 }
 
-// A request that impersonates many groups holds a permit during the checks, except the first check of
-// the name and while a webhook answers. Without a permit it is rejected.
+// A request that impersonates many groups holds a permit during the checks, except the first
+// check of the name and while a webhook answers. Without a permit it is rejected.
 func TestLargeImpersonationNeedsPermit(t *testing.T) {
 	large := strings.Repeat("a", largeURL)
 	allow := func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow }
@@ -97,23 +108,41 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 		asked  []bool
 		within time.Duration
 	}{
-		"few groups":     {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
-		"a large one":    {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
-		"many empty":     {decide: allow, groups: make([]string, largeURL/headerFieldOverhead), code: 200, asked: append([]bool{false}, slices.Repeat([]bool{true}, largeURL/headerFieldOverhead)...)},
-		"others at work": {decide: allow, taken: true, groups: []string{large}, code: 429, asked: []bool{true}, within: bodyWaitWithoutDeadline},
+		"few groups":  {decide: allow, taken: true, groups: []string{"a"}, code: 200, asked: []bool{true, true}},
+		"a large one": {decide: allow, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true}},
+		"many empty": {
+			decide: allow,
+			groups: make([]string, largeURL/headerFieldOverhead),
+			code:   200,
+			asked:  append([]bool{false}, slices.Repeat([]bool{true}, largeURL/headerFieldOverhead)...),
+		},
+		"others at work": {
+			decide: allow,
+			taken:  true,
+			groups: []string{large},
+			code:   429,
+			asked:  []bool{true},
+			within: bodyWaitWithoutDeadline,
+		},
 		"another server answers": {
 			decide: func(i *impersonationFixture, ctx context.Context, _ *authz.Attributes) authz.Decision {
-				back := request.Suspend(ctx)
+				resume := request.Suspend(ctx)
 				if !i.free() {
 					t.Error("the request holds the permit while it waits for another server")
 				}
-				back()
+				resume()
 				return authz.Allow
-			}, groups: []string{large, "b"}, code: 200, asked: []bool{false, true, true},
+			},
+			groups: []string{large, "b"},
+			code:   200,
+			asked:  []bool{false, true, true},
 		},
 		"an unauthorized client": {
 			decide: func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion },
-			taken:  true, groups: []string{large}, code: 403, asked: []bool{true},
+			taken:  true,
+			groups: []string{large},
+			code:   403,
+			asked:  []bool{true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +154,8 @@ func TestLargeImpersonationNeedsPermit(t *testing.T) {
 				begin := time.Now()
 				code := i.send(t.Context(), tc.groups...)
 				if code != tc.code || i.passed.Load() != (tc.code == 200) || time.Since(begin) > tc.within {
-					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(begin), i.passed.Load(), tc.code, tc.within)
+					t.Errorf("got %d after %v, passed = %t, want %d within %v", code, time.Since(begin),
+						i.passed.Load(), tc.code, tc.within)
 				}
 				if !slices.Equal(i.checkedWithPermit, tc.asked) {
 					t.Errorf("checks with permit: got %v, want %v", i.checkedWithPermit, tc.asked)
@@ -160,8 +190,10 @@ func TestImpersonationReleasesPermit(t *testing.T) {
 		leave()
 		return authz.Allow
 	})
-	if i.send(ctx, large, "b"); i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.free() {
-		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true", len(i.checkedWithPermit), i.passed.Load(), i.free())
+	i.send(ctx, large, "b")
+	if i.passed.Load() || len(i.checkedWithPermit) != 1 || !i.free() {
+		t.Errorf("after a cancellation: got %d checks, passed = %t, permit free = %t, want 1, false and true",
+			len(i.checkedWithPermit), i.passed.Load(), i.free())
 	}
 }
 
@@ -173,10 +205,13 @@ func TestExtraIsParsedAfterNameIsAuthorized(t *testing.T) {
 		parts[fmt.Sprint("Impersonate-Extra-", n)] = []string{"a"}
 	}
 	i := newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.Allow })
-	if code := i.sendAs(t.Context(), parts); code != 200 || !slices.Equal(i.checkedWithPermit, append([]bool{false}, slices.Repeat([]bool{true}, fields)...)) {
+	if code := i.sendAs(t.Context(), parts); code != 200 ||
+		!slices.Equal(i.checkedWithPermit, append([]bool{false}, slices.Repeat([]bool{true}, fields)...)) {
 		t.Errorf("got %d after %d checks, want 200 after %d", code, len(i.checkedWithPermit), fields+1)
 	}
-	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision { return authz.NoOpinion })
+	i = newImpersonationFixture(t, func(*impersonationFixture, context.Context, *authz.Attributes) authz.Decision {
+		return authz.NoOpinion
+	})
 	unauthorizedAllocs := func(parts http.Header) float64 {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")

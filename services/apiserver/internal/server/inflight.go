@@ -16,11 +16,12 @@ func isSuiteService(u *request.User) bool {
 	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
 }
 
-// withInFlightLimit limits concurrent reads and writes. It does not count watches. Other long-running
-// requests count until their connection is proxied. Health checks pass, because a busy server must not
-// be restarted.
+// withInFlightLimit limits concurrent reads and writes. It does not count watches.
+// Other long-running requests count until their connection is proxied. Health checks
+// pass, because a busy server must not be restarted.
 func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
-	reads, writes := newShared(c.MaxInFlight), newShared(c.MaxMutatingInFlight)
+	reads := newShared(c.MaxInFlight)
+	writes := newShared(c.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.From(r.Context())
 		long := op.LongRunning()
@@ -28,7 +29,8 @@ func (c *Config) withInFlightLimit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		begin, pool := time.Now(), reads
+		begin := time.Now()
+		pool := reads
 		if op.Writes() {
 			pool = writes
 		}

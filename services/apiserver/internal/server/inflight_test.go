@@ -26,8 +26,8 @@ func (headerAuthenticator) Authenticate(r *http.Request) (*request.User, error) 
 	return &request.User{Name: r.Header.Get("Name")}, nil
 }
 
-// The requests of one user never end and fill the user's share. Other users and health checks are still
-// served.
+// The requests of one user never end and fill the user's share. Other
+// users and health checks are still served.
 func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 	catalog, err := builtin.Catalog()
 	if err != nil {
@@ -44,9 +44,15 @@ func TestStalledRequestsDoNotBlockOtherUsers(t *testing.T) {
 				<-release
 			}
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,9 @@ type levelBudgets struct {
 func (l *levelBudgets) of(level string) *bodyBudget {
 	b, ok := l.levels.Load(level)
 	if !ok {
-		b, _ = l.levels.LoadOrStore(level, &bodyBudget{Queue: limit.New[string](limit.Options{Size: l.size, Share: true, MaxWaiting: l.waiting})})
+		b, _ = l.levels.LoadOrStore(level, &bodyBudget{
+			Queue: limit.New[string](limit.Options{Size: l.size, Share: true, MaxWaiting: l.waiting}),
+		})
 	}
 	return b.(*bodyBudget)
 }

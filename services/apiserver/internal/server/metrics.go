@@ -38,11 +38,13 @@ type Metrics struct {
 	requests          *metrics.Series[requestKey, *series]
 }
 
+// requestKey holds the labels of the metrics of a request.
 type requestKey struct {
 	verb, group, version, resource, subresource, scope, dryRun string
 	code                                                       int
 }
 
+// series holds the metrics of one combination of labels.
 type series struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
@@ -83,7 +85,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	m.bodies = newBodySizes(r)
 	m.filters = newFilterTimes(r)
 	m.requests = metrics.NewSeries(metrics.SeriesConfig[requestKey, *series]{
-		Limit: maxRequestSeries, Add: m.add, Remove: m.remove, Overflow: requestKey.overflow,
+		Limit:    maxRequestSeries,
+		Add:      m.add,
+		Remove:   m.remove,
+		Overflow: requestKey.overflow,
 	})
 	m.requests.MustRegister(r, m.total, m.duration, m.sizes, m.sli)
 	longRunning := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -91,9 +96,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
 	}, withoutDryRun)
 	m.longRunning = metrics.NewSeries(metrics.SeriesConfig[requestKey, prometheus.Gauge]{
-		Limit: maxRequestSeries, Overflow: requestKey.overflow,
-		Add:    func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
-		Remove: func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
+		Limit:    maxRequestSeries,
+		Overflow: requestKey.overflow,
+		Add:      func(k requestKey) prometheus.Gauge { return longRunning.WithLabelValues(k.labelsWithoutDryRun()...) },
+		Remove:   func(k requestKey) { longRunning.DeleteLabelValues(k.labelsWithoutDryRun()...) },
 	})
 	m.longRunning.MustRegister(r, longRunning)
 	return m
@@ -113,13 +119,14 @@ func (m *Metrics) keepWhileServed(kinds *apiset.Live) {
 
 func servedIn(set *apiset.Set) func(requestKey) bool {
 	return func(k requestKey) bool {
-		return k.resource == "" || set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
+		return k.resource == "" ||
+			set.Resource(schema.GroupVersionResource{Group: k.group, Version: k.version, Resource: k.resource}) != nil
 	}
 }
 
 const (
-	// maxRequestSeries is the maximum number of label sets of request metrics, maxBodySeries that of body
-	// sizes.
+	// maxRequestSeries is the maximum number of label sets of request
+	// metrics, maxBodySeries that of body sizes.
 	maxRequestSeries = 20_000
 	maxBodySeries    = 5000
 )
@@ -240,7 +247,8 @@ func (c *Config) withMetrics(next http.Handler) http.Handler {
 // record records metrics and logs of a request whose response has ended.
 func (c *Config) record(rec *recorder, r *http.Request, i *requestinfo.Info, key requestKey, begin time.Time, done func(), auditID string) {
 	done()
-	if key.code = rec.code; key.code == 0 {
+	key.code = rec.code
+	if key.code == 0 {
 		key.code = http.StatusOK
 	}
 	if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {

@@ -84,7 +84,8 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 	for _, c := range [][3]string{
 		{"GET", pods}, {"GET", "/api/v1/pods"}, {"GET", pods + "/p"}, {"GET", pods + "/p/exec"}, {"GET", pods + "?watch=1"},
 		{"POST", pods + "?fieldValidation=Strict"}, {"POST", pods + "?dryRun=All"}, {"POST", pods + "?dryRun=x"}, {"POST", "/api/v1/namespaces/a/others"},
-		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH", pods + "/p", "application/merge-patch+json"},
+		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH",
+			pods + "/p", "application/merge-patch+json"},
 		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
 		{"POST", "/apis/foreign.test/v1/things"},
 	} {
@@ -107,9 +108,12 @@ func TestMetricLabelsOfRequests(t *testing.T) {
 		}},
 		"apiserver_response_sizes":                  {[]string{"verb"}, map[string]float64{"LIST": 5, "GET": 3}},
 		"field_validation_request_duration_seconds": {[]string{"field_validation"}, map[string]float64{"": 6, "Strict": 1}},
-		"apiserver_request_body_size_bytes":         {[]string{"resource", "verb"}, map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1}},
-		"apiserver_longrunning_requests":            {[]string{"verb"}, map[string]float64{}},
-		"apiserver_current_inflight_requests":       {[]string{"request_kind"}, map[string]float64{}},
+		"apiserver_request_body_size_bytes": {
+			[]string{"resource", "verb"},
+			map[string]float64{"pods create": 3, "pods patch": 3, "pods update": 1},
+		},
+		"apiserver_longrunning_requests":      {[]string{"verb"}, map[string]float64{}},
+		"apiserver_current_inflight_requests": {[]string{"request_kind"}, map[string]float64{}},
 	} {
 		if got := metricValues(t, registry, name, c.labels...); !maps.Equal(got, c.want) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
@@ -126,11 +130,39 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		long         map[string]float64
 		read, write  int
 	}{
-		{"GET", pods, map[string]float64{"readOnly": 1}, map[string]float64{}, 429, 200},
-		{"POST", pods, map[string]float64{"mutating": 1}, map[string]float64{}, 200, 429},
-		{"GET", pods + "?watch=1", map[string]float64{}, map[string]float64{"WATCH": 1}, 200, 200},
-		{"GET", pods + "/p/log", map[string]float64{}, map[string]float64{"CONNECT": 1}, 429, 200},
-		{"GET", "/readyz", map[string]float64{}, map[string]float64{}, 200, 200},
+		{
+			method:   "GET",
+			path:     pods,
+			inflight: map[string]float64{"readOnly": 1},
+			long:     map[string]float64{},
+			read:     429,
+			write:    200,
+		},
+		{
+			method:   "POST",
+			path:     pods,
+			inflight: map[string]float64{"mutating": 1},
+			long:     map[string]float64{},
+			read:     200,
+			write:    429,
+		},
+		{
+			method:   "GET",
+			path:     pods + "?watch=1",
+			inflight: map[string]float64{},
+			long:     map[string]float64{"WATCH": 1},
+			read:     200,
+			write:    200,
+		},
+		{
+			method:   "GET",
+			path:     pods + "/p/log",
+			inflight: map[string]float64{},
+			long:     map[string]float64{"CONNECT": 1},
+			read:     429,
+			write:    200,
+		},
+		{method: "GET", path: "/readyz", inflight: map[string]float64{}, long: map[string]float64{}, read: 200, write: 200},
 	} {
 		registry := prometheus.NewRegistry()
 		var inside func()
@@ -145,15 +177,18 @@ func TestInFlightMetricsAndLimits(t *testing.T) {
 		}
 		inside = func() {
 			inside = func() {}
-			inflight, long := metricValues(t, registry, "apiserver_current_inflight_requests", "request_kind"), metricValues(t, registry, "apiserver_longrunning_requests", "verb")
+			inflight := metricValues(t, registry, "apiserver_current_inflight_requests", "request_kind")
+			long := metricValues(t, registry, "apiserver_longrunning_requests", "verb")
 			if !maps.Equal(inflight, c.inflight) || !maps.Equal(long, c.long) {
-				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", c.method, c.path, inflight, long, c.inflight, c.long)
+				t.Errorf("%s %s: got in-flight %v and long-running %v, want %v and %v", c.method, c.path,
+					inflight, long, c.inflight, c.long)
 			}
 			if odd := send("GET", "/api/v1/others?watch=1"); odd != c.read { // a watch of an unknown resource
 				t.Errorf("during %s %s: got %d for an unknown resource, want %d", c.method, c.path, odd, c.read)
 			}
 			if read, write := send("GET", pods), send("POST", pods); read != c.read || write != c.write {
-				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", c.method, c.path, read, write, c.read, c.write)
+				t.Errorf("during %s %s: got %d for a read and %d for a write, want %d and %d", c.method,
+					c.path, read, write, c.read, c.write)
 			}
 		}
 		if code := send(c.method, c.path); code != http.StatusOK {
@@ -185,7 +220,8 @@ func TestFlushPassesFilters(t *testing.T) {
 type countingAuthorizer struct{ calls int }
 
 func (j *countingAuthorizer) Authorize(_ context.Context, a *authz.Attributes) (authz.Decision, string, error) {
-	if j.calls++; a.User.Name == "mallory" {
+	j.calls++
+	if a.User.Name == "mallory" {
 		return authz.Deny, "", nil
 	}
 	return authz.Allow, "", nil
@@ -199,13 +235,35 @@ func TestRefreshOnlyForPossibleDefinitions(t *testing.T) {
 		name, path   string
 		looks, asked int
 	}{
-		{"ann", "/apis/none.test/v1/xs", 1, 2}, {"mallory", "/apis/none.test/v1/xs", 0, 1},
-		{"ann", "/apis/foreign.test/v1/xs", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/things/x", 0, 1},
-		{"ann", "/apis/example.com/v1/namespaces/a/things/x/unknown", 0, 1}, {"ann", "/apis/example.com/v1/namespaces/a/others", 1, 2},
-		{"ann", "/apis/none.test", 1, 2}, {"ann", "/apis/none.test/v1", 1, 2}, {"ann", "/apis/example.com", 0, 1}, {"ann", "/apis/none", 0, 1},
-		{"ann", "/apis", 0, 1}, {"ann", "/logs/none.test", 0, 1}, {"ann", "/logs/none.test/x/y/z", 0, 1}, {"ann", "/", 0, 1},
+		{name: "ann", path: "/apis/none.test/v1/xs", looks: 1, asked: 2}, {name: "mallory", path: "/apis/none.test/v1/xs", asked: 1},
+		{name: "ann", path: "/apis/foreign.test/v1/xs", asked: 1}, {
+			name:  "ann",
+			path:  "/apis/example.com/v1/namespaces/a/things/x",
+			asked: 1,
+		},
+		{name: "ann", path: "/apis/example.com/v1/namespaces/a/things/x/unknown", asked: 1}, {
+			name:  "ann",
+			path:  "/apis/example.com/v1/namespaces/a/others",
+			looks: 1,
+			asked: 2,
+		},
+		{name: "ann", path: "/apis/none.test", looks: 1, asked: 2}, {name: "ann", path: "/apis/none.test/v1", looks: 1, asked: 2}, {
+			name:  "ann",
+			path:  "/apis/example.com",
+			asked: 1,
+		}, {
+			name:  "ann",
+			path:  "/apis/none",
+			asked: 1,
+		},
+		{name: "ann", path: "/apis", asked: 1}, {name: "ann", path: "/logs/none.test", asked: 1}, {name: "ann", path: "/logs/none.test/x/y/z", asked: 1}, {
+			name:  "ann",
+			path:  "/",
+			asked: 1,
+		},
 	} {
-		looks, j := 0, &countingAuthorizer{}
+		looks := 0
+		j := &countingAuthorizer{}
 		h := newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(config *server.Config) {
 			config.Kinds, config.Authorizer = apiset.NewLive(kinds), j
 			config.Refresh = func(context.Context) *apiset.Set { looks++; return kinds }

@@ -15,7 +15,8 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// The children of metric vectors are looked up once, because a lookup costs more than an observation.
+// The children of metric vectors are looked up once, because a lookup
+// costs more than an observation.
 
 // latencies returns the bucket bounds of response latencies in seconds.
 func latencies() []float64 {
@@ -38,9 +39,11 @@ func (b *byKind) gauge(op *requestinfo.Info) prometheus.Gauge {
 	return b.reading
 }
 
-// filterTimes holds the histograms of the time from the start of a filter until it calls the next one.
+// filterTimes holds the histograms of the time from the start of a
+// filter until it calls the next one.
 type filterTimes struct{ authentication, impersonation, flow, inflight, authorization prometheus.Observer }
 
+// newFilterTimes registers the histogram of filter latencies.
 func newFilterTimes(r prometheus.Registerer) filterTimes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "apiserver_request_filter_duration_seconds",
@@ -49,8 +52,11 @@ func newFilterTimes(r prometheus.Registerer) filterTimes {
 	}, []string{"filter"})
 	r.MustRegister(v)
 	return filterTimes{
-		authentication: v.WithLabelValues("authentication"), impersonation: v.WithLabelValues("impersonation"),
-		flow: v.WithLabelValues("priorityandfairness"), inflight: v.WithLabelValues("maxinflight"), authorization: v.WithLabelValues("authorization"),
+		authentication: v.WithLabelValues("authentication"),
+		impersonation:  v.WithLabelValues("impersonation"),
+		flow:           v.WithLabelValues("priorityandfairness"),
+		inflight:       v.WithLabelValues("maxinflight"),
+		authorization:  v.WithLabelValues("authorization"),
 	}
 }
 
@@ -64,20 +70,26 @@ func observeSince(o prometheus.Observer, begin time.Time) time.Duration {
 // invalidValidation is the label value for unknown levels of field validation.
 const invalidValidation = "invalid"
 
-// newValidationTimes registers the histogram of write latencies and returns its children by level of field
-// validation.
+// newValidationTimes registers the histogram of write latencies and
+// returns its children by level of field validation.
 func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "field_validation_request_duration_seconds", Help: "[ALPHA] Response latency of writes in seconds by requested field validation.", Buckets: latencies(),
+		Name:    "field_validation_request_duration_seconds",
+		Help:    "[ALPHA] Response latency of writes in seconds by requested field validation.",
+		Buckets: latencies(),
 	}, []string{"field_validation"})
 	r.MustRegister(v)
 	out := map[string]prometheus.Observer{}
-	for _, level := range []string{"", metav1.FieldValidationIgnore, metav1.FieldValidationWarn, metav1.FieldValidationStrict, invalidValidation} {
+	for _, level := range []string{
+		"", metav1.FieldValidationIgnore, metav1.FieldValidationWarn, metav1.FieldValidationStrict,
+		invalidValidation,
+	} {
 		out[level] = v.WithLabelValues(level)
 	}
 	return out
 }
 
+// validated records the latency of a write under its level of field validation.
 func (m *Metrics) validated(r *http.Request, took time.Duration) {
 	level, _ := api.Parameter(r.URL.RawQuery, "fieldValidation")
 	o, ok := m.validation[level]
@@ -92,6 +104,7 @@ type bodySizes struct {
 	*metrics.Series[bodyKey, prometheus.Observer]
 }
 
+// bodyKey holds the labels of the metric of body sizes.
 type bodyKey struct{ group, resource, verb string }
 
 func (k bodyKey) labels() []string {
@@ -102,6 +115,7 @@ func (k bodyKey) labels() []string {
 	return []string{schema.GroupResource{Group: k.group, Resource: k.resource}.String(), verb}
 }
 
+// newBodySizes registers the histogram of body sizes.
 func newBodySizes(r prometheus.Registerer) *bodySizes {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "apiserver_request_body_size_bytes", Help: "[ALPHA] Sizes of the bodies of requests in bytes, by resource and verb.",

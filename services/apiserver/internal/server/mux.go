@@ -86,8 +86,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveLogs serves log files. It rejects a path that is not clean, because only the path as written was
-// authorized.
+// serveLogs serves log files. It rejects a path that is not clean,
+// because only the path as written was authorized.
 func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		m.API.Error(w, r, status.Method())
@@ -121,7 +121,8 @@ func isHealth(path string) bool {
 	return false
 }
 
-// servesPath reports whether the API set has the custom resource, subresource or group version of a path.
+// servesPath reports whether the API set has the custom resource,
+// subresource or group version of a path.
 func servesPath(op *requestinfo.Info, gv schema.GroupVersion) bool {
 	if !op.IsResource {
 		return op.Kinds.Serves(gv)

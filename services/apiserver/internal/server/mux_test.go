@@ -43,16 +43,16 @@ func TestVersionIsReadOnly(t *testing.T) {
 		code         int
 		reason       string
 	}{
-		{"GET", "/version", 200, ""},
-		{"GET", "/version/", 200, ""},
-		{"POST", "/version", 405, "MethodNotAllowed"},
-		{"HEAD", "/version", 405, ""},
-		{"GET", "/version/x", 404, "NotFound"},
+		{method: "GET", path: "/version", code: 200},
+		{method: "GET", path: "/version/", code: 200},
+		{method: "POST", path: "/version", code: 405, reason: "MethodNotAllowed"},
+		{method: "HEAD", path: "/version", code: 405},
+		{method: "GET", path: "/version/x", code: 404, reason: "NotFound"},
 	} {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.reason) {
-			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
 		}
 	}
 }
@@ -74,24 +74,24 @@ func TestLogsRequireCleanPath(t *testing.T) {
 		code         int
 		text         string
 	}{
-		{"GET", "/logs/mine/own", 200, "mine"},
-		{"GET", "/logs/mine/..own", 200, "dots"},
-		{"GET", "/logs/others", 200, "secret"},
-		{"GET", "/logs/mine/../others", 400, "invalid URL path"},
-		{"GET", "/logs/mine/%2e%2e/others", 400, "invalid URL path"},
-		{"GET", "/logs/mine/..%2Fothers", 400, "invalid URL path"},
-		{"GET", "/logs/mine/x%5C..%5C..%5Cothers", 404, ""},
-		{"GET", "/logs//others", 400, "invalid URL path"},
-		{"GET", "/logs/./others", 400, "invalid URL path"},
-		{"GET", "/logs/mine/", 200, "..own"},
-		{"GET", "/logs/..", 400, "invalid URL path"},
-		{"POST", "/logs/mine/own", 405, "MethodNotAllowed"},
-		{"HEAD", "/logs/mine/own", 405, ""},
+		{method: "GET", path: "/logs/mine/own", code: 200, text: "mine"},
+		{method: "GET", path: "/logs/mine/..own", code: 200, text: "dots"},
+		{method: "GET", path: "/logs/others", code: 200, text: "secret"},
+		{method: "GET", path: "/logs/mine/../others", code: 400, text: "invalid URL path"},
+		{method: "GET", path: "/logs/mine/%2e%2e/others", code: 400, text: "invalid URL path"},
+		{method: "GET", path: "/logs/mine/..%2Fothers", code: 400, text: "invalid URL path"},
+		{method: "GET", path: "/logs/mine/x%5C..%5C..%5Cothers", code: 404},
+		{method: "GET", path: "/logs//others", code: 400, text: "invalid URL path"},
+		{method: "GET", path: "/logs/./others", code: 400, text: "invalid URL path"},
+		{method: "GET", path: "/logs/mine/", code: 200, text: "..own"},
+		{method: "GET", path: "/logs/..", code: 400, text: "invalid URL path"},
+		{method: "POST", path: "/logs/mine/own", code: 405, text: "MethodNotAllowed"},
+		{method: "HEAD", path: "/logs/mine/own", code: 405},
 	} {
 		w := httptest.NewRecorder()
 		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.text) {
-			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
+			t.Errorf("%s %s: got %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
 		}
 	}
 }

@@ -31,7 +31,8 @@ func TestLongNegotiationFieldsAreRejected(t *testing.T) {
 		r.Header = c.fields
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if w.Code != c.code || passed != (c.code == 200) || !passed && (!strings.Contains(w.Body.String(), `"code":431`) || w.Header().Get("Content-Type") != "application/json") {
+		if w.Code != c.code || passed != (c.code == 200) ||
+			!passed && (!strings.Contains(w.Body.String(), `"code":431`) || w.Header().Get("Content-Type") != "application/json") {
 			t.Errorf("%d fields: got %d, want %d: %s", len(c.fields), w.Code, c.code, w.Body)
 		}
 	}

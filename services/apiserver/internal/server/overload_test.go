@@ -52,9 +52,13 @@ func TestWebhookOverloadReturns429(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := server.Handler(server.Config{
-				Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: c.authenticator, Authorizer: c.authorizer,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(nil),
-				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
+				Mux:            http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+				Authenticator:  c.authenticator,
+				Authorizer:     c.authorizer,
+				Metrics:        server.NewMetrics(prometheus.NewRegistry()),
+				Kinds:          apiset.NewLive(nil),
+				Logger:         slog.New(slog.DiscardHandler),
+				RequestTimeout: time.Minute,
 			})
 			if err != nil {
 				t.Fatal(err)

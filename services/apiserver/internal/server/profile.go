@@ -10,8 +10,8 @@ import (
 
 const profilePrefix = "/debug/pprof/"
 
-// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings are not
-// served, because authorization compares paths as written.
+// isProfile reports whether a path is exactly that of a profile or of the index. Other spellings
+// are not served, because authorization compares paths as written.
 func isProfile(path string) bool {
 	name, below := strings.CutPrefix(path, profilePrefix)
 	switch name {
@@ -34,7 +34,8 @@ func Profiles() http.Handler {
 
 // serveProfile serves /debug/pprof as Kubernetes components do.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
-	switch name, below := strings.CutPrefix(r.URL.Path, profilePrefix); {
+	name, below := strings.CutPrefix(r.URL.Path, profilePrefix)
+	switch {
 	case !below:
 		http.Redirect(w, r, profilePrefix, http.StatusMovedPermanently)
 	case name == "cmdline":

@@ -18,7 +18,7 @@ func TestProfilesRequireExactPath(t *testing.T) {
 			w := httptest.NewRecorder()
 			(&Mux{Profiling: on}).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 			if w.Code != want {
-				t.Errorf("%s: %d, want %d", path, w.Code, want)
+				t.Errorf("%s: got %d, want %d", path, w.Code, want)
 			}
 		}
 	}

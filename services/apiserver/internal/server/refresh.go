@@ -22,8 +22,9 @@ import (
 // The deadline stays that of the original request info: a watch found in this way ends with the
 // request timeout.
 
-// withUnknownResource resolves a request again with the newest API set if its resource is unknown, or
-// if the handler returned it because another replica has deleted the definition of its resource.
+// withUnknownResource resolves a request again with the newest API set if
+// its resource is unknown, or if the handler returned it because another
+// replica has deleted the definition of its resource.
 func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 	if c.Refresh == nil {
 		return limited
@@ -45,8 +46,9 @@ func (c *Config) withUnknownResource(limited http.Handler) http.Handler {
 			if op.Target == nil || !op.Target.Custom() {
 				break
 			}
-			op.Returns()
-			if limited.ServeHTTP(w, r); !op.Returned() {
+			op.Returns() // the handler may return the request
+			limited.ServeHTTP(w, r)
+			if !op.Returned() {
 				return
 			}
 			r = c.resolveAgain(r, c.Refresh(ctx))
@@ -67,7 +69,8 @@ func (c *Config) resolveAgain(r *http.Request, kinds *apiset.Set) *http.Request 
 	return r.WithContext(ctx)
 }
 
-// withAPISetRefresh reads the newest API set for withUnknownResource and passes on all other requests.
+// withAPISetRefresh reads the newest API set for withUnknownResource
+// and passes on all other requests.
 func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refresh := request.From(r.Context()).RefreshAPISet; refresh != nil {
@@ -78,8 +81,8 @@ func (c *Config) withAPISetRefresh(next http.Handler) http.Handler {
 	})
 }
 
-// mayBeDefinedElsewhere reports whether a request names an unknown resource that another replica may have
-// just defined. The group of a custom resource always contains a dot.
+// mayBeDefinedElsewhere reports whether a request names an unknown resource that another replica
+// may have just defined. The group of a custom resource always contains a dot.
 func mayBeDefinedElsewhere(op *requestinfo.Info) bool {
 	if op.Delegate != nil {
 		return false

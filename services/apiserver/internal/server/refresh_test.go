@@ -50,6 +50,7 @@ func (a recordingAuthorizer) Authorize(ctx context.Context, of *authz.Attributes
 	return authz.Allow, "", nil
 }
 
+// newRefreshFixture returns a server with an in-flight limit, whose API set the test replaces.
 func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 	t.Helper()
 	catalog, err := builtin.Catalog()
@@ -61,7 +62,11 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 		t.Fatal(err)
 	}
 	defined, err := registry.NewCatalog([]registry.Group{{Name: "example.com", Versions: []string{"v1"}}}, []*registry.Kind{
-		{Names: registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true}, Virtual: true, Document: &registry.Document{}},
+		{
+			Names:    registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
+			Virtual:  true,
+			Document: &registry.Document{},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +82,18 @@ func newRefreshFixture(t *testing.T, inFlight int) *refreshFixture {
 				w.WriteHeader(404)
 			}
 		}),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: d, Authorizer: recordingAuthorizer{d: d},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Responder:     responsewriters.Responder{Codec: c},
+		Authenticator: d,
+		Authorizer:    recordingAuthorizer{d: d},
+		Metrics:       server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:         apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
 		Refresh: func(context.Context) *apiset.Set {
 			d.refreshes.Add(1)
 			return apiset.Builder{}.Set(defined, 2)
 		},
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: inFlight,
+		Logger:         slog.New(slog.DiscardHandler),
+		RequestTimeout: time.Minute,
+		MaxInFlight:    inFlight,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,22 +118,23 @@ func TestUnknownResourceIsRefreshedForAuthorizedUsers(t *testing.T) {
 		user, path  string
 		code, looks int
 	}{
-		{"", customPath, 401, 0},
-		{"", "/apis/example.com", 401, 0},
-		{"mallory", customPath, 403, 0},
-		{"mallory", customPath + "?watch=1", 403, 0},
-		{"mallory", "/apis/example.com", 403, 0},
-		{"alice", customPath, 200, 1},
-		{"alice", customPath + "?watch=1", 200, 1},
-		{"alice", "/apis/example.com", 404, 1},
-		{"alice", "/apis/example.com/v1/others", 404, 1},
-		{"alice", "/api/v1/namespaces/a/pods", 200, 0},
-		{"alice", "/api/v1/namespaces/a/unknown", 404, 0},
+		{path: customPath, code: 401},
+		{path: "/apis/example.com", code: 401},
+		{user: "mallory", path: customPath, code: 403},
+		{user: "mallory", path: customPath + "?watch=1", code: 403},
+		{user: "mallory", path: "/apis/example.com", code: 403},
+		{user: "alice", path: customPath, code: 200, looks: 1},
+		{user: "alice", path: customPath + "?watch=1", code: 200, looks: 1},
+		{user: "alice", path: "/apis/example.com", code: 404, looks: 1},
+		{user: "alice", path: "/apis/example.com/v1/others", code: 404, looks: 1},
+		{user: "alice", path: "/api/v1/namespaces/a/pods", code: 200},
+		{user: "alice", path: "/api/v1/namespaces/a/unknown", code: 404},
 	} {
 		d := newRefreshFixture(t, 0)
 		code := d.send(test.user, test.path)
 		if code != test.code || int(d.refreshes.Load()) != test.looks {
-			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code, d.refreshes.Load(), test.code, test.looks)
+			t.Errorf("user %q, %s: got code %d and %d refreshes, want %d and %d", test.user, test.path, code,
+				d.refreshes.Load(), test.code, test.looks)
 		}
 		if refused := code == 401 || code == 403; refused && d.executed != nil || !refused && d.authorized != d.executed {
 			t.Errorf("%q, %s: executed request info differs from the authorized one", test.user, test.path)
@@ -138,9 +149,9 @@ func TestUnknownResourceCountsAgainstLimits(t *testing.T) {
 		// meanwhile is the code that another user gets while the request runs.
 		meanwhile, looks int
 	}{
-		{"list of unknown resource", customPath, 429, 1},
-		{"list of known resource", "/api/v1/namespaces/a/pods", 429, 0},
-		{"watch of unknown resource", customPath + "?watch=1", 200, 2},
+		{name: "list of unknown resource", path: customPath, meanwhile: 429, looks: 1},
+		{name: "list of known resource", path: "/api/v1/namespaces/a/pods", meanwhile: 429},
+		{name: "watch of unknown resource", path: customPath + "?watch=1", meanwhile: 200, looks: 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := newRefreshFixture(t, 1)
@@ -168,15 +179,16 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 		path                  string
 		returns, done, looked int
 	}{
-		{customPath, 0, 1, 1},
-		{customPath, 2, 3, 3},
-		{customPath, 9, 4, 4},
-		{"/api/v1/namespaces/a/pods", 9, 1, 0},
+		{path: customPath, done: 1, looked: 1},
+		{path: customPath, returns: 2, done: 3, looked: 3},
+		{path: customPath, returns: 9, done: 4, looked: 4},
+		{path: "/api/v1/namespaces/a/pods", returns: 9, done: 1},
 	} {
 		d := newRefreshFixture(t, 0)
 		done := 0
 		d.during = func(*http.Request) {
-			if done++; d.authorized != d.executed {
+			done++
+			if d.authorized != d.executed {
 				t.Errorf("%s: executed request info differs from the authorized one", test.path)
 			}
 			if done <= test.returns {
@@ -184,7 +196,8 @@ func TestReturnedRequestIsAuthorizedAgain(t *testing.T) {
 			}
 		}
 		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.refreshes.Load()) != test.looked {
-			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d", test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
+			t.Errorf("%s, returned %d times: got code %d, %d executions and %d refreshes, want 200, %d and %d",
+				test.path, test.returns, code, done, d.refreshes.Load(), test.done, test.looked)
 		}
 	}
 }

@@ -170,36 +170,23 @@ func (b *bodyBudget) recordSize(r *reservedBody, size int) {
 	r.occupied, r.since = size, time.Now()
 }
 
-// evictStalled refuses stalled bodies until r can acquire a claim. It evicts the bodies of
-// principals that would hold more than the principal of r, the largest holder first, and younger bodies
-// of the same principal. So the oldest body of a principal always completes.
+// evictStalled refuses stalled bodies until r can acquire a claim. It evicts the bodies of principals
+// that would hold more than the principal of r, the largest holder first, and younger bodies of the
+// same principal. So the oldest body of a principal always completes.
 func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	shortage, held := b.Shortage(c)
-	mine := held[r.user.principal]
+	entitled := held[r.user.principal] + c.Cost
 	for _, o := range b.arriving {
-		if o.refused {
+		if o.refused { // its memory becomes free soon
 			shortage -= o.occupied
 			held[o.user.principal] -= o.occupied
 		}
 	}
-	for now := time.Now(); shortage > 0; {
-		var victim *reservedBody
-		later := false // o arrived after r
-		for _, o := range b.arriving {
-			later = later || o == r
-			if o == r || o.refused || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
-				continue
-			}
-			own := o.user.principal == r.user.principal
-			if own && !later || !own && held[o.user.principal] <= mine+c.Cost {
-				continue
-			}
-			if victim == nil || held[o.user.principal] > held[victim.user.principal] {
-				victim = o
-			}
-		}
+	now := time.Now()
+	for shortage > 0 {
+		victim := b.stalledBody(r, held, entitled, now)
 		if victim == nil {
 			return
 		}
@@ -208,4 +195,28 @@ func (b *bodyBudget) evictStalled(r *reservedBody, c limit.Claim[string]) {
 		shortage -= victim.occupied
 		held[victim.user.principal] -= victim.occupied
 	}
+}
+
+// stalledBody returns the body to evict next in favor of r, nil if there is none. held is the memory in
+// bytes by principal. Other principals may hold as much as entitled. The caller holds mu.
+func (b *bodyBudget) stalledBody(r *reservedBody, held map[string]int, entitled int, now time.Time) *reservedBody {
+	var victim *reservedBody
+	younger := false // o arrived after r
+	for _, o := range b.arriving {
+		if o == r {
+			younger = true
+			continue
+		}
+		if o.refused || o.occupied == 0 || now.Sub(o.since) < stalledAfter {
+			continue
+		}
+		evictable := held[o.user.principal] > entitled
+		if o.user.principal == r.user.principal {
+			evictable = younger
+		}
+		if evictable && (victim == nil || held[o.user.principal] > held[victim.user.principal]) {
+			victim = o
+		}
+	}
+	return victim
 }

@@ -62,7 +62,8 @@ func TestStalledBodiesAreEvictedForOtherPrincipals(t *testing.T) {
 func TestOldestBodyOfPrincipalCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := &bodyBudget{Queue: newShared(4 << 20)}
-		first, second := newArrivingBody(t, budget, "a"), newArrivingBody(t, budget, "a")
+		first := newArrivingBody(t, budget, "a")
+		second := newArrivingBody(t, budget, "a")
 		first.releaseWhenRefused()
 		second.releaseWhenRefused()
 		for _, b := range []*reservedBody{first, second} {

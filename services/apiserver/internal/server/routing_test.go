@@ -71,7 +71,8 @@ func TestTimeoutParameterShortensDeadline(t *testing.T) {
 		var left time.Duration
 		h := newHandler(t, func(_ http.ResponseWriter, r *http.Request) {
 			at, ok := r.Context().Deadline()
-			if left = -1; ok {
+			left = -1
+			if ok {
 				left = time.Until(at)
 			}
 		}, func(c *server.Config) { c.RequestTimeout = all })
@@ -96,7 +97,9 @@ func newAPISet(t *testing.T) *apiset.Set {
 		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
 	} {
 		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
-		set = set.With([]apiset.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}}}, 1)
+		set = set.With([]apiset.Defined{
+			{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*apiset.Resource{{Kind: kind}}},
+		}, 1)
 	}
 	return set
 }
@@ -118,31 +121,31 @@ func TestDelegatesResolveByPath(t *testing.T) {
 	for _, test := range []struct {
 		path, all, extension, peer string
 	}{
-		{"/api/v1/pods", "", "", ""},
-		{"/apis/apps/v1/deployments", "", "", ""}, // built-in kinds have no delegate
-		{"/apis/apps/v1", "", "", ""},
-		{"/apis/apps/v9/deployments", "extension", "extension", "peer"},
-		{"/apis/ext.other/v1/vms", "extension", "extension", "peer"},
-		{"/apis/ext.other/v1", "extension", "extension", ""},
-		{"/apis/ext.test/v1/vms", "extension", "extension", ""}, // precedes the definition
-		{"/apis/ext.test/v1/others", "extension", "extension", "peer"},
-		{"/apis/example.com/v1/things", "", "", ""},
-		{"/apis/example.com/v1/others", "peer", "", "peer"},
-		{"/apis/none.test/v1/xs", "peer", "", "peer"},
-		{"/apis/none.test", "", "", ""},
-		{"/version", "", "", ""},
+		{path: "/api/v1/pods"},
+		{path: "/apis/apps/v1/deployments"}, // built-in kinds have no delegate
+		{path: "/apis/apps/v1"},
+		{path: "/apis/apps/v9/deployments", all: "extension", extension: "extension", peer: "peer"},
+		{path: "/apis/ext.other/v1/vms", all: "extension", extension: "extension", peer: "peer"},
+		{path: "/apis/ext.other/v1", all: "extension", extension: "extension"},
+		{path: "/apis/ext.test/v1/vms", all: "extension", extension: "extension"}, // precedes the definition
+		{path: "/apis/ext.test/v1/others", all: "extension", extension: "extension", peer: "peer"},
+		{path: "/apis/example.com/v1/things"},
+		{path: "/apis/example.com/v1/others", all: "peer", peer: "peer"},
+		{path: "/apis/none.test/v1/xs", all: "peer", peer: "peer"},
+		{path: "/apis/none.test"},
+		{path: "/version"},
 		// Unknown subresources of known resources are not delegated.
-		{"/api/v1/namespaces/n/pods/p/unknown", "", "", ""},
-		{"/apis/example.com/v1/namespaces/n/things/x/unknown", "", "", ""},
+		{path: "/api/v1/namespaces/n/pods/p/unknown"},
+		{path: "/apis/example.com/v1/namespaces/n/things/x/unknown"},
 		// Paths that a delegate might normalize are not delegated.
-		{"/apis/ext.other/v1/../../x/y", "", "", ""},
-		{"/apis/ext.other/v1/namespaces/./xs", "", "", ""},
-		{"/apis/none.test/v1/namespaces/n/xs/..", "", "", ""},
-		{"/apis/ext.other/v1/namespaces/n/xs/..x", "extension", "extension", "peer"},
+		{path: "/apis/ext.other/v1/../../x/y"},
+		{path: "/apis/ext.other/v1/namespaces/./xs"},
+		{path: "/apis/none.test/v1/namespaces/n/xs/.."},
+		{path: "/apis/ext.other/v1/namespaces/n/xs/..x", all: "extension", extension: "extension", peer: "peer"},
 		// An empty namespace means all namespaces.
-		{"/apis/ext.other/v1/namespaces//xs", "extension", "extension", "peer"},
+		{path: "/apis/ext.other/v1/namespaces//xs", all: "extension", extension: "extension", peer: "peer"},
 		// An empty resource is not delegated.
-		{"/apis/none.test//xs", "", "", ""},
+		{path: "/apis/none.test//xs"},
 	} {
 		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
 			var f server.Delegates
@@ -190,34 +193,119 @@ func textHandler(what string) http.Handler {
 func TestMuxRoutesPaths(t *testing.T) {
 	kinds := newAPISet(t)
 	full := &server.Mux{
-		API: newErrorAPI(t), Discovery: documents{}, Health: textHandler("health"), Metrics: textHandler("metrics"), SLIs: textHandler("slis"), OpenAPI: textHandler("openapi"),
-		Issuer: textHandler("issuer"), Profiling: true, LogFiles: t.TempDir(),
-		Flow: flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
+		API:       newErrorAPI(t),
+		Discovery: documents{},
+		Health:    textHandler("health"),
+		Metrics:   textHandler("metrics"),
+		SLIs:      textHandler("slis"),
+		OpenAPI:   textHandler("openapi"),
+		Issuer:    textHandler("issuer"),
+		Profiling: true,
+		LogFiles:  t.TempDir(),
+		Flow:      flowcontrol.New(flowcontrol.Options{Seats: 1, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)}),
 	}
-	bare := &server.Mux{API: full.API, Discovery: documents{}, Health: full.Health, Metrics: full.Metrics, SLIs: full.SLIs, OpenAPI: full.OpenAPI}
+	bare := &server.Mux{
+		API:       full.API,
+		Discovery: documents{},
+		Health:    full.Health,
+		Metrics:   full.Metrics,
+		SLIs:      full.SLIs,
+		OpenAPI:   full.OpenAPI,
+	}
 	const none = "404 page not found\n"
 	for _, test := range []struct{ method, path, full, bare string }{
-		{"GET", "/", "paths", ""}, {"GET", "/x", none, ""}, {"GET", "/apix", none, ""}, {"GET", "/apisx", none, ""},
-		{"GET", "/api", "api", ""}, {"GET", "/api/", "api", ""}, {"GET", "/apis", "apis", ""}, {"GET", "/apis/", "apis", ""},
-		{"GET", "/api/v1", "group version v1", ""}, {"GET", "/api/v9", "NotFound", ""},
-		{"GET", "/apis/apps", "group apps", ""}, {"GET", "/apis/apps/v1", "group version apps/v1", ""}, {"GET", "/apis/apps/v9", "NotFound", ""},
-		{"GET", "/apis/apps/", "group apps", ""},
-		{"GET", "/apis/example.com", "group example.com", ""}, {"GET", "/apis/example.com/v1", "group version example.com/v1", ""},
-		{"GET", "/apis/example.com/v9", none, ""}, {"GET", "/apis/example.com/v1/others", none, ""},
-		{"GET", "/apis/example.com/v1/namespaces/n/others/x/y", none, ""},
-		{"GET", "/apis/example.com/v1/namespaces/n/things/x/y", "NotFound", ""},
-		{"GET", "/apis/ext.test", "group ext.test", ""}, {"GET", "/apis/none.test", none, ""}, {"GET", "/apis//v1", none, ""},
-		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET", "/api/v1/others", "NotFound", ""},
-		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "MethodNotAllowed", ""}, {"POST", "/apis/apps", "MethodNotAllowed", ""},
-		{"POST", "/apis/apps/v1", "MethodNotAllowed", ""}, {"POST", "/apis/apps/v9", "NotFound", ""},
-		{"GET", "/healthz", "health", ""}, {"GET", "/healthz/x", "health", ""}, {"GET", "/livez", "health", ""}, {"GET", "/readyz/", "health", ""}, {"GET", "/healthzx", none, ""},
-		{"GET", "/metrics", "metrics", ""}, {"GET", "/metrics/", none, ""}, {"GET", "/metrics/slis", "slis", ""}, {"GET", "/version", "version", ""},
-		{"GET", "/openapi/v2", "openapi", ""}, {"GET", "/openapi", none, ""},
-		{"GET", "/.well-known/openid-configuration", "issuer", none}, {"GET", "/openid/v1/jwks", "issuer", none}, {"GET", "/openid/v1", none, ""},
-		{"GET", "/logs/", "~<pre>", none}, {"GET", "/logs", "~<pre>", none}, {"GET", "/logsx", none, ""}, {"GET", "/debug/pprof/cmdline", "~-test.", none},
-		{"GET", "/debug/x", none, ""}, {"GET", "/debug/api_priority_and_fairness/dump_priority_levels", "~PriorityLevelName,", none},
-		{"GET", "/debug/api_priority_and_fairness/x", none, ""}, {"GET", "", "paths", ""}, {"GET", "/apis/ext.other", "group ext.other", ""},
-		{"OPTIONS", "/apis/example.com/v1/namespaces/n/things", "MethodNotAllowed", ""}, {"GET", "/apis/example.com/v1/namespaces//things", "MethodNotAllowed", ""},
+		{method: "GET", path: "/", full: "paths"}, {method: "GET", path: "/x", full: none}, {method: "GET", path: "/apix", full: none}, {
+			method: "GET",
+			path:   "/apisx",
+			full:   none,
+		},
+		{method: "GET", path: "/api", full: "api"}, {method: "GET", path: "/api/", full: "api"}, {method: "GET", path: "/apis", full: "apis"}, {
+			method: "GET",
+			path:   "/apis/",
+			full:   "apis",
+		},
+		{method: "GET", path: "/api/v1", full: "group version v1"}, {method: "GET", path: "/api/v9", full: "NotFound"},
+		{method: "GET", path: "/apis/apps", full: "group apps"}, {method: "GET", path: "/apis/apps/v1", full: "group version apps/v1"}, {
+			method: "GET",
+			path:   "/apis/apps/v9",
+			full:   "NotFound",
+		},
+		{method: "GET", path: "/apis/apps/", full: "group apps"},
+		{method: "GET", path: "/apis/example.com", full: "group example.com"}, {
+			method: "GET",
+			path:   "/apis/example.com/v1",
+			full:   "group version example.com/v1",
+		},
+		{method: "GET", path: "/apis/example.com/v9", full: none}, {method: "GET", path: "/apis/example.com/v1/others", full: none},
+		{method: "GET", path: "/apis/example.com/v1/namespaces/n/others/x/y", full: none},
+		{method: "GET", path: "/apis/example.com/v1/namespaces/n/things/x/y", full: "NotFound"},
+		{method: "GET", path: "/apis/ext.test", full: "group ext.test"}, {method: "GET", path: "/apis/none.test", full: none}, {
+			method: "GET",
+			path:   "/apis//v1",
+			full:   none,
+		},
+		{method: "GET", path: "/apis/none.test/v1/xs", full: none}, {method: "GET", path: "/apis/apps/v1/others", full: "NotFound"}, {
+			method: "GET",
+			path:   "/api/v1/others",
+			full:   "NotFound",
+		},
+		{method: "POST", path: "/api", full: "MethodNotAllowed"}, {method: "POST", path: "/apis", full: "MethodNotAllowed"}, {
+			method: "POST",
+			path:   "/apis/apps",
+			full:   "MethodNotAllowed",
+		},
+		{method: "POST", path: "/apis/apps/v1", full: "MethodNotAllowed"}, {method: "POST", path: "/apis/apps/v9", full: "NotFound"},
+		{method: "GET", path: "/healthz", full: "health"}, {method: "GET", path: "/healthz/x", full: "health"}, {
+			method: "GET",
+			path:   "/livez",
+			full:   "health",
+		}, {
+			method: "GET",
+			path:   "/readyz/",
+			full:   "health",
+		}, {
+			method: "GET",
+			path:   "/healthzx",
+			full:   none,
+		},
+		{method: "GET", path: "/metrics", full: "metrics"}, {method: "GET", path: "/metrics/", full: none}, {
+			method: "GET",
+			path:   "/metrics/slis",
+			full:   "slis",
+		}, {
+			method: "GET",
+			path:   "/version",
+			full:   "version",
+		},
+		{method: "GET", path: "/openapi/v2", full: "openapi"}, {method: "GET", path: "/openapi", full: none},
+		{method: "GET", path: "/.well-known/openid-configuration", full: "issuer", bare: none}, {
+			method: "GET",
+			path:   "/openid/v1/jwks",
+			full:   "issuer",
+			bare:   none,
+		}, {method: "GET", path: "/openid/v1", full: none},
+		{method: "GET", path: "/logs/", full: "~<pre>", bare: none}, {method: "GET", path: "/logs", full: "~<pre>", bare: none}, {method: "GET", path: "/logsx", full: none}, {
+			method: "GET",
+			path:   "/debug/pprof/cmdline",
+			full:   "~-test.",
+			bare:   none,
+		},
+		{method: "GET", path: "/debug/x", full: none}, {
+			method: "GET",
+			path:   "/debug/api_priority_and_fairness/dump_priority_levels",
+			full:   "~PriorityLevelName,",
+			bare:   none,
+		},
+		{method: "GET", path: "/debug/api_priority_and_fairness/x", full: none}, {method: "GET", full: "paths"}, {
+			method: "GET",
+			path:   "/apis/ext.other",
+			full:   "group ext.other",
+		},
+		{method: "OPTIONS", path: "/apis/example.com/v1/namespaces/n/things", full: "MethodNotAllowed"}, {
+			method: "GET",
+			path:   "/apis/example.com/v1/namespaces//things",
+			full:   "MethodNotAllowed",
+		},
 	} {
 		if test.bare == "" {
 			test.bare = test.full
@@ -228,8 +316,10 @@ func TestMuxRoutesPaths(t *testing.T) {
 			r = r.WithContext(requesttest.WithInfo(r.Context(), requestinfo.Resolve(r, kinds)))
 			w := httptest.NewRecorder()
 			m.ServeHTTP(w, r)
-			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want[0] != '~' || !strings.Contains(got, want[1:])) {
-				t.Errorf("%s %s: %q, want %q", test.method, test.path, got, want)
+			if got := w.Body.String(); got != want &&
+				(len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) &&
+				(want[0] != '~' || !strings.Contains(got, want[1:])) {
+				t.Errorf("%s %s: got %q, want %q", test.method, test.path, got, want)
 			}
 		}
 	}

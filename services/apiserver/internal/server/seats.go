@@ -11,10 +11,12 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// seatHolder holds the seats of an admitted request. The request has them while the server works on it,
-// and releases them while it waits, for example for a client that does not read the response.
+// seatHolder holds the seats of an admitted request. The request has them
+// while the server works on it, and releases them while it waits, for
+// example for a client that does not read the response.
 type seatHolder struct {
-	flow    *flowcontrol.Controller
+	flow *flowcontrol.Controller
+	// stalled limits the number of requests that have released their seats.
 	stalled *limit.Queue[string]
 	ctx     context.Context
 	user    client
@@ -25,7 +27,7 @@ type seatHolder struct {
 	// waits is the number of waits in progress. Goroutines of a request may wait in parallel.
 	waits    int
 	released bool
-	// stall is the place in stalled that the request occupies, if countsAsStalled.
+	// stall is the claim of the request on stalled, if countsAsStalled is set.
 	stall           limit.Claim[string]
 	countsAsStalled bool
 	// resuming is closed when the wait for the seats ends; nil unless the request waits for them.
@@ -36,66 +38,67 @@ type seatHolder struct {
 
 // pause releases the seats of a response that has begun. It returns false, and keeps them, if too
 // many requests have released theirs.
-func (t *seatHolder) pause() bool {
-	t.mu.Lock()
-	t.pausedAt = time.Now()
-	t.mu.Unlock()
-	return t.release(true)
+func (h *seatHolder) pause() bool {
+	h.mu.Lock()
+	h.pausedAt = time.Now()
+	h.mu.Unlock()
+	return h.release(true)
 }
 
 // release releases the seats for one wait. begun reports whether the response has begun: the limit
 // for such requests is higher. Each call that returns true is followed by one of resume, unless
 // the request ends.
-func (t *seatHolder) release(begun bool) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended {
+func (h *seatHolder) release(begun bool) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
 		return true
 	}
-	if t.waits == 0 && !t.released && !t.releaseSeats(begun) {
+	if h.waits == 0 && !h.released && !h.releaseSeats(begun) {
 		return false
 	}
-	t.waits++
+	h.waits++
 	return true
 }
 
-// releaseSeats releases the seats. It returns false if too many requests have released theirs. The caller
-// holds mu.
-func (t *seatHolder) releaseSeats(begun bool) bool {
-	c := t.user.claim(t.stalled, 1)
+// releaseSeats releases the seats. It returns false if too many requests have released theirs. Half
+// of the limit is for requests whose response has begun. The caller holds mu.
+func (h *seatHolder) releaseSeats(begun bool) bool {
+	c := h.user.claim(h.stalled, 1)
 	if !begun {
-		c.Keep += t.stalled.Size() / 2
+		c.Keep += h.stalled.Size() / 2
 	}
-	if t.countsAsStalled = t.stalled.TryAcquire(c); !t.countsAsStalled && !t.user.InGroup(api.GroupMasters) {
+	h.countsAsStalled = h.stalled.TryAcquire(c)
+	if !h.countsAsStalled && !h.user.InGroup(api.GroupMasters) {
 		return false
 	}
-	t.stall = c
-	t.released = true
-	t.flow.Suspend(t.request)
+	h.stall = c
+	h.released = true
+	h.flow.Suspend(h.request)
 	return true
 }
 
 // resume ends one wait. After the last wait it acquires the seats, and releases them again if
 // another wait has begun in the meantime. It returns an error if the request has ended.
-func (t *seatHolder) resume() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.pausedAt.IsZero() {
-		t.waited += time.Since(t.pausedAt)
-		t.pausedAt = time.Time{}
+func (h *seatHolder) resume() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.pausedAt.IsZero() {
+		h.waited += time.Since(h.pausedAt)
+		h.pausedAt = time.Time{}
 	}
-	if t.waits == 0 {
+	if h.waits == 0 {
 		return nil
 	}
-	t.waits--
-	for t.waits == 0 && t.released && !t.ended {
-		if resuming := t.resuming; resuming != nil {
-			t.mu.Unlock()
+	h.waits--
+	for h.waits == 0 && h.released && !h.ended {
+		if resuming := h.resuming; resuming != nil {
+			h.mu.Unlock()
 			<-resuming
-			t.mu.Lock()
+			h.mu.Lock()
 			continue
 		}
-		if err := t.acquire(); err != nil {
+		if err := h.acquire(); err != nil {
 			return err
 		}
 	}
@@ -103,24 +106,25 @@ func (t *seatHolder) resume() error {
 }
 
 // acquire waits for the seats. The caller holds mu, which acquire unlocks while it waits.
-func (t *seatHolder) acquire() error {
-	ctx, cancel := t.extendedContext()
+func (h *seatHolder) acquire() error {
+	ctx, cancel := h.extendedContext()
 	defer cancel()
-	r, done := t.request, make(chan struct{})
-	t.resuming = done
-	t.endStall()
-	t.mu.Unlock()
-	err := t.flow.Resume(ctx, r)
-	t.mu.Lock()
-	t.resuming = nil
+	r := h.request
+	done := make(chan struct{})
+	h.resuming = done
+	h.endStall()
+	h.mu.Unlock()
+	err := h.flow.Resume(ctx, r)
+	h.mu.Lock()
+	h.resuming = nil
 	close(done)
 	switch {
-	case t.ended:
-		t.flow.End(r)
+	case h.ended:
+		h.flow.End(r)
 	case err == nil:
-		t.released = false
-		if t.waits > 0 {
-			t.releaseSeats(true)
+		h.released = false
+		if h.waits > 0 {
+			h.releaseSeats(true)
 		}
 	}
 	return err
@@ -128,14 +132,14 @@ func (t *seatHolder) acquire() error {
 
 // extendedContext returns the context of the request with a deadline that is later by the time for
 // which the request has waited for its client. The caller holds mu.
-func (t *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
-	deadline, ok := t.ctx.Deadline()
-	if !ok || t.waited == 0 || errors.Is(t.ctx.Err(), context.Canceled) {
-		return t.ctx, func() {}
+func (h *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
+	deadline, ok := h.ctx.Deadline()
+	if !ok || h.waited == 0 || errors.Is(h.ctx.Err(), context.Canceled) {
+		return h.ctx, func() {}
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(t.ctx), deadline.Add(t.waited))
-	stop := context.AfterFunc(t.ctx, func() {
-		if errors.Is(t.ctx.Err(), context.Canceled) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(h.ctx), deadline.Add(h.waited))
+	stop := context.AfterFunc(h.ctx, func() {
+		if errors.Is(h.ctx.Err(), context.Canceled) {
 			cancel()
 		}
 	})
@@ -143,22 +147,24 @@ func (t *seatHolder) extendedContext() (context.Context, context.CancelFunc) {
 }
 
 // endStall releases the place among the stalled requests. The caller holds mu.
-func (t *seatHolder) endStall() {
-	if t.countsAsStalled {
-		t.stalled.Release(t.stall)
+func (h *seatHolder) endStall() {
+	if h.countsAsStalled {
+		h.stalled.Release(h.stall)
 	}
-	t.countsAsStalled = false
+	h.countsAsStalled = false
 }
 
 // end releases the seats for good. It may be called at any time and more than once.
-func (t *seatHolder) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.endStall(); t.ended {
+func (h *seatHolder) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.endStall()
+	if h.ended {
 		return
 	}
-	if t.ended = true; t.resuming == nil {
-		t.flow.End(t.request)
+	h.ended = true
+	if h.resuming == nil {
+		h.flow.End(h.request)
 	}
-	t.request = nil // a watch keeps the seatHolder for longer
+	h.request = nil // a watch keeps the seatHolder for longer
 }

@@ -14,15 +14,20 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// A request releases its seats once, not after its end. A request with several waits acquires the seats
-// after the last one.
+// A request releases its seats once, not after its end. A request with
+// several waits acquires the seats after the last one.
 func TestSeatsAreReleasedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
+		flow := flowcontrol.New(flowcontrol.Options{
+			Seats:   1,
+			MaxWait: time.Second,
+			Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now),
+		})
 		stalled := newShared(4)
 		begin := func() *seatHolder {
 			t.Helper()
-			u, op := newClient("a"), &requestinfo.Info{Verb: "list", Path: "/x"}
+			u := newClient("a")
+			op := &requestinfo.Info{Verb: "list", Path: "/x"}
 			q, _, err := flow.Begin(t.Context(), u.User, op, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -71,11 +76,13 @@ func TestSeatsAreReleasedOnce(t *testing.T) {
 }
 
 func TestProfilesHandlerServesOnlyProfiles(t *testing.T) {
-	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404} {
+	for path, want := range map[string]int{
+		"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404,
+	} {
 		w := httptest.NewRecorder()
 		Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 		if w.Code != want {
-			t.Errorf("%s: %d, want %d", path, w.Code, want)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
 }
@@ -84,7 +91,8 @@ func TestTimedProfilesAreServed(t *testing.T) {
 	for _, query := range []string{"profile?seconds=1", "trace?seconds=0.01"} {
 		w := httptest.NewRecorder()
 		(&Mux{Profiling: true}).ServeHTTP(w, httptest.NewRequest("GET", "/debug/pprof/"+query, nil))
-		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK || !strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
+		if name, _, _ := strings.Cut(query, "?"); w.Code != http.StatusOK ||
+			!strings.Contains(w.Header().Get("Content-Disposition"), `"`+name+`"`) {
 			t.Errorf("%s: %d %v", query, w.Code, w.Header())
 		}
 	}

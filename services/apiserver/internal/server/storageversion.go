@@ -11,29 +11,42 @@ import (
 	"binnacle/services/apiserver/internal/api/requestinfo"
 )
 
-// withStorageVersion rejects writes of resources whose storage version this server has not registered
-// yet (Kubernetes: the storage version barrier). It admits the writes that the registration needs. The
-// server's internal writes do not pass this filter.
+// withStorageVersion rejects writes of resources whose storage version this server has not
+// registered yet (Kubernetes: the storage version barrier). It admits the writes that the
+// registration needs. The server's internal writes do not pass this filter.
 func (c *Config) withStorageVersion(next http.Handler) http.Handler {
 	if c.StorageVersionPending == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := requestinfo.From(r.Context())
-		if !op.IsResource || !op.Writes() || op.Group == "internal.apiserver.k8s.io" && op.Resource == "storageversions" ||
-			op.Group == "coordination.k8s.io" && op.Resource == "leases" && op.Namespace == api.SystemNamespace {
+		if !op.IsResource || !op.Writes() || registersStorageVersions(op) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		gr := op.GVR().GroupResource()
-		if why, held := c.StorageVersionPending(r.Context(), gr, op.Target != nil && op.Target.Custom()); held {
+		custom := op.Target != nil && op.Target.Custom()
+		if lastError, pending := c.StorageVersionPending(r.Context(), gr, custom); pending {
 			text := "<nil>"
-			if why != nil {
-				text = why.Error()
+			if lastError != nil {
+				text = lastError.Error()
 			}
-			c.Responder.Error(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("wait for storage version registration to complete for resource: %v, last seen error: %s", gr, text)))
+			c.Responder.Error(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("wait for storage version registration to complete for resource: %v, last seen error: %s",
+				gr, text)))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// registersStorageVersions reports whether the registration of storage versions needs the write. It
+// writes StorageVersion objects and the lease of the server.
+func registersStorageVersions(op *requestinfo.Info) bool {
+	switch op.Group {
+	case "internal.apiserver.k8s.io":
+		return op.Resource == "storageversions"
+	case "coordination.k8s.io":
+		return op.Resource == "leases" && op.Namespace == api.SystemNamespace
+	}
+	return false
 }

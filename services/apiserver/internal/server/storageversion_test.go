@@ -47,7 +47,9 @@ func TestWritesWaitForStorageVersion(t *testing.T) {
 		if (w.Code == http.StatusServiceUnavailable) != c.held {
 			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
 		}
-		if c.held && (!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") || !strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
+		if c.held &&
+			(!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") ||
+				!strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
 			t.Errorf("%s %s: %s", c.method, c.path, w.Body)
 		}
 	}

@@ -43,8 +43,8 @@ func spanName(r *http.Request) string {
 	return r.Method
 }
 
-// beginAuthenticationSpan starts the span of authentication. The span has no parent, because the trace of
-// an unauthenticated client is not trusted.
+// beginAuthenticationSpan starts the span of authentication. The span has no parent, because the
+// trace of an unauthenticated client is not trusted.
 func (c *Config) beginAuthenticationSpan(ctx context.Context) (context.Context, tracing.Span) {
 	return c.Traces.Begin(ctx, func() string { return "authentication" })
 }

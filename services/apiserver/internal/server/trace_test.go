@@ -36,9 +36,16 @@ func newHandler(t testing.TB, mux http.HandlerFunc, change func(*server.Config))
 		t.Fatal(err)
 	}
 	config := server.Config{
-		Mux: mux, Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Mux:                 mux,
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(prometheus.NewRegistry()),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	}
 	change(&config)
 	h, err := server.Handler(config)
@@ -70,7 +77,11 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		method, path, want string
 		not                []string
 	}{
-		{method: "POST", path: "/api/v1/namespaces/a/pods", want: `Trace\[\d+\]: \\"Create\\" accept:,audit-id:the-one,client:192.0.2.1,api-group:,api-version:v1,name:,subresource:,namespace:a,protocol:HTTP/1.1,resource:pods,scope:resource,url:/api/v1/namespaces/a/pods,user-agent:tool,verb:POST \(\d\d-\w+-\d{4} [\d:.]+\) \(total time: \d+ms\)" waited=1h0m\S+ steps="\\"limitedReadBody succeeded\\" \d+ms \([\d:.]+\), \\"Write to database call succeeded\\"`},
+		{
+			method: "POST",
+			path:   "/api/v1/namespaces/a/pods",
+			want:   `Trace\[\d+\]: \\"Create\\" accept:,audit-id:the-one,client:192.0.2.1,api-group:,api-version:v1,name:,subresource:,namespace:a,protocol:HTTP/1.1,resource:pods,scope:resource,url:/api/v1/namespaces/a/pods,user-agent:tool,verb:POST \(\d\d-\w+-\d{4} [\d:.]+\) \(total time: \d+ms\)" waited=1h0m\S+ steps="\\"limitedReadBody succeeded\\" \d+ms \([\d:.]+\), \\"Write to database call succeeded\\"`,
+		},
 		{method: "GET", path: "/apis/apps/v1/deployments", want: `\\"List\\".*,api-group:apps,.*scope:cluster,.*verb:LIST`},
 		{method: "DELETE", path: "/api/v1/namespaces/a/pods/p/eviction"},
 		{method: "GET", path: "/api/v1/pods?watch=1"},
@@ -78,7 +89,11 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		{method: "GET", path: "/api/v1/nosuch"},
 		{method: "GET", path: "/api/v1/namespaces/a/pods/p/exec"},
 		{method: "OPTIONS", path: "/api/v1/pods"},
-		{method: "PATCH", path: "/api/v1/namespaces/a/pods/p", want: `\\"Patch\\" accept:x+\.\.\.TRUNCATED,.*,name:p,.*,scope:resource,.*,verb:APPLY`},
+		{
+			method: "PATCH",
+			path:   "/api/v1/namespaces/a/pods/p",
+			want:   `\\"Patch\\" accept:x+\.\.\.TRUNCATED,.*,name:p,.*,scope:resource,.*,verb:APPLY`,
+		},
 		{method: "PUT", path: "/api/v1/namespaces/a/pods/p", want: `scope:resource,.*,verb:PUT`},
 	} {
 		log.Reset()
@@ -88,11 +103,12 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 			r.Header.Set("Accept", strings.Repeat("x", 2000))
 		}
 		h.ServeHTTP(httptest.NewRecorder(), r)
-		switch got := log.String(); {
+		got := log.String()
+		switch {
 		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
 			t.Errorf("%s %s: %s", c.method, c.path, got)
 		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):
-			t.Errorf("%s %s: %s\nwant %s", c.method, c.path, got, c.want)
+			t.Errorf("%s %s: got %s\nwant %s", c.method, c.path, got, c.want)
 		}
 	}
 	log.Reset()
@@ -101,7 +117,9 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		t.Errorf("merge patch: got log %s", &log)
 	}
 	log.Reset()
-	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
+	newHandler(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	}).
 		ServeHTTP(httptest.NewRecorder(), newRequest("GET", "/api/v1/pods"))
 	if strings.Contains(log.String(), "Trace[") {
 		t.Errorf("a fast request was logged as slow: %s", &log)
@@ -115,7 +133,11 @@ func TestSpanNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := tracing.New(context.Background(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p, err := tracing.New(context.Background(), tracing.Config{
+		Configuration: config,
+		Logger:        slog.New(slog.DiscardHandler),
+		Metrics:       prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +158,8 @@ func TestSpanNames(t *testing.T) {
 		h.ServeHTTP(httptest.NewRecorder(), newRequest(method, path))
 	}
 	p.Close()
-	got, byID := map[string]string{}, map[string]tracingtest.Span{}
+	got := map[string]string{}
+	byID := map[string]tracingtest.Span{}
 	spans := collector.Spans()
 	for _, s := range spans {
 		byID[s.ID] = s
@@ -160,8 +183,8 @@ func TestSpanNames(t *testing.T) {
 	}
 }
 
-// BenchmarkFilters measures the cost of the filters for a read: without tracing, with a sampling rate of 0,
-// and with every request traced.
+// BenchmarkFilters measures the cost of the filters for a read: without tracing, with a
+// sampling rate of 0, and with every request traced.
 func BenchmarkFilters(b *testing.B) {
 	collector := tracingtest.Start(b)
 	off := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
@@ -171,7 +194,11 @@ func BenchmarkFilters(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			p, err := tracing.New(b.Context(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+			p, err := tracing.New(b.Context(), tracing.Config{
+				Configuration: config,
+				Logger:        slog.New(slog.DiscardHandler),
+				Metrics:       prometheus.NewRegistry(),
+			})
 			if err != nil {
 				b.Fatal(err)
 			}

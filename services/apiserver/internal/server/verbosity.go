@@ -20,10 +20,10 @@ func (m *Mux) serveVerbosity(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	// The error of a client that has gone away has no receiver.
-	_, _ = io.WriteString(w, text)
+	_, _ = io.WriteString(w, text) // fails only if the client is gone
 }
 
+// setVerbosity sets the log level. It returns the status code and the text of the response.
 func (m *Mux) setVerbosity(r *http.Request) (code int, text string) {
 	if r.Method != http.MethodPut {
 		return http.StatusNotAcceptable, "unsupported http method"

@@ -13,12 +13,12 @@ func TestVerbosityChangesAtRunTime(t *testing.T) {
 		text         string
 		want         int // the verbosity afterwards
 	}{
-		{"PUT", "4", 200, "successfully set klog.logging.verbosity to 4", 4},
-		{"PUT", "1\n", 200, "successfully set klog.logging.verbosity to 1\n", 1},
-		{"PUT", "-1", 400, "failed set klog.logging.verbosity -1: ", 0},
-		{"PUT", "high", 400, "failed set klog.logging.verbosity high: ", 0},
-		{"PUT", strings.Repeat("1", 100), 400, "error reading request body: ", 0},
-		{"GET", "", 406, "unsupported http method", 0},
+		{method: "PUT", body: "4", code: 200, text: "successfully set klog.logging.verbosity to 4", want: 4},
+		{method: "PUT", body: "1\n", code: 200, text: "successfully set klog.logging.verbosity to 1\n", want: 1},
+		{method: "PUT", body: "-1", code: 400, text: "failed set klog.logging.verbosity -1: "},
+		{method: "PUT", body: "high", code: 400, text: "failed set klog.logging.verbosity high: "},
+		{method: "PUT", body: strings.Repeat("1", 100), code: 400, text: "error reading request body: "},
+		{method: "GET", code: 406, text: "unsupported http method"},
 	} {
 		got := 0
 		m := &Mux{Profiling: true, Verbosity: func(n int) { got = n }}

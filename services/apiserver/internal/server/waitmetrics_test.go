@@ -31,10 +31,16 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	registry := prometheus.NewRegistry()
 	h, err := server.Handler(server.Config{
-		Mux:       http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.From(r.Context()).Waits.Add(time.Hour) }),
-		Responder: responsewriters.Responder{Codec: c}, Authenticator: headerAuthenticator{}, Authorizer: &impersonationRules{},
-		Metrics: server.NewMetrics(registry), Kinds: apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
-		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+		Mux:                 http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { request.From(r.Context()).Waits.Add(time.Hour) }),
+		Responder:           responsewriters.Responder{Codec: c},
+		Authenticator:       headerAuthenticator{},
+		Authorizer:          &impersonationRules{},
+		Metrics:             server.NewMetrics(registry),
+		Kinds:               apiset.NewLive(apiset.Builder{}.Set(catalog, 0)),
+		Logger:              slog.New(slog.DiscardHandler),
+		RequestTimeout:      time.Minute,
+		MaxInFlight:         20,
+		MaxMutatingInFlight: 10,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +61,8 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sums, counts := map[string]float64{}, map[string]uint64{}
+	sums := map[string]float64{}
+	counts := map[string]uint64{}
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if f.GetType() == dto.MetricType_HISTOGRAM && m.Histogram.GetSampleCount() > 0 {
@@ -88,7 +95,8 @@ func TestSLIDurationExcludesWaits(t *testing.T) {
 	}
 	for name, want := range map[string]uint64{
 		"apiserver_request_filter_duration_seconds authentication": 5, "apiserver_request_filter_duration_seconds authorization": 5,
-		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4, // not the watch
+		// not the watch
+		"apiserver_request_filter_duration_seconds impersonation": 5, "apiserver_request_filter_duration_seconds maxinflight": 4,
 		"field_validation_request_duration_seconds invalid": 1, "field_validation_request_duration_seconds Warn": 1, "field_validation_request_duration_seconds ": 1,
 		"apiserver_request_body_size_bytes create": 1, "apiserver_request_body_size_bytes patch": 1, "apiserver_request_body_size_bytes delete_collection": 1,
 	} {

@@ -24,7 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// startServer runs a server in which all requests are long-running, and returns its URL and a client.
+// startServer runs a server in which all requests are long-running,
+// and returns its URL and a client.
 func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (string, *http.Client) {
 	t.Helper()
 	o := serving.NewOptions("testd", 0)
@@ -35,7 +36,10 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	}
 	logger := slog.New(slog.DiscardHandler)
 	s, err := serving.NewServer(serving.Config{
-		Options: o, Logger: logger, Health: health.New(health.Config{Logger: logger}), Metrics: prometheus.NewRegistry(),
+		Options: o,
+		Logger:  logger,
+		Health:  health.New(health.Config{Logger: logger}),
+		Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +47,10 @@ func startServer(t *testing.T, h http.Handler, change func(*serving.Options)) (s
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, h, func(*http.Request) bool { return true }) }()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} //nolint:gosec // local server
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
+		ForceAttemptHTTP2: true,
+	} //nolint:gosec // local server
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		cancel()
@@ -99,7 +106,11 @@ func TestTracedWatchEndsWithItsHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	traces, err := tracing.New(t.Context(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	traces, err := tracing.New(t.Context(), tracing.Config{
+		Configuration: config,
+		Logger:        slog.New(slog.DiscardHandler),
+		Metrics:       prometheus.NewRegistry(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ const suspendedBytesTime = time.Second
 type workLimits struct {
 	// bytes limits the memory of large requests; nil for no limit.
 	bytes *limit.Queue[string]
-	// suspended limits the memory of large requests that wait long for another party, whose objects stay
-	// in memory; nil for no limit.
+	// suspended limits the memory of large requests that wait long for another party,
+	// whose objects stay in memory; nil for no limit.
 	suspended *limit.Queue[string]
 	// permits limits how many large requests are processed at a time; nil for no limit.
 	permits *limit.Queue[string]
@@ -37,16 +37,17 @@ func newWorkLimits(b Bounds, permits *limit.Queue[string]) workLimits {
 	return workLimits{bytes: bytes(working), suspended: bytes(b.SuspendedBytes), permits: permits}
 }
 
-// work implements request.Work. A request that turns out to be large holds bytes and a CPU permit while
-// the server works on it. It releases both when the response begins, and the permit while it waits. A
-// client that does not read, or a webhook that does not answer, therefore delays no other large request.
+// work implements request.Work. A request that turns out to be large holds bytes and a
+// CPU permit while the server works on it. It releases both when the response begins, and
+// the permit while it waits. A client that does not read, or a webhook that does not
+// answer, therefore delays no other large request.
 //
-// A request that waits long exchanges its bytes for those of suspended requests. If they are in use, it
-// keeps its bytes, which principals share: a webhook of one client must not fill the memory with objects
-// that wait for it.
+// A request that waits long exchanges its bytes for those of suspended requests. If they
+// are in use, it keeps its bytes, which principals share: a webhook of one client must
+// not fill the memory with objects that wait for it.
 //
-// A request that has to wait for bytes or the permit works without seats from then on: the permit limits
-// it, and no request that holds a permit waits for seats.
+// A request that has to wait for bytes or the permit works without seats from then on: the permit
+// limits it, and no request that holds a permit waits for seats.
 type work struct {
 	limits workLimits
 
@@ -73,15 +74,16 @@ func workOf(ctx context.Context) *work {
 	return &work{}
 }
 
-// begin records the seats of the request, which may be nil, and what Started calls. A request may pass
-// the filters again.
+// begin records the seats of the request, which may be nil, and what
+// Started calls. A request may pass the filters again.
 func (w *work) begin(seats *seatHolder, started func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seats, w.seatless, w.started, w.ended = seats, false, started, false
 }
 
-// Estimate implements request.Work. It reserves bytes once. All goroutines of a request share one permit.
+// Estimate implements request.Work. It reserves bytes once. All
+// goroutines of a request share one permit.
 func (w *work) Estimate(ctx context.Context, size int) bool {
 	if size < largeBody && !w.needsPermit() {
 		return true
@@ -103,7 +105,7 @@ func (w *work) reserve(ctx context.Context, size int) bool {
 	if done {
 		return true
 	}
-	if !w.limits.bytes.TryAcquire(c) && !(w.releaseSeats() && w.limits.bytes.Acquire(ctx, c) == nil) {
+	if !w.acquire(ctx, w.limits.bytes, c) {
 		return false
 	}
 	w.mu.Lock()
@@ -122,7 +124,7 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	if !w.needsPermit() {
 		return true
 	}
-	if !w.limits.permits.TryAcquire(c) && !(w.releaseSeats() && w.limits.permits.Acquire(ctx, c) == nil) {
+	if !w.acquire(ctx, w.limits.permits, c) {
 		return false
 	}
 	if !w.needsPermit() { // the request was suspended or ended at the same time
@@ -135,13 +137,26 @@ func (w *work) acquirePermit(ctx context.Context) bool {
 	return true
 }
 
+// acquire acquires a claim of a limit. If it has to wait, it releases the seats first. It returns false
+// if too many requests have released theirs, or if ctx ends.
+func (w *work) acquire(ctx context.Context, q *limit.Queue[string], c limit.Claim[string]) bool {
+	if q.TryAcquire(c) {
+		return true
+	}
+	if !w.releaseSeats() {
+		return false
+	}
+	return q.Acquire(ctx, c) == nil
+}
+
 func (w *work) needsPermit() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.hasBytes && !w.hasPermit && w.suspended == 0
 }
 
-// releaseSeats releases the seats for good. It returns false if too many requests have released theirs.
+// releaseSeats releases the seats for good. It returns false if too
+// many requests have released theirs.
 func (w *work) releaseSeats() bool {
 	w.mu.Lock()
 	seats, seatless := w.seats, w.seatless
@@ -158,8 +173,8 @@ func (w *work) releaseSeats() bool {
 	return true
 }
 
-// Suspend implements request.Work. If the permit cannot be acquired again, the work continues without it,
-// because it cannot be undone.
+// Suspend implements request.Work. If the permit cannot be acquired again, the work
+// continues without it, because it cannot be undone.
 func (w *work) Suspend(ctx context.Context) (resume func()) {
 	w.mu.Lock()
 	w.suspended++
@@ -181,7 +196,8 @@ func (w *work) Suspend(ctx context.Context) (resume func()) {
 	}
 }
 
-// waitsLong ends the work of a request that only waits for another server, and parks the bytes of others.
+// waitsLong ends the work of a request that only waits for another
+// server, and parks the bytes of others.
 func (w *work) waitsLong(ctx context.Context) {
 	w.mu.Lock()
 	started := w.started != nil
@@ -193,7 +209,8 @@ func (w *work) waitsLong(ctx context.Context) {
 	w.park(ctx)
 }
 
-// park exchanges the bytes of a suspended request for bytes of suspended requests, if some are free.
+// park exchanges the bytes of a suspended request for bytes of
+// suspended requests, if some are free.
 func (w *work) park(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,9 +280,9 @@ func (w *work) releasePermit() {
 	}
 }
 
-// WithPermit returns a context for work on behalf of several requests. The work cannot use the permit of
-// one of them, because any of them may end before it. Large work in the context acquires a permit of
-// its own, which end releases.
+// WithPermit returns a context for work on behalf of several requests. The work cannot use the
+// permit of one of them, because any of them may end before it. Large work in the context
+// acquires a permit of its own, which end releases.
 func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached context.Context, end func()) {
 	w := &work{limits: workLimits{permits: permits}}
 	detached, s := request.Derive(ctx)
@@ -273,7 +290,8 @@ func WithPermit(ctx context.Context, permits *limit.Queue[string]) (detached con
 	return detached, w.end
 }
 
-// Permits is a limit of permits that responsewriters and audit use: by the principal of the request.
+// Permits is a limit of permits that responsewriters and audit use: by
+// the principal of the request.
 type Permits struct{ *limit.Queue[string] }
 
 // Acquire waits for a permit, which Release releases.
@@ -287,9 +305,9 @@ func (p Permits) Release() { p.Queue.Release(limit.Claim[string]{}) }
 // SlowPermits is Permits for work on responses that are slow to encode.
 type SlowPermits struct{ Permits }
 
-// Acquire implements responsewriters.SlowLimiter. A request that waits works without seats from then on, as
-// a large request does. It is rejected if too many requests have released their seats, unless its
-// response has begun.
+// Acquire implements responsewriters.SlowLimiter. A request that waits works without
+// seats from then on, as a large request does. It is rejected if too many requests have
+// released their seats, unless its response has begun.
 func (p SlowPermits) Acquire(r *http.Request, begun bool) error {
 	ctx := r.Context()
 	if p.TryAcquire(limit.Claim[string]{Key: request.Principal(ctx)}) {

@@ -23,8 +23,8 @@ import (
 	"binnacle/services/apiserver/internal/request/requesttest"
 )
 
-// Large bodies and small patches of large objects are processed with a permit. They release it while they
-// wait for another server and acquire it again afterwards.
+// Large bodies and small patches of large objects are processed with a permit. They release it
+// while they wait for another server and acquire it again afterwards.
 func TestLargeWorkAcquiresPermit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		verb, body string
@@ -46,9 +46,9 @@ func TestLargeWorkAcquiresPermit(t *testing.T) {
 						t.Error("the work was not admitted")
 					}
 					at.Store("work")
-					back := request.Suspend(r.Context())
+					resume := request.Suspend(r.Context())
 					<-answer
-					back()
+					resume()
 					at.Store("more work")
 					<-answer
 					w.WriteHeader(http.StatusOK)
@@ -123,8 +123,8 @@ func TestSmallWorkNeedsNoPermit(t *testing.T) {
 	}
 }
 
-// Goroutines of one request share one permit. A permit that arrives when the request waits again or has
-// ended is released.
+// Goroutines of one request share one permit. A permit that arrives when
+// the request waits again or has ended is released.
 func TestRequestHoldsOnePermit(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, w *work) (more func()){
 		"both continue":    func(context.Context, *work) func() { return func() {} },
@@ -144,7 +144,8 @@ func TestRequestHoldsOnePermit(t *testing.T) {
 				if n := permits.InUse(); n != 1 {
 					t.Errorf("the request holds %d permits, want 1", n)
 				}
-				first, second := w.Suspend(ctx), w.Suspend(ctx)
+				first := w.Suspend(ctx)
+				second := w.Suspend(ctx)
 				for range 2 { // other requests hold them
 					permits.TryAcquire(permit)
 				}
@@ -192,8 +193,9 @@ func TestLongSuspensionReleasesBytes(t *testing.T) {
 	})
 }
 
-// A request that waits long keeps its bytes if other waiting requests of its principal occupy their share of
-// memory. Otherwise a webhook that does not answer could fill the memory with objects.
+// A request that waits long keeps its bytes if other waiting requests of
+// its principal occupy their share of memory. Otherwise a webhook that
+// does not answer could fill the memory with objects.
 func TestSuspendedBytesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limits := newWorkLimits(Bounds{LargeBytesPerCPU: 16 * largeBody, SuspendedBytes: 4 * largeBody, WaitingBodies: 10}, newPermits(1))
@@ -231,7 +233,8 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				permits, released := newPermits(1), false
+				permits := newPermits(1)
+				released := false
 				if tc.taken {
 					permits.TryAcquire(permit)
 					time.AfterFunc(time.Second, func() { permits.Release(permit) })
@@ -253,12 +256,18 @@ func TestSlowPermitsReleaseSeats(t *testing.T) {
 	}
 }
 
-// A large body and a long URL are rejected if no permit becomes free in time. The URL is not parsed then.
+// A large body and a long URL are rejected if no permit becomes free
+// in time. The URL is not parsed then.
 func TestRequestWithoutPermitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		permits := newPermits(1)
 		counts := prometheus.NewRegistry()
-		c := &Config{LargeRequests: permits, Metrics: NewMetrics(counts), Kinds: apiset.NewLive(&apiset.Set{}), Logger: slog.New(slog.DiscardHandler)}
+		c := &Config{
+			LargeRequests: permits,
+			Metrics:       NewMetrics(counts),
+			Kinds:         apiset.NewLive(&apiset.Set{}),
+			Logger:        slog.New(slog.DiscardHandler),
+		}
 		permits.TryAcquire(permit)
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -272,9 +281,12 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 			wait time.Duration
 		}{
 			"a large body": {c.withBody(never), body, time.Minute / bodyWaitShare},
-			"a long URL":   {c.withRequestInfo(never), httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil), bodyWaitWithoutDeadline},
+			"a long URL": {c.withRequestInfo(never),
+				httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeURL), nil),
+				bodyWaitWithoutDeadline},
 		} {
-			begin, w := time.Now(), httptest.NewRecorder()
+			begin := time.Now()
+			w := httptest.NewRecorder()
 			tc.h.ServeHTTP(w, tc.r)
 			if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > tc.wait {
 				t.Errorf("%s: got %d after %v, want 429 within %v", name, w.Code, d, tc.wait)
@@ -299,7 +311,9 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 		})).ServeHTTP(httptest.NewRecorder(), long)
 		came := false
 		short := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", 100), nil)
-		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came = true })).ServeHTTP(httptest.NewRecorder(), short)
+		c.withRequestInfo(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			came = true
+		})).ServeHTTP(httptest.NewRecorder(), short)
 		if !came {
 			t.Error("a short URL did not reach the handler")
 		}
@@ -310,7 +324,10 @@ func TestRequestWithoutPermitIsRejected(t *testing.T) {
 func TestWorkAfterResponseHoldsNothing(t *testing.T) {
 	limits := workLimits{bytes: newShared(8 * largeBody), permits: newPermits(1)}
 	var late context.Context
-	h := (&Config{Bounds: testBounds, Metrics: NewMetrics(prometheus.NewRegistry())}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	h := (&Config{
+		Bounds:  testBounds,
+		Metrics: NewMetrics(prometheus.NewRegistry()),
+	}).withBody(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		late = r.Context()
 	}))
 	op := &requestinfo.Info{Verb: "delete", IsResource: true, Target: &apiset.Resource{}}

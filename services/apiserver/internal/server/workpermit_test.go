@@ -7,7 +7,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Work for several requests holds a permit once it is large, but not while it waits for another server.
+// Work for several requests holds a permit once it is large, but not
+// while it waits for another server.
 func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 	permits := newPermits(1)
 	free := func(step string, want bool) {
@@ -21,8 +22,8 @@ func TestWithPermitHoldsPermitForLargeWork(t *testing.T) {
 		t.Error("small work was not admitted")
 	}
 	free("small", true)
-	back := request.Suspend(ctx)
-	back()
+	resume := request.Suspend(ctx)
+	resume()
 	free("small after a wait", true)
 	for range 2 {
 		if request.Estimate(ctx, largeBody) != nil {

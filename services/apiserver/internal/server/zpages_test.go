@@ -11,7 +11,8 @@ import (
 func TestZpagesRequireFeatureGates(t *testing.T) {
 	flags := Flagz("kube-apiserver", [][2]string{{"a", "1"}, {"b", "x=y"}})
 	state := Statusz("kube-apiserver", time.Now().Add(-3661*time.Second), Versions{"1.33.13", "1.32"})
-	on, off := &Mux{Flagz: flags, Statusz: state}, &Mux{}
+	on := &Mux{Flagz: flags, Statusz: state}
+	off := &Mux{}
 	for path, want := range map[string]string{
 		"/flagz":   `^\nkube-apiserver flags\nWarning: .*\n\na=1\nb=x=y\n$`,
 		"/statusz": `^\nkube-apiserver statusz\nWarning: .*\n\nStarted: .*\nUp: 1 hr 01 min 0\d sec\nGo version: go.*\nBinary version: 1\.33\.13\nEmulation version: 1\.32\n$`,
@@ -20,11 +21,12 @@ func TestZpagesRequireFeatureGates(t *testing.T) {
 			"": 406, "application/json": 406, "text/plain;charset=latin1": 406,
 			"*/*": 200, "text/plain; charset=UTF-8": 200, "application/json, text/*": 200,
 		} {
-			w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
+			w := httptest.NewRecorder()
+			r := httptest.NewRequest(http.MethodGet, path, nil)
 			r.Header.Set("Accept", accept)
 			on.ServeHTTP(w, r)
 			if w.Code != code {
-				t.Errorf("%s with Accept %q: %d, want %d", path, accept, w.Code, code)
+				t.Errorf("%s with Accept %q: got %d, want %d", path, accept, w.Code, code)
 			}
 			if code == http.StatusOK && !regexp.MustCompile(want).MatchString(w.Body.String()) {
 				t.Errorf("%s: %q", path, w.Body)

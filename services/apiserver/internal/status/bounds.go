@@ -47,7 +47,8 @@ func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierror
 	for i, e := range errs {
 		body := e.ErrorBody()
 		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: shortened(body, maxCause), Field: shortened(e.Field, maxCause)}
-		if size += len(cause.Message) + len(cause.Field); size > MaxMessage || i == MaxCauses {
+		size += len(cause.Message) + len(cause.Field)
+		if size > MaxMessage || i == MaxCauses {
 			message.left = len(errs) - i
 			causes = append(causes, leftOut(message.left))
 			break
@@ -91,7 +92,8 @@ func (j *joined) add(text string) {
 	if j.reported == nil {
 		j.reported = map[string]bool{}
 	}
-	if j.reported[text] = true; len(j.reported) > 1 {
+	j.reported[text] = true
+	if len(j.reported) > 1 {
 		j.text.WriteString(", ")
 	}
 	j.text.WriteString(text)
@@ -116,17 +118,26 @@ func leftOut(n int) metav1.StatusCause {
 // limit.
 func Shortened(st *metav1.Status) *metav1.Status {
 	out := metav1.Status{
-		TypeMeta: st.TypeMeta, Status: shortened(st.Status, maxCause), Code: st.Code,
-		Message: st.Message, Reason: metav1.StatusReason(shortened(string(st.Reason), maxCause)),
+		TypeMeta: st.TypeMeta,
+		Status:   shortened(st.Status, maxCause),
+		Code:     st.Code,
+		Message:  st.Message,
+		Reason:   metav1.StatusReason(shortened(string(st.Reason), maxCause)),
 		ListMeta: metav1.ListMeta{
-			SelfLink: shortened(st.SelfLink, maxCause), ResourceVersion: shortened(st.ResourceVersion, maxCause),
-			Continue: shortened(st.Continue, maxCause), RemainingItemCount: st.RemainingItemCount,
+			SelfLink:           shortened(st.SelfLink, maxCause),
+			ResourceVersion:    shortened(st.ResourceVersion, maxCause),
+			Continue:           shortened(st.Continue, maxCause),
+			RemainingItemCount: st.RemainingItemCount,
 		},
 	}
 	if d := st.Details; d != nil {
 		out.Details = &metav1.StatusDetails{
-			Name: d.Name, Group: shortened(d.Group, maxCause), Kind: shortened(d.Kind, maxCause),
-			UID: types.UID(shortened(string(d.UID), maxCause)), Causes: d.Causes, RetryAfterSeconds: d.RetryAfterSeconds,
+			Name:              d.Name,
+			Group:             shortened(d.Group, maxCause),
+			Kind:              shortened(d.Kind, maxCause),
+			UID:               types.UID(shortened(string(d.UID), maxCause)),
+			Causes:            d.Causes,
+			RetryAfterSeconds: d.RetryAfterSeconds,
 		}
 	}
 	return bounded(&out)
@@ -160,7 +171,8 @@ func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	size := 0
 	for i, c := range causes {
 		c.Message, c.Field = shortened(c.Message, maxCause), shortened(c.Field, maxCause)
-		if size += len(c.Message) + len(c.Field); size > MaxMessage || len(out) == MaxCauses {
+		size += len(c.Message) + len(c.Field)
+		if size > MaxMessage || len(out) == MaxCauses {
 			return append(out, leftOut(len(causes)-i))
 		}
 		out = append(out, c)

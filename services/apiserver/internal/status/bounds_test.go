@@ -28,7 +28,8 @@ func TestStatusIsBounded(t *testing.T) {
 	for i := range medium {
 		medium[i] = field.Invalid(at.Index(i), strings.Repeat("x", 1000), "is wrong")
 	}
-	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 || len(err.ErrStatus.Message) > MaxMessage+1000 {
+	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 ||
+		len(err.ErrStatus.Message) > MaxMessage+1000 {
 		t.Errorf("got %d formatted causes and a message of %d bytes", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
 	}
 	for name, c := range map[string]struct {
@@ -36,13 +37,15 @@ func TestStatusIsBounded(t *testing.T) {
 		// left describes the omitted causes, kept is the number of the others.
 		kept, left string
 	}{
-		"a few":                    {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
-		"many":                     {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
-		"long ones":                {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
-		"many, from apimachinery":  {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]), "1000", "1000 more errors are left out"},
-		"large, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63", "137 more errors are left out"},
-		"a long message":           {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
-		"a long name":              {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
+		"a few":     {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
+		"many":      {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
+		"long ones": {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
+		"many, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]),
+			"1000", "1000 more errors are left out"},
+		"large, from apimachinery": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63",
+			"137 more errors are left out"},
+		"a long message": {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
+		"a long name":    {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := Of(c.err)
@@ -82,7 +85,8 @@ func TestStatusIsBounded(t *testing.T) {
 // and brackets around several, and that it is bounded.
 func TestErrorsAreAggregated(t *testing.T) {
 	at := field.NewPath("spec")
-	one, other := field.Required(at.Index(0), "first"), field.Invalid(at.Index(1), "x", "second")
+	one := field.Required(at.Index(0), "first")
+	other := field.Invalid(at.Index(1), "x", "second")
 	for name, errs := range map[string]field.ErrorList{
 		"none": nil, "one": {one}, "the same twice": {one, one}, "two": {one, other}, "one of two twice": {one, other, one},
 	} {
@@ -91,7 +95,8 @@ func TestErrorsAreAggregated(t *testing.T) {
 			if got, want := Invalid(kind, "p", errs), apierrors.NewInvalid(kind, "p", errs); !reflect.DeepEqual(got, want) {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
-			if got, want := Aggregated(errs), errs.ToAggregate(); (got == nil) != (want == nil) || got != nil && got.Error() != want.Error() {
+			if got, want := Aggregated(errs), errs.ToAggregate(); (got == nil) != (want == nil) ||
+				got != nil && got.Error() != want.Error() {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
@@ -102,7 +107,9 @@ func TestErrorsAreAggregated(t *testing.T) {
 		many[i] = words(func() string { formatted++; return fmt.Sprint("error ", i) })
 	}
 	text := Aggregated(many).Error()
-	if len(text) > MaxMessage+100 || !strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-formatted)) || formatted > MaxMessage/5 {
+	if len(text) > MaxMessage+100 ||
+		!strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-formatted)) ||
+		formatted > MaxMessage/5 {
 		t.Errorf("formatted %d errors, got %d bytes that end with %q", formatted, len(text), text[len(text)-50:])
 	}
 }

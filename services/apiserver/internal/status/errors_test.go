@@ -38,8 +38,10 @@ func TestStoreErrorsAreTranslated(t *testing.T) {
 		"failed precondition": {&storage.PreconditionError{}, `409 Conflict Operation cannot be fulfilled on pods.g "p": the object has `},
 		"compacted":           {&storage.CompactedError{}, "410 Expired The resourceVersion for the provided list is too old."},
 		"not encrypted":       {&storage.SealError{Err: errors.New("no key")}, "500 InternalError Internal error occurred: no key"},
-		"too many waiting":    {&storage.SealError{Err: ManyWait()}, "429 TooManyRequests Too many requests wait already, please try again later"},
-		"too large":           {storage.ErrTooLarge, "413 RequestEntityTooLarge Request entity too large: etcdserver: request is too large"},
+		"too many waiting": {&storage.SealError{Err: ManyWait()},
+			"429 TooManyRequests Too many requests wait already, please try again later"},
+		"too large": {storage.ErrTooLarge,
+			"413 RequestEntityTooLarge Request entity too large: etcdserver: request is too large"},
 		"deadline exceeded":   {context.DeadlineExceeded, "504 Timeout Timeout: request did not complete within the allowed duratio"},
 		"client disconnected": {context.Canceled, "499  the client closed the request"},
 		"unavailable":         {fmt.Errorf("put: %w", storage.ErrUnavailable), "500 InternalError put: storage is unavailable"},
@@ -72,7 +74,8 @@ func TestUnreadableErrors(t *testing.T) {
 	odd := &storage.UnreadableError{Key: "/root/pods/b", Revision: 7, Undecodable: true, Err: errors.New("no object")}
 	late := &storage.UnreadableError{Key: "/root/pods/c", Err: fmt.Errorf("open: %w", ManyWait())}
 	const wait = "429 TooManyRequests Too many requests wait already, please try again later"
-	named, plain := CorruptObjects{Named: true, Root: "/root"}, CorruptObjects{Root: "/root"}
+	named := CorruptObjects{Named: true, Root: "/root"}
+	plain := CorruptObjects{Root: "/root"}
 	for _, c := range []struct {
 		name string
 		err  error
@@ -86,7 +89,8 @@ func TestUnreadableErrors(t *testing.T) {
 		{"named undecodable write", named.OfWrite(odd), "500  object not decodable revision=7: no object"},
 		{"write", plain.OfWrite(closed), "500 InternalError Internal error occurred: no key"},
 		{"rejected write", named.OfWrite(late), wait},
-		{"list", plain.OfList(pods, []*storage.UnreadableError{closed, odd}), `500 InternalError Internal error occurred: unable to transform key "/root/pods`},
+		{"list", plain.OfList(pods, []*storage.UnreadableError{closed, odd}),
+			`500 InternalError Internal error occurred: unable to transform key "/root/pods`},
 		{"undecodable list", plain.OfList(pods, []*storage.UnreadableError{odd}), "500  no object"},
 		{"rejected list", named.OfList(pods, []*storage.UnreadableError{closed, late}), wait},
 	} {
@@ -102,7 +106,8 @@ func TestUnreadableErrors(t *testing.T) {
 		many[i] = closed
 	}
 	st := Of(named.OfList(pods, many))
-	if causes := st.Details.Causes; st.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 || causes[0].Field != closed.Key || causes[100].Type != metav1.CauseTypeTooMany {
+	if causes := st.Details.Causes; st.Reason != metav1.StatusReasonStoreReadError || len(causes) != 101 ||
+		causes[0].Field != closed.Key || causes[100].Type != metav1.CauseTypeTooMany {
 		t.Errorf("list of many: got %s, %d causes", st.Reason, len(causes))
 	}
 	for found, want := range map[int]bool{1: false, 100: false, 101: true} {
@@ -116,8 +121,19 @@ func TestUnreadableErrors(t *testing.T) {
 func TestForeignStatusIsBounded(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	foreign := &metav1.Status{
-		Status: long, Code: 418, Message: long, Reason: metav1.StatusReason(long), ListMeta: metav1.ListMeta{SelfLink: long, ResourceVersion: long, Continue: long},
-		Details: &metav1.StatusDetails{Name: long, Group: long, Kind: long, UID: "u", RetryAfterSeconds: 3, Causes: []metav1.StatusCause{{Field: long, Message: long}}},
+		Status:   long,
+		Code:     418,
+		Message:  long,
+		Reason:   metav1.StatusReason(long),
+		ListMeta: metav1.ListMeta{SelfLink: long, ResourceVersion: long, Continue: long},
+		Details: &metav1.StatusDetails{
+			Name:              long,
+			Group:             long,
+			Kind:              long,
+			UID:               "u",
+			RetryAfterSeconds: 3,
+			Causes:            []metav1.StatusCause{{Field: long, Message: long}},
+		},
 	}
 	got := Shortened(foreign)
 	if n := got.Size(); n > MaxMessage+10*(maxCause+100) {

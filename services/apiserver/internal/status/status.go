@@ -16,7 +16,11 @@ import (
 // Error returns a Status as an error.
 func Error(code int, reason metav1.StatusReason, message string, details *metav1.StatusDetails) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: details,
+		Status:  metav1.StatusFailure,
+		Code:    int32(code),
+		Reason:  reason,
+		Message: message,
+		Details: details,
 	}}
 }
 
@@ -24,27 +28,32 @@ func Error(code int, reason metav1.StatusReason, message string, details *metav1
 
 // NoResource returns the 404 error for a path that names no resource.
 func NoResource() error {
-	return Error(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", &metav1.StatusDetails{})
+	return Error(http.StatusNotFound, metav1.StatusReasonNotFound,
+		"the server could not find the requested resource", &metav1.StatusDetails{})
 }
 
 // Method returns the 405 error for a method that the path does not support.
 func Method() error {
-	return Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
+	return Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+		"the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 }
 
 // LongFields returns the 431 error for header fields that exceed their limit of most bytes.
 func LongFields(names []string, most int) error {
-	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge", fmt.Sprintf("the header fields %s may have %d bytes together", joinComma(names), most), nil)
+	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge",
+		fmt.Sprintf("the header fields %s may have %d bytes together", joinComma(names), most), nil)
 }
 
 // NoRepresentation returns the 406 error for an Accept header without a known media type.
 func NoRepresentation(types []string) error {
-	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+joinComma(types), &metav1.StatusDetails{})
+	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"406: Not Acceptable\n\nAvailable representations: "+joinComma(types), &metav1.StatusDetails{})
 }
 
 // NotAcceptable returns the 406 error for a media type that this response does not have.
 func NotAcceptable(types []string) error {
-	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+joinComma(types), nil)
+	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+joinComma(types), nil)
 }
 
 // NotInForm returns the 406 error for a meta.k8s.io form that the response does not have.
@@ -54,12 +63,15 @@ func NotInForm(text string) error {
 
 // BodyType returns the 415 error for a body.
 func BodyType(types []string) error {
-	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body of the request was in an unknown format - accepted media types include: "+joinComma(types), nil)
+	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+joinComma(types),
+		nil)
 }
 
 // PatchType returns the 415 error for a media type that is not a patch type of the resource.
 func PatchType() error {
-	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type", &metav1.StatusDetails{})
+	return Error(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"415: Unsupported Media Type", &metav1.StatusDetails{})
 }
 
 // ClosedRequest is the status code of a request whose client disconnected before the response. It
@@ -96,7 +108,9 @@ func Unmergeable(err error) error {
 // a read waits (specification: "Errors").
 func TooLargeVersion(asked, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{
+		{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
+	}
 	return err
 }
 
@@ -143,7 +157,9 @@ func (ref Ref) Translate(err error) error {
 	case errors.Is(err, context.Canceled):
 		return Gone()
 	case errors.Is(err, storage.ErrFull):
-		return &fullError{Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error(), nil).(*apierrors.StatusError)}
+		return &fullError{
+			Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error(), nil).(*apierrors.StatusError),
+		}
 	case errors.Is(err, storage.ErrUnavailable):
 		return Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error(), nil)
 	}

@@ -13,8 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// CorruptObjects is the policy for errors about stored objects that cannot be read, with the texts of
-// Kubernetes.
+// CorruptObjects is the policy for errors about stored objects that
+// cannot be read, with the texts of Kubernetes.
 type CorruptObjects struct {
 	// Named includes the keys in errors, for all unreadable objects of a list. It is needed where
 	// clients may delete such objects. Otherwise a list reports only the first error.
@@ -26,7 +26,7 @@ type CorruptObjects struct {
 // maxCorrupt is the maximum number of objects that the error of a list names.
 const maxCorrupt = 100
 
-// detail describes the damage.
+// detail returns why an object is unreadable, as the errors of Kubernetes state it.
 func detail(e *storage.UnreadableError) string {
 	if e.Undecodable {
 		return fmt.Sprintf("object not decodable revision=%d: %v", e.Revision, e.Err)
@@ -34,8 +34,10 @@ func detail(e *storage.UnreadableError) string {
 	return fmt.Sprintf("data from the storage is not transformable revision=0: %v", e.Err)
 }
 
+// corrupt returns the error of Kubernetes for an unreadable object with a key.
 func corrupt(key string, e *storage.UnreadableError) error {
-	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s", key, detail(e)) //nolint:staticcheck // the wording is the API's
+	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %s",
+		key, detail(e)) //nolint:staticcheck // the wording is the API's
 }
 
 // plain returns an error with the given text. As in Kubernetes, it has no reason if the object
@@ -99,10 +101,18 @@ func (d CorruptObjects) OfList(resource schema.GroupResource, damaged []*storage
 	details := &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource}
 	for i, e := range damaged {
 		if i == maxCorrupt {
-			details.Causes = append(details.Causes, metav1.StatusCause{Type: metav1.CauseTypeTooMany, Message: "too many errors, the list is truncated"})
+			details.Causes = append(details.Causes, metav1.StatusCause{
+				Type:    metav1.CauseTypeTooMany,
+				Message: "too many errors, the list is truncated",
+			})
 			break
 		}
-		details.Causes = append(details.Causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: e.Key, Message: corrupt(e.Key, e).Error()})
+		details.Causes = append(details.Causes, metav1.StatusCause{
+			Type:    metav1.CauseTypeUnexpectedServerResponse,
+			Field:   e.Key,
+			Message: corrupt(e.Key, e).Error(),
+		})
 	}
-	return Error(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, fmt.Sprintf("failed to read one or more %s from the storage", resource), details)
+	return Error(http.StatusInternalServerError, metav1.StatusReasonStoreReadError,
+		fmt.Sprintf("failed to read one or more %s from the storage", resource), details)
 }

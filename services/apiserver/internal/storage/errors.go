@@ -12,7 +12,7 @@ var (
 	// ErrUnavailable wraps failures to reach the store or to get its response in time. After a
 	// write the outcome is unknown.
 	ErrUnavailable = errors.New("storage is unavailable")
-	// ErrFull is an ErrUnavailable: the store is out of space and accepts only deletions.
+	// ErrFull wraps ErrUnavailable: the store is out of space and accepts only deletions.
 	ErrFull = fmt.Errorf("%w", ErrUnavailable)
 	// ErrTooLarge: the store rejects a value of this size.
 	ErrTooLarge = errors.New("value is too large to store")
@@ -57,14 +57,14 @@ func (e *FutureError) Error() string {
 	return fmt.Sprintf("revision is in the future; the newest is %d", e.Current)
 }
 
-// ReplacedError reports that the store's history is not the followed one: the store was restored
-// from a backup, or is another one.
+// ReplacedError reports that the store has another history than the one that the reader followed:
+// the store was restored from a backup, or another store took its place.
 type ReplacedError struct {
 	// Known is the revision up to which the former history is known.
 	Known int64
 	// Newest is the newest revision of the store, or 0 if unknown.
 	Newest int64
-	// Why is the proof.
+	// Why states the difference that proves it.
 	Why string
 }
 

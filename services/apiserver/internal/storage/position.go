@@ -44,9 +44,9 @@ func MarkOfValue(kv *KeyValue) Mark {
 // Same reports whether two marks belong to the same change of the same history.
 func (m Mark) Same(o Mark) bool { return m.Revision == o.Revision && m.Sum == o.Sum }
 
-// Position is the position of a reader that follows the changes below a prefix, with the data that the
-// store's history must contain there. A store that was restored from a backup assigns the same
-// revisions again to other changes.
+// Position is the position of a reader that follows the changes below a prefix, with the data
+// that the store's history must contain there. A store that was restored from a backup
+// assigns the same revisions again to other changes.
 type Position struct {
 	// Revision is the revision up to which everything was seen.
 	Revision int64
@@ -89,29 +89,30 @@ func (p Position) Still(revision int64) bool {
 // returns the new events, or *ReplacedError.
 func (p Position) Recheck(from int64, events []Event) ([]Event, error) {
 	found := from > p.Last.Revision
-	var there map[string]int64 // keys with a value at ReadAt that is newer than Last
+	// unknown holds the revisions of keys with a value at ReadAt that is newer than Last.
+	var unknown map[string]int64
 	for len(events) > 0 && events[0].Revision <= p.Revision {
 		e := &events[0]
 		switch {
 		case e.Revision == p.Last.Revision:
 			found = found || MarkOf(e).Same(p.Last)
 		case p.Still(e.Revision):
-			return nil, p.Replaced(0, fmt.Sprintf("%s changed at %d, when nothing did", e.Key, e.Revision))
+			return nil, p.Replaced(0, fmt.Sprintf("%s changed at %d, where no change is expected", e.Key, e.Revision))
 		case e.Type == Deleted:
-			delete(there, e.Key)
+			delete(unknown, e.Key)
 		case p.ReadAt != 0:
-			if there == nil {
-				there = map[string]int64{}
+			if unknown == nil {
+				unknown = map[string]int64{}
 			}
-			there[e.Key] = e.Revision
+			unknown[e.Key] = e.Revision
 		}
 		events = events[1:]
 	}
-	for key, revision := range there {
-		return nil, p.Replaced(0, fmt.Sprintf("%s was written at %d, and was not there at %d", key, revision, p.ReadAt))
+	for key, revision := range unknown {
+		return nil, p.Replaced(0, fmt.Sprintf("%s was written at %d, but is missing at %d", key, revision, p.ReadAt))
 	}
 	if !found {
-		return nil, p.Replaced(0, fmt.Sprintf("what happened to %s at %d did not happen", p.Last.Key, p.Last.Revision))
+		return nil, p.Replaced(0, fmt.Sprintf("the change of %s at %d is missing", p.Last.Key, p.Last.Revision))
 	}
 	return events, nil
 }

@@ -103,8 +103,8 @@ type WriteOptions struct {
 	While []Precondition
 }
 
-// Precondition requires a CreateRevision of a key or, with Prefix, of each key that begins with it. 0
-// requires that there is no such key.
+// Precondition requires a CreateRevision of a key or, with Prefix, of each key that
+// begins with it. 0 requires that there is no such key.
 type Precondition struct {
 	Key            string
 	Prefix         bool

@@ -1,6 +1,6 @@
 // Package informer follows the objects of one resource in the watch cache. It is the only way in
-// which parts of the server follow objects: authorization, token caches, definitions, type checks of
-// policies, flow control and controllers.
+// which parts of the server follow objects: authorization, token caches, definitions, type
+// checks of policies, flow control and controllers.
 //
 //	WaitReady ─► Watch ─► Replace(all objects) ─► Apply(changes) ─► Apply(changes) ...
 //	    ▲                                              │

@@ -10,7 +10,8 @@ import (
 // ends. It calls handle again with all current objects if changes were missed.
 func Follow(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, handle func([]watchcache.Event)) error {
 	return New(Config{
-		Store: store, Selection: sel,
+		Store:     store,
+		Selection: sel,
 		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
 			added := make([]watchcache.Event, len(objects))
 			for i, e := range objects {

@@ -38,9 +38,9 @@ type Informer struct {
 	mu      sync.Mutex // a leaf lock
 	watcher *watchcache.Watcher
 	timer   *time.Timer   // of NudgeAfter
-	at      int64         // every change up to this revision has been applied
-	era     int64         // era of the watch cache that at belongs to; -1 before the first Replace
-	moved   chan struct{} // closed when at or era changes
+	applied int64         // every change up to this revision has been applied
+	era     int64         // era of the watch cache that applied belongs to; -1 before the first Replace
+	moved   chan struct{} // closed when applied or era changes
 }
 
 // New returns an informer, which works while Run runs.
@@ -48,8 +48,8 @@ func New(c Config) *Informer {
 	return &Informer{cfg: c, era: -1, moved: make(chan struct{})}
 }
 
-// Run follows the objects until ctx ends, whose error it returns, or the watch cache stops, which is
-// no error.
+// Run follows the objects until ctx ends or the watch cache stops. It returns the error of ctx in
+// the first case, and nil in the second.
 func (i *Informer) Run(ctx context.Context) error {
 	for {
 		era := i.cfg.Store.Era()
@@ -136,10 +136,10 @@ func (i *Informer) advance(w *watchcache.Watcher, revision int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	era := int64(w.Era())
-	if era == i.era && revision <= i.at {
+	if era == i.era && revision <= i.applied {
 		return
 	}
-	i.era, i.at = era, revision
+	i.era, i.applied = era, revision
 	close(i.moved)
 	i.moved = make(chan struct{})
 }
@@ -166,7 +166,8 @@ func (i *Informer) WaitFor(ctx context.Context, revision int64) error {
 	}
 	for {
 		i.mu.Lock()
-		reached, moved := i.at >= revision && i.era == int64(i.cfg.Store.Era()), i.moved
+		reached := i.applied >= revision && i.era == int64(i.cfg.Store.Era())
+		moved := i.moved
 		i.mu.Unlock()
 		if reached {
 			return nil

@@ -32,7 +32,13 @@ func (s *source) put(key string) int64 {
 	defer s.mu.Unlock()
 	s.revision++
 	s.objects[key] = s.revision
-	return s.add(storage.Event{Key: "/r/" + key, Revision: s.revision, CreateRevision: s.revision, Type: storage.Created, Value: []byte(key)})
+	return s.add(storage.Event{
+		Key:            "/r/" + key,
+		Revision:       s.revision,
+		CreateRevision: s.revision,
+		Type:           storage.Created,
+		Value:          []byte(key),
+	})
 }
 
 func (s *source) remove(key string) int64 {
@@ -126,23 +132,35 @@ type fixture struct {
 	stop, stopCache func()
 }
 
+// newFixture starts an informer over a source that has the given keys.
 func newFixture(t *testing.T, changesOnly bool, keys ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, source: &source{objects: map[string]int64{}, wake: make(chan struct{})}, calls: make(chan string, 100)}
 	f.source.lose(nil, 10, keys...)
 	var resources []watchcache.Resource
 	for _, prefix := range []string{"/r/a/", "/r/b/"} {
-		resources = append(resources, watchcache.Resource{Name: strings.Trim(prefix[3:], "/"), Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-			return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
-		}})
+		resources = append(resources, watchcache.Resource{
+			Name:   strings.Trim(prefix[3:], "/"),
+			Prefix: prefix,
+			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+				return watchcache.Attributes{Name: strings.TrimPrefix(key, prefix)}, nil
+			},
+		})
 	}
 	var err error
-	f.cache, err = watchcache.New(watchcache.Config{Root: "/r/", Source: f.source, Newest: f.source, Resources: resources, Logger: slog.New(slog.DiscardHandler)})
+	f.cache, err = watchcache.New(watchcache.Config{
+		Root:      "/r/",
+		Source:    f.source,
+		Newest:    f.source,
+		Resources: resources,
+		Logger:    slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Informer = informer.New(informer.Config{
-		Store: f.cache.Store("a"), ChangesOnly: changesOnly,
+		Store:       f.cache.Store("a"),
+		ChangesOnly: changesOnly,
 		Replace: func(_ context.Context, objects []*watchcache.Entry, _ int64) {
 			names := make([]string, len(objects))
 			for i, e := range objects {
@@ -221,7 +239,9 @@ func TestInformerOfChangesReceivesNoObjects(t *testing.T) {
 
 // After a compaction or a restored backup, changes were missed.
 func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
-	for name, broken := range map[string]error{"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"}} {
+	for name, broken := range map[string]error{
+		"compacted": &storage.CompactedError{Oldest: 100}, "replaced": &storage.ReplacedError{Why: "a test"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, false, "a/1", "a/2")
 			f.expect("replace [1 2]")
@@ -237,7 +257,8 @@ func TestInformerResynchronizesAfterMissedChanges(t *testing.T) {
 	}
 }
 
-// WaitFor returns at the revision of another resource, and after the change at a revision was applied.
+// WaitFor returns at the revision of another resource, and after the
+// change at a revision was applied.
 func TestWaitForIncludesRevision(t *testing.T) {
 	f := newFixture(t, false, "a/1")
 	f.waitFor(10)

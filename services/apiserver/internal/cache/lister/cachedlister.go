@@ -23,10 +23,10 @@ type Bounds struct {
 	Bytes int
 }
 
-// CachedLister lists decoded objects of a namespace for callers that read them repeatedly, such as the
-// plugins that every write in the namespace runs. It caches decoded objects within limits. It decodes
-// objects beyond them at each use, one at a time, so that they need no memory. It is safe for
-// concurrent use.
+// CachedLister lists decoded objects of a namespace for callers that read them
+// repeatedly, such as the plugins that every write in the namespace runs. It caches
+// decoded objects within limits. It decodes objects beyond them at each use, one at a
+// time, so that they need no memory. It is safe for concurrent use.
 type CachedLister[T registry.Object] struct {
 	objects *Objects
 	kind    Kind
@@ -45,8 +45,8 @@ type cachedObject[T registry.Object] struct {
 	size int    // of the stored value in bytes
 }
 
-// NewCachedLister returns a CachedLister of a kind whose objects have only the fields at the given paths (see
-// codec.Coder.Partly).
+// NewCachedLister returns a CachedLister of a kind whose objects have only the
+// fields at the given paths (see codec.Coder.Partly).
 func NewCachedLister[T registry.Object](o *Objects, k Kind, b Bounds, paths ...string) (*CachedLister[T], error) {
 	decode, err := k.Coder.Partly(paths...)
 	if err != nil {

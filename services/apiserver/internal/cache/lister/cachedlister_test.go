@@ -64,6 +64,7 @@ type fixture struct {
 	busy     bool
 }
 
+// newFixture returns a cached lister of limit ranges that counts decodings.
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	r := &fixture{t: t, source: manualSource{make(chan storage.Batch), make(chan error)}, revision: 1}
@@ -102,7 +103,8 @@ func newFixture(t *testing.T) *fixture {
 	set := apiset.Builder{Codec: c, Cache: cache, Root: "/registry"}.Set(catalog, 0).Resource(k.GVR())
 	r.kind = Kind{Resource: k.GroupResource(), Prefix: prefix, Store: set.Store, Coder: c.Of(k)}
 	o := &Objects{Cache: cache}
-	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes}, "metadata.name", "spec"); err != nil {
+	if r.cached, err = NewCachedLister[*corev1.LimitRange](o, r.kind, Bounds{Objects: 4096, Bytes: maxBytes},
+		"metadata.name", "spec"); err != nil {
 		t.Fatal(err)
 	}
 	r.derived = &Derived[*corev1.LimitRange, int]{Objects: o, Kind: r.kind, Derive: func(all []*corev1.LimitRange) int { return len(all) }}

@@ -2,9 +2,9 @@ package lister
 
 import "binnacle/services/apiserver/internal/cache/watchcache"
 
-// Compiled keeps one value per object of a resource, such as a compiled policy. Update compiles only
-// objects that changed. An object that becomes unreadable keeps its value. The caller serializes the
-// calls.
+// Compiled keeps one value per object of a resource, such as a compiled policy.
+// Update compiles only objects that changed. An object that becomes unreadable
+// keeps its value. The caller serializes the calls.
 type Compiled[T any] struct {
 	Store   *watchcache.Store
 	Compile func(*watchcache.Entry) (T, error)
@@ -22,9 +22,9 @@ type Item[T any] struct {
 	Value T
 }
 
-// Update returns the values of the objects in a snapshot of Store that wanted selects, in the order
-// of their keys; nil selects all. It forgets the values of all others. err is the error of an object
-// without a value.
+// Update returns the values of the objects in a snapshot of Store that wanted
+// selects, in the order of their keys; nil selects all. It forgets the values of all
+// others. err is the error of an object without a value.
 func (c *Compiled[T]) Update(s watchcache.Snapshot, wanted func(*watchcache.Entry) bool) (items []Item[T], err error) {
 	next := make(map[string]Item[T], len(c.known))
 	s.Ascend(c.Store.Prefix(), "", func(e *watchcache.Entry) bool {

@@ -49,7 +49,8 @@ func TestCompiledCompilesChangedObjectsAndKeepsUnreadableOnes(t *testing.T) {
 	broken["a"], broken["d"] = true, true
 	r.put("ns", "a", 30)
 	r.put("ns", "d", 10)
-	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 || third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
+	if third, err := update(nil); err == nil || err.Error() != "unreadable d" || len(third) != 3 ||
+		third[0] != first[0] || !slices.Equal(failed, []string{"atrue", "dfalse"}) {
 		t.Errorf("with unreadable objects: got %v (%v), failures %v", third, err, failed)
 	}
 	only := func(e *watchcache.Entry) bool { return e.Name() == "c" }

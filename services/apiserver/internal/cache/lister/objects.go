@@ -37,8 +37,8 @@ type Kind struct {
 	Writes *WriteBarrier
 }
 
-// WriteBarrier holds the newest revision that this server wrote, of one kind or of all. The zero value
-// means that it wrote none.
+// WriteBarrier holds the newest revision that this server wrote, of one kind or
+// of all. The zero value means that it wrote none.
 type WriteBarrier struct{ newest atomic.Pointer[mark] }
 
 // mark is a revision in one history of the store (see watchcache.Cache.Era).

@@ -17,11 +17,11 @@ const (
 	Least = 16 << 20
 )
 
-// Limit returns the budget of the process in bytes: asked if it is positive, otherwise a quarter of
+// Limit returns the budget of the process in bytes: configured if it is positive, otherwise a quarter of
 // the runtime's memory limit (GOMEMLIMIT), otherwise Default.
-func Limit(asked int64) int64 {
-	if asked > 0 {
-		return asked
+func Limit(configured int64) int64 {
+	if configured > 0 {
+		return configured
 	}
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		return max(limit/4, Least)
@@ -86,9 +86,8 @@ func (p *Part) Add(bytes int64) { p.used.Add(bytes) }
 // Used returns the bytes of the part.
 func (p *Part) Used() int64 { return p.used.Load() }
 
-// over returns by how many bytes the parts exceed the budget.
-func (b *Budget) over() int64 {
-	var history, caches int64
+// used returns the bytes of all history and those of all caches.
+func (b *Budget) used() (history, caches int64) {
 	for _, p := range *b.parts.Load() {
 		if p.shrink != nil {
 			caches += p.Used()
@@ -96,26 +95,25 @@ func (b *Budget) over() int64 {
 			history += p.Used()
 		}
 	}
+	return history, caches
+}
+
+// excess returns by how many bytes the parts exceed the budget.
+func (b *Budget) excess() int64 {
+	history, caches := b.used()
 	return max(history+caches-b.limit, caches-b.Most())
 }
 
 // Spare reports whether more can be kept without eviction soon: a quarter of the budget, and of the
 // caches' part of it, is free.
 func (b *Budget) Spare() bool {
-	var history, caches int64
-	for _, p := range *b.parts.Load() {
-		if p.shrink != nil {
-			caches += p.Used()
-		} else {
-			history += p.Used()
-		}
-	}
+	history, caches := b.used()
 	return history+caches < b.limit/4*3 && caches < b.Most()/4*3
 }
 
 // Settle shrinks caches until they fit the budget.
 func (b *Budget) Settle() {
-	for b.over() > 0 {
+	for b.excess() > 0 {
 		if !b.mu.TryLock() {
 			return // another goroutine does it
 		}
@@ -136,8 +134,9 @@ func (b *Budget) shrinkParts() bool {
 		if p.shrink == nil {
 			continue
 		}
-		if beyond := p.Used() - int64(level*float64(p.share)); beyond > 0 {
-			freed = p.shrink(beyond) > 0 || freed
+		excess := p.Used() - int64(level*float64(p.share))
+		if excess > 0 && p.shrink(excess) > 0 {
+			freed = true
 		}
 	}
 	return freed
@@ -146,37 +145,44 @@ func (b *Budget) shrinkParts() bool {
 // level returns the bytes that each cache may keep per share, so that all caches fit the budget and
 // memory that some do not use is available to the others.
 func (b *Budget) level() float64 {
-	left, shares := b.limit, int64(0)
-	var open []*Part
+	remaining := b.limit
+	shares := int64(0)
+	var open []*Part // caches that may use more than an equal share allows
 	for _, p := range *b.parts.Load() {
 		if p.shrink == nil {
-			left -= p.Used()
+			remaining -= p.Used()
 			continue
 		}
 		open = append(open, p)
 		shares += p.share
 	}
-	left = max(0, min(left, b.Most()))
+	remaining = max(0, min(remaining, b.Most()))
 	for len(open) > 0 {
-		level := float64(left) / float64(shares)
-		rest := slices.DeleteFunc(slices.Clone(open), func(p *Part) bool { return float64(p.Used()) <= level*float64(p.share) })
-		if len(rest) == len(open) {
+		level := float64(remaining) / float64(shares)
+		var larger []*Part
+		for _, p := range open {
+			if float64(p.Used()) > level*float64(p.share) {
+				larger = append(larger, p)
+			}
+		}
+		if len(larger) == len(open) {
 			return level
 		}
 		for _, p := range open {
-			if !slices.Contains(rest, p) {
-				left -= p.Used()
+			if !slices.Contains(larger, p) {
+				remaining -= p.Used()
 				shares -= p.share
 			}
 		}
-		open = rest
+		open = larger
 	}
-	return 1e15 // all fit
+	return 1e15 // all caches fit
 }
 
 var (
 	usedDesc  = prometheus.NewDesc("binnacle_cache_memory_bytes", "Memory in bytes of the server's caches, by part.", []string{"part"}, nil)
-	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes", "Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
+	limitDesc = prometheus.NewDesc("binnacle_cache_memory_limit_bytes",
+		"Limit in bytes of the sum of binnacle_cache_memory_bytes.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -184,7 +190,8 @@ func (b *Budget) Describe(ch chan<- *prometheus.Desc) { ch <- usedDesc; ch <- li
 
 // Collect implements prometheus.Collector.
 func (b *Budget) Collect(ch chan<- prometheus.Metric) {
-	used, names := map[string]int64{}, []string(nil)
+	used := map[string]int64{}
+	names := []string(nil)
 	for _, p := range *b.parts.Load() { // several caches may use the same name
 		if _, ok := used[p.name]; !ok {
 			names = append(names, p.name)

@@ -46,7 +46,8 @@ func TestCachesShrinkByShare(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	b := memory.New(900, reg)
 	history := b.History("history")
-	large, small := newStore(b, "large", 3), newStore(b, "small", 1)
+	large := newStore(b, "large", 3)
+	small := newStore(b, "small", 1)
 	check := func(what string, wantLarge, wantSmall int64) {
 		t.Helper()
 		b.Settle()

@@ -12,9 +12,10 @@ const (
 	releaseInterval = 5 * time.Second
 	// idleBytes is how many bytes an idle process allocates at most between two checks.
 	idleBytes = 4 << 20
-	// leastReleased bytes, and that part of the live heap, justify a garbage collection.
-	leastReleased = 16 << 20
-	partReleased  = 16
+	// minReleased is the minimum number of bytes to return.
+	minReleased = 16 << 20
+	// releasedPart is the divisor of the live heap that gives the same minimum for a large heap.
+	releasedPart = 16
 )
 
 // ReleaseWhenIdle returns memory to the system after a busy period, once the process is idle. The
@@ -26,6 +27,8 @@ func ReleaseWhenIdle(ctx context.Context) error {
 	return releaseWhenIdle(ctx, tick.C)
 }
 
+// releaseWhenIdle returns free memory to the operating system at ticks at which the process
+// allocates little, until ctx ends.
 func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
@@ -39,7 +42,8 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 		case <-tick:
 		}
 		metrics.Read(samples)
-		allocated, live := samples[0].Value.Uint64(), samples[1].Value.Uint64()
+		allocated := samples[0].Value.Uint64()
+		live := samples[1].Value.Uint64()
 		held := samples[2].Value.Uint64() + samples[3].Value.Uint64()
 		if releasable(allocated-last, live, held) {
 			debug.FreeOSMemory()
@@ -51,5 +55,5 @@ func releaseWhenIdle(ctx context.Context, tick <-chan time.Time) error {
 // releasable reports whether a process is idle and holds enough memory that it does not need. The
 // arguments are the bytes allocated since the last check, the live bytes, and the bytes of the heap.
 func releasable(allocated, live, held uint64) bool {
-	return allocated <= idleBytes && held >= live+max(leastReleased, live/partReleased)
+	return allocated <= idleBytes && held >= live+max(minReleased, live/releasedPart)
 }

@@ -16,13 +16,13 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 		allocated, live, held uint64
 		want                  bool
 	}{
-		{"nothing to release", mib, 100 * mib, 100 * mib, false},
-		{"too little to release", mib, 60 * mib, 75 * mib, false},
-		{"enough for a small heap", mib, 60 * mib, 76 * mib, true},
-		{"too little for a large heap", mib, 600 * mib, 616 * mib, false},
-		{"enough for a large heap", mib, 600 * mib, 675 * mib, true},
-		{"busy", 5 * mib, 60 * mib, 200 * mib, false},
-		{"grown heap", mib, 100 * mib, 90 * mib, false},
+		{name: "nothing to release", allocated: mib, live: 100 * mib, held: 100 * mib},
+		{name: "too little to release", allocated: mib, live: 60 * mib, held: 75 * mib},
+		{name: "enough for a small heap", allocated: mib, live: 60 * mib, held: 76 * mib, want: true},
+		{name: "too little for a large heap", allocated: mib, live: 600 * mib, held: 616 * mib},
+		{name: "enough for a large heap", allocated: mib, live: 600 * mib, held: 675 * mib, want: true},
+		{name: "busy", allocated: 5 * mib, live: 60 * mib, held: 200 * mib},
+		{name: "grown heap", allocated: mib, live: 100 * mib, held: 90 * mib},
 	} {
 		if got := releasable(c.allocated, c.live, c.held); got != c.want {
 			t.Errorf("%s: got %t, want %t", c.name, got, c.want)
@@ -33,7 +33,8 @@ func TestReleaseNeedsAnIdleProcessWithGarbage(t *testing.T) {
 func TestReleaseWhenIdleReturnsMemoryToTheSystem(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	ctx, stop := context.WithCancel(t.Context())
-	tick, ended := make(chan time.Time), make(chan error)
+	tick := make(chan time.Time)
+	ended := make(chan error)
 	go func() { ended <- releaseWhenIdle(ctx, tick) }()
 	tick <- time.Time{}
 	garbage := make([]byte, 256<<20)

@@ -14,22 +14,23 @@ type Dictionary struct {
 }
 
 // Append appends the unpacked form of a value that was packed with the dictionary.
-func (b *Dictionary) Append(dst, packed []byte) []byte {
+func (d *Dictionary) Append(dst, packed []byte) []byte {
 	size, i := uvarint(packed, 0)
 	dst = slices.Grow(dst, int(size))
-	next := 0
+	position := 0 // in the text: the end of the previous phrase
 	for i < len(packed) {
-		var own, n, step uint64
+		var own, length, distance uint64
 		own, i = uvarint(packed, i)
 		dst = append(dst, packed[i:i+int(own)]...)
-		if i += int(own); i == len(packed) {
+		i += int(own)
+		if i == len(packed) {
 			break
 		}
-		n, i = uvarint(packed, i)
-		step, i = uvarint(packed, i)
-		next += int(int64(step>>1) ^ -int64(step&1))
-		dst = append(dst, b.text[next:next+int(n)]...)
-		next += int(n)
+		length, i = uvarint(packed, i)
+		distance, i = uvarint(packed, i)
+		position += zigzag(distance)
+		dst = append(dst, d.text[position:position+int(length)]...)
+		position += int(length)
 	}
 	return dst
 }
@@ -50,44 +51,65 @@ func uvarint(b []byte, i int) (uint64, int) {
 	return v, i + n
 }
 
+// zigzag returns the signed number that binary.AppendVarint encodes as the given unsigned one.
+func zigzag(v uint64) int { return int(int64(v>>1) ^ -int64(v&1)) }
+
 // index finds positions in a dictionary's text by the eight bytes at the position. It may miss
 // some. Lookups run concurrently with additions, so every hit is compared with the text.
 type index struct {
 	dict  *Dictionary
 	slots []atomic.Uint32 // position+1 in the low bits, bits of the hash above
-	shift uint
-	every int // distance of the indexed positions
+	shift uint // of a hash, whose remaining high bits are the number of a slot
+	every int  // distance of the indexed positions
 }
 
 const (
-	// word is the number of bytes compared at once and the minimum length of a match. block is the
-	// number of bytes compared at once in a long match.
-	word, block = 8, 64
+	// word is the number of bytes compared at once and the minimum length of a match.
+	word = 8
+	// block is the number of bytes compared at once in a long match.
+	block = 64
 	// bytesPerSlot is the number of text bytes for each slot.
 	bytesPerSlot = 4
-	// placeBits is the number of bits of a slot that hold the position.
-	placeBits = 20
-	placeMask = 1<<placeBits - 1
+	// positionBits is the number of bits of a slot that hold the position.
+	positionBits = 20
+	positionMask = 1<<positionBits - 1
 )
 
 // newIndex returns an index with a new dictionary of the given size, a power of two.
 func newIndex(size, every int) *index {
-	x := &index{dict: &Dictionary{text: make([]byte, size)}, slots: make([]atomic.Uint32, size/bytesPerSlot), every: every, shift: 64}
+	x := &index{
+		dict:  &Dictionary{text: make([]byte, size)},
+		slots: make([]atomic.Uint32, size/bytesPerSlot),
+		every: every,
+		shift: 64,
+	}
 	for n := len(x.slots); n > 1; n /= 2 {
 		x.shift--
 	}
 	return x
 }
 
+// load returns the first word of b as a number.
 func load(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
+// hash returns the product of a word and 2^64 divided by the golden ratio (Fibonacci hashing).
 func hash(v uint64) uint64 { return v * 0x9e3779b97f4a7c15 }
 
 // tag returns the bits of a hash that a slot holds.
-func tag(h uint64) uint32 { return uint32(h>>placeBits) &^ placeMask }
+func tag(h uint64) uint32 { return uint32(h>>positionBits) &^ positionMask }
 
-// room returns how many bytes can be added.
-func (x *index) room() int { return len(x.dict.text) - int(x.dict.used.Load()) }
+// lookup returns a position at which the text may contain a word, or -1.
+func (x *index) lookup(v uint64) int {
+	h := hash(v)
+	slot := x.slots[h>>x.shift].Load()
+	if slot&^positionMask != tag(h) {
+		return -1
+	}
+	return int(slot&positionMask) - 1
+}
+
+// free returns how many bytes can be added.
+func (x *index) free() int { return len(x.dict.text) - int(x.dict.used.Load()) }
 
 // add adds text, which must fit. Calls must not be concurrent.
 func (x *index) add(more []byte) {
@@ -110,6 +132,7 @@ type matches struct {
 	next  int // position in the text after the last match
 }
 
+// matches returns an iterator over the matches of a value with the text that exists now.
 func (x *index) matches(value []byte) matches {
 	return matches{index: x, text: x.dict.text[:x.dict.used.Load()], value: value}
 }
@@ -122,59 +145,76 @@ const (
 	longPatience, longStride = 24, 7
 )
 
+// strideAfter returns the number of bytes to advance after the given number of bytes without a match.
+func strideAfter(unmatched int) int {
+	switch {
+	case unmatched < patience:
+		return 1
+	case unmatched < longPatience:
+		return stride
+	default:
+		return longStride
+	}
+}
+
+// hasWord reports whether the text contains a word at a position.
+func hasWord(text []byte, position int, v uint64) bool {
+	return uint(position+word) <= uint(len(text)) && load(text[position:]) == v
+}
+
 // step returns the next match, value[start:end], and its position in the text. It returns false at
 // the end. The bytes between m.own and start, or the end, are not in the text.
 func (m *matches) step() (start, end, at int, ok bool) {
-	value, text, own, next := m.value, m.text, m.own, m.next
-	slots, shift := m.index.slots, m.index.shift
-	for p := own; p+word <= len(value); {
-		v := load(value[p:])
+	for p := m.own; p+word <= len(m.value); {
+		v := load(m.value[p:])
 		// Candidates: the position after the last match, that position after a replacement of equal
 		// length, and the position in the index.
-		at = next
-		if uint(at+word) > uint(len(text)) || load(text[at:]) != v {
-			if at += p - own; uint(at+word) > uint(len(text)) || load(text[at:]) != v {
-				h := hash(v)
-				slot := slots[h>>shift].Load()
-				at = int(slot&placeMask) - 1
-				if at < 0 || slot&^placeMask != tag(h) || at+word > len(text) || load(text[at:]) != v {
-					switch n := p - own; {
-					case n < patience:
-						p++
-					case n < longPatience:
-						p += stride
-					default:
-						p += longStride
-					}
-					continue
-				}
-			}
+		at = m.next
+		if !hasWord(m.text, at, v) {
+			at += p - m.own
 		}
-		start, end = p, p+word
-		to := at + word
-		for start > own && at > 0 && value[start-1] == text[at-1] {
-			start--
-			at--
+		if !hasWord(m.text, at, v) {
+			at = m.index.lookup(v)
 		}
-		for end+block <= len(value) && to+block <= len(text) && string(value[end:end+block]) == string(text[to:to+block]) {
-			end += block
-			to += block
+		if at >= 0 && hasWord(m.text, at, v) {
+			start, end, at = m.extend(p, at)
+			return start, end, at, true
 		}
-		for end+word <= len(value) && to+word <= len(text) && load(value[end:]) == load(text[to:]) {
-			end += word
-			to += word
-		}
-		for end < len(value) && to < len(text) && value[end] == text[to] {
-			end++
-			to++
-		}
-		return start, end, at, true
+		p += strideAfter(p - m.own)
 	}
 	return 0, 0, 0, false
 }
 
-// took advances past a match that step returned.
-func (m *matches) took(start, end, at int) { m.own, m.next = end, at+end-start }
+// extend extends the match of a word at p in the value and at a position in the text to the longest
+// match that contains it.
+func (m *matches) extend(p, position int) (start, end, at int) {
+	value := m.value
+	text := m.text
+	start, at = p, position
+	for start > m.own && at > 0 && value[start-1] == text[at-1] {
+		start--
+		at--
+	}
+	end = p + word
+	textEnd := position + word
+	for end+block <= len(value) && textEnd+block <= len(text) &&
+		string(value[end:end+block]) == string(text[textEnd:textEnd+block]) {
+		end += block
+		textEnd += block
+	}
+	for end+word <= len(value) && textEnd+word <= len(text) && load(value[end:]) == load(text[textEnd:]) {
+		end += word
+		textEnd += word
+	}
+	for end < len(value) && textEnd < len(text) && value[end] == text[textEnd] {
+		end++
+		textEnd++
+	}
+	return start, end, at
+}
+
+// advance advances past a match that step returned.
+func (m *matches) advance(start, end, at int) { m.own, m.next = end, at+end-start }
 
 // pack appends the packed form of a value. own is the number of its bytes that are not in the
 // dictionary.
@@ -191,7 +231,7 @@ func (x *index) pack(dst, value []byte) (_ []byte, own int) {
 		dst = append(dst, value[m.own:start]...)
 		dst = binary.AppendUvarint(dst, uint64(end-start))
 		dst = binary.AppendVarint(dst, int64(at-m.next))
-		m.took(start, end, at)
+		m.advance(start, end, at)
 	}
 	if rest := value[m.own:]; len(rest) > 0 {
 		own += len(rest)

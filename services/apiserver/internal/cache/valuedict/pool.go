@@ -8,17 +8,21 @@ import (
 )
 
 const (
-	// minDictionary and maxDictionary are the smallest and largest dictionary size in bytes. growth
-	// is the factor between sizes.
-	minDictionary, maxDictionary, growth = 16 << 10, 256 << 10, 4
-	// freeDictionaries is the number of largest dictionaries allowed at a time. bytesPerDictionary
-	// is the number of bytes of values for each additional dictionary.
-	freeDictionaries, bytesPerDictionary = 4, 16 << 20
+	// minDictionary and maxDictionary are the smallest and largest dictionary size in bytes.
+	minDictionary = 16 << 10
+	maxDictionary = 256 << 10
+	// growth is the factor between successive dictionary sizes.
+	growth = 4
+	// freeDictionaries is the number of dictionaries of the largest size that values of any total
+	// size may use at a time.
+	freeDictionaries = 4
+	// bytesPerDictionary is the number of bytes of values for each additional dictionary.
+	bytesPerDictionary = 16 << 20
 	// idleCompactions is the number of calls of Compact without new phrases after which the text of
 	// recent values is discarded.
 	idleCompactions = 20
-	// every is the distance of the indexed positions in a dictionary. Phrases are longer.
-	every = 4
+	// indexDistance is the distance of the indexed positions in a dictionary. Phrases are longer.
+	indexDistance = 4
 )
 
 // Pool packs values of one type. Its zero value has no dictionary yet. It is safe for concurrent
@@ -36,20 +40,21 @@ type Pool struct {
 	crowded bool
 }
 
+// scratch holds buffers for packed values.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 // Pack returns a packed value and its dictionary, or no dictionary if packing does not pay. all is
 // the total size in bytes of all values, which limits the size of the dictionaries.
-func (s *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
+func (p *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
 	if len(value) < minValue {
 		return nil, nil
 	}
-	x := s.current.Load()
+	x := p.current.Load()
 	if x == nil {
 		if all < worthDictionary {
 			return nil, nil
 		}
-		x = s.begin()
+		x = p.begin()
 	}
 	buf, _ := scratch.Get().(*[]byte)
 	defer scratch.Put(buf)
@@ -58,7 +63,7 @@ func (s *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
 		*buf = packed[:0]
 	}
 	if own > len(value)/learnFrom {
-		s.learn(value, all)
+		p.learn(value, all)
 	}
 	if len(packed) > len(value)*3/4 {
 		return nil, nil
@@ -70,70 +75,81 @@ func (s *Pool) Pack(value []byte, all int64) ([]byte, *Dictionary) {
 const maxScratch = 256 << 10
 
 // begin creates the first dictionary.
-func (s *Pool) begin() *index {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.current.Load()
+func (p *Pool) begin() *index {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x := p.current.Load()
 	if x == nil {
-		x = newIndex(minDictionary, every)
-		s.current.Store(x)
+		x = newIndex(minDictionary, indexDistance)
+		p.current.Store(x)
 	}
 	return x
 }
 
 // indexFor returns the index of a dictionary with room for a phrase, which may be a new one. It
 // returns nil if no new dictionary is allowed. The caller holds mu.
-func (s *Pool) indexFor(phrase int, all int64) *index {
-	x := s.current.Load()
-	if x == nil || x.room() >= phrase {
+func (p *Pool) indexFor(phrase int, all int64) *index {
+	x := p.current.Load()
+	if x == nil || x.free() >= phrase {
 		return x
 	}
 	size := len(x.dict.text)
 	if size*growth <= maxDictionary && all >= worthOf(size*growth) {
-		larger := newIndex(size*growth, every)
+		larger := newIndex(size*growth, indexDistance)
 		larger.add(x.dict.text[:x.dict.used.Load()])
-		s.current.Store(larger)
+		p.current.Store(larger)
 		return larger
 	}
-	if s.left += phrase; s.left < size/2 { // too few bytes lost to justify a new dictionary
+	p.left += phrase
+	if p.left < size/2 { // too few bytes were left out to justify a new dictionary
 		return nil
 	}
-	s.full = slices.DeleteFunc(s.full, func(b weak.Pointer[Dictionary]) bool { return b.Value() == nil })
-	dicts := len(s.full) + 2
-	if dicts > 2 && (all < worthOf(dicts*size) || int64(dicts-freeDictionaries)*bytesPerDictionary > all) {
-		s.crowded = true
+	p.full = slices.DeleteFunc(p.full, func(d weak.Pointer[Dictionary]) bool { return d.Value() == nil })
+	dicts := len(p.full) + 2 // with the current and the new one
+	tooMany := all < worthOf(dicts*size) || int64(dicts-freeDictionaries)*bytesPerDictionary > all
+	if dicts > 2 && tooMany {
+		p.crowded = true
 		return nil
 	}
-	s.left = 0
-	s.full = append(s.full, weak.Make(x.dict))
-	s.current.Store(newIndex(size, every))
-	return s.current.Load()
+	p.left = 0
+	p.full = append(p.full, weak.Make(x.dict))
+	p.current.Store(newIndex(size, indexDistance))
+	return p.current.Load()
 }
 
 // Compact frees memory that is no longer needed for values of the given total size. It returns the
 // dictionaries that prevent a new one. A dictionary is freed once no value is packed with it.
-func (s *Pool) Compact(all int64) (crowd []*Dictionary) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle++; s.found > 0 {
-		s.found, s.idle = 0, 0
+func (p *Pool) Compact(all int64) (crowd []*Dictionary) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle++
+	if p.found > 0 {
+		p.found, p.idle = 0, 0
 	}
-	if s.idle > idleCompactions {
-		s.recent = nil
+	if p.idle > idleCompactions {
+		p.recent = nil
 	}
-	if x := s.current.Load(); x != nil && (all < worthOf(len(x.dict.text))/2 && len(x.dict.text) > minDictionary || all < worthDictionary/2) {
-		s.current.Store(nil)
+	if x := p.current.Load(); x != nil && tooLarge(len(x.dict.text), all) {
+		p.current.Store(nil)
 	}
-	if s.crowded {
-		s.crowded = false
-		for _, b := range s.full {
-			if b := b.Value(); b != nil {
-				crowd = append(crowd, b)
+	if p.crowded {
+		p.crowded = false
+		for _, reference := range p.full {
+			if d := reference.Value(); d != nil {
+				crowd = append(crowd, d)
 			}
 		}
 	}
 	return crowd
 }
 
+// tooLarge reports whether a dictionary is much larger than values of the given total size justify.
+func tooLarge(dictionary int, all int64) bool {
+	if all < worthDictionary/2 {
+		return true
+	}
+	return dictionary > minDictionary && all < worthOf(dictionary)/2
+}
+
 // Bytes returns the memory of a dictionary in bytes.
-func (b *Dictionary) Bytes() int64 { return int64(len(b.text)) }
+func (d *Dictionary) Bytes() int64 { return int64(len(d.text)) }

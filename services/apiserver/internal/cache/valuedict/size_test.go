@@ -50,7 +50,8 @@ func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 				s.Pack(tm.value(r, i), all)
 			}
 		}
-		tm, good := newTemplate(r, 4000), 0
+		tm := newTemplate(r, 4000)
+		good := 0
 		for i := range 600 {
 			s.Compact(all)
 			if _, dict := s.Pack(tm.value(r, i), all); dict != nil {
@@ -61,7 +62,7 @@ func TestDictionaryIsReplacedForFewValues(t *testing.T) {
 			}
 		}
 		if good < 300 {
-			t.Errorf("with %d bytes of values: %d of 600 values of a new template were packed, want at least 300", all, good)
+			t.Errorf("with %d bytes of values: got %d of 600 values of a new template were packed, want at least 300", all, good)
 		}
 	}
 }

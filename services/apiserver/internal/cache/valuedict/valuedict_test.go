@@ -149,7 +149,8 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 	}
 	kept, dicts = nil, nil
 	runtime.GC()
-	tm, good := newTemplate(r, 4000), 0
+	tm := newTemplate(r, 4000)
+	good := 0
 	for i := range 4000 {
 		if p := pack(&s, tm.value(r, i)); p.dict != nil {
 			p.check(t)
@@ -169,14 +170,16 @@ func TestDictionariesFollowTemplates(t *testing.T) {
 func TestLargeEqualValuesDoNotFillDictionary(t *testing.T) {
 	r := rand.New(rand.NewPCG(20261125, 5))
 	var s valuedict.Pool
-	tm, good := newTemplate(r, 4000), 0
+	tm := newTemplate(r, 4000)
+	good := 0
 	for i := range 200 {
 		large := newTemplate(r, 50_000)
 		for range 2 {
 			pack(&s, large.value(r, i)).check(t)
 		}
 		p := pack(&s, tm.value(r, i))
-		if p.check(t); p.dict != nil {
+		p.check(t)
+		if p.dict != nil {
 			good++
 		}
 	}

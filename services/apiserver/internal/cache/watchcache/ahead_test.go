@@ -21,7 +21,10 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		if r.IntN(20) == 0 {
 			return "{" // unreadable
 		}
-		return object{Labels: map[string]string{"app": fmt.Sprint(r.IntN(300))}, Fields: map[string]string{nodeField: fmt.Sprint("n", r.IntN(5))}}.String()
+		return object{
+			Labels: map[string]string{"app": fmt.Sprint(r.IntN(300))},
+			Fields: map[string]string{nodeField: fmt.Sprint("n", r.IntN(5))},
+		}.String()
 	}
 	created := map[string]int64{}
 	next := func(revision int64) storage.Event {
@@ -30,7 +33,13 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		case 200: // widgets are removed and then withDefinitions with another variant
 			return storage.Event{Type: storage.Deleted, Key: definitions + "widgets", Revision: revision}
 		case 201:
-			return storage.Event{Type: storage.Created, Key: definitions + "widgets", Revision: revision, CreateRevision: revision, Value: []byte(definitionOf("widgets", fmt.Sprint(revision)))}
+			return storage.Event{
+				Type:           storage.Created,
+				Key:            definitions + "widgets",
+				Revision:       revision,
+				CreateRevision: revision,
+				Value:          []byte(definitionOf("widgets", fmt.Sprint(revision))),
+			}
 		}
 		ev := storage.Event{Type: storage.Created, Key: key, Revision: revision, CreateRevision: revision}
 		if since, ok := created[key]; ok {
@@ -43,7 +52,10 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 		created[key], ev.Value = ev.CreateRevision, []byte(value())
 		return ev
 	}
-	loaded := []storage.KeyValue{{Key: definitions + "widgets", Value: []byte(definitionOf("widgets", "")), ModRevision: 2, CreateRevision: 2}, {Key: definitions + "gadgets", Value: []byte(definitionOf("gadgets", "")), ModRevision: 3, CreateRevision: 3}}
+	loaded := []storage.KeyValue{
+		{Key: definitions + "widgets", Value: []byte(definitionOf("widgets", "")), ModRevision: 2, CreateRevision: 2},
+		{Key: definitions + "gadgets", Value: []byte(definitionOf("gadgets", "")), ModRevision: 3, CreateRevision: 3},
+	}
 	for i := range int64(600) {
 		key := fmt.Sprintf("/registry/gadgets/ns-%d/x", i)
 		created[key] = 4 + i
@@ -55,7 +67,14 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 
 	after := func(batch, page int) (states [2][]string, watched []string) {
-		src := &pagedState{oldState: oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Position{Revision: first}, items: loaded}, page: page}
+		src := &pagedState{
+			oldState: oldState{
+				idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)},
+				place:      storage.Position{Revision: first},
+				items:      loaded,
+			},
+			page: page,
+		}
 		r := newRig(t, newMemStore(), func(c *watchcache.Config) { varied(c); c.Source = src })
 		w, err := r.cache.Store("gadgets").Watch(watchcache.WatchOptions{After: first})
 		if err != nil {
@@ -69,13 +88,17 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 			}
 		}
 		for i, name := range []string{"gadgets", "widgets"} {
-			s, seen := r.cache.Store(name), map[uint64]bool{}
+			s := r.cache.Store(name)
+			seen := map[uint64]bool{}
 			s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
 					t.Errorf("%s: ID %d is zero or not unique", e.Key(), e.ID())
 				}
 				seen[e.ID()] = true
-				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s", e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(), e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField), e.Fields().Get("variant")))
+				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s",
+					e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(),
+					e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField),
+					e.Fields().Get("variant")))
 				return true
 			})
 		}
@@ -102,7 +125,8 @@ func TestBatchSizeDoesNotChangeResult(t *testing.T) {
 	}
 }
 
-// varied configures withDefinitions resources whose attributes depend on the variant of the definition.
+// varied configures withDefinitions resources whose attributes depend
+// on the variant of the definition.
 func varied(c *watchcache.Config) {
 	withDefinitions(c)
 	defines := c.Resources[0].Defines

@@ -56,6 +56,7 @@ type recentTable struct {
 	text  []byte
 }
 
+// setPair is a Pair with an interned key.
 type setPair struct {
 	key   unique.Handle[string]
 	value string
@@ -85,12 +86,12 @@ func (r *Recent) put(t *recentTable) {
 
 // key returns the unique handle of a key.
 func (t *recentTable) key(k string) unique.Handle[string] {
-	place := &t.keys[recentPlace(k)%recentStrings]
-	if *place != (unique.Handle[string]{}) && place.Value() == k {
-		return *place
+	slot := &t.keys[recentHash(k)%recentStrings]
+	if *slot != (unique.Handle[string]{}) && slot.Value() == k {
+		return *slot
 	}
-	*place = unique.Make(k)
-	return *place
+	*slot = unique.Make(k)
+	return *slot
 }
 
 // add inserts a pair in key order, or replaces the value of an existing key.
@@ -109,15 +110,17 @@ func (t *recentTable) set() Set {
 		return Set{}
 	}
 	t.list, t.text = t.list[:0], t.text[:0]
-	place, size := uint32(0), 0
+	hash := uint32(0)
+	size := 0
 	for _, p := range t.pairs {
-		place = place*31 + recentPlace(p.key.Value())
+		hash = hash*31 + recentHash(p.key.Value())
 		t.list = append(t.list, p.key)
 		size += len(p.value)
 	}
 	end := 0
 	for _, p := range t.pairs {
-		if end += len(p.value); size <= mostNarrow {
+		end += len(p.value)
+		if size <= maxNarrow {
 			t.text = append(t.text, byte(end))
 		} else {
 			t.text = binary.LittleEndian.AppendUint32(t.text, uint32(end))
@@ -126,20 +129,20 @@ func (t *recentTable) set() Set {
 	for _, p := range t.pairs {
 		t.text = append(t.text, p.value...)
 	}
-	list := &t.lists[place%recentLists]
+	list := &t.lists[hash%recentLists]
 	if *list == nil || !slices.Equal((*list).list, t.list) {
 		*list = &setKeys{slices.Clone(t.list)}
 	}
-	text := &t.texts[recentPlace(t.text)%recentStrings]
+	text := &t.texts[recentHash(t.text)%recentStrings]
 	if *text != string(t.text) {
 		*text = string(t.text)
 	}
 	return Set{*list, *text}
 }
 
-// recentPlace hashes the length, the beginning and the end of a text. Keys often share their
+// recentHash hashes the length, the beginning and the end of a text. Keys often share their
 // beginnings, values their beginnings or ends.
-func recentPlace[S string | []byte](v S) uint32 {
+func recentHash[S string | []byte](v S) uint32 {
 	h := uint32(len(v))
 	for i := max(0, len(v)-4); i < len(v); i++ {
 		h = h*31 + uint32(v[i])
@@ -164,6 +167,7 @@ func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set 
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
 
+// makeSet builds a set of the wanted pairs.
 func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted func(Pair) bool) Set {
 	if len(pairs) == 0 {
 		return Set{}
@@ -188,37 +192,37 @@ func SetOf(m map[string]string) Set {
 	return MakeSet(pairs)
 }
 
-// The end of a value takes one byte if all values together have at most mostNarrow bytes, and
+// The end of a value takes one byte if all values together have at most maxNarrow bytes, and
 // wideEnd bytes otherwise. The length of the text shows which one applies.
 const (
-	mostNarrow = math.MaxUint8
-	wideEnd    = 4
+	maxNarrow = math.MaxUint8
+	wideEnd   = 4
 )
 
 // at returns the value of the key at a position.
-func (s Set) at(place int) string {
+func (s Set) at(position int) string {
 	n := len(s.keys.list)
-	if len(s.text) > n+mostNarrow {
-		return s.atWide(place)
+	if len(s.text) > n+maxNarrow {
+		return s.atWide(position)
 	}
 	start := 0
-	if place > 0 {
-		start = int(s.text[place-1])
+	if position > 0 {
+		start = int(s.text[position-1])
 	}
-	return s.text[n+start : n+int(s.text[place])]
+	return s.text[n+start : n+int(s.text[position])]
 }
 
-func (s Set) atWide(place int) string {
-	end := func(place int) int {
-		at := s.text[wideEnd*place:]
+func (s Set) atWide(position int) string {
+	end := func(position int) int {
+		at := s.text[wideEnd*position:]
 		return int(at[0]) | int(at[1])<<8 | int(at[2])<<16 | int(at[3])<<24
 	}
 	start := 0
-	if place > 0 {
-		start = end(place - 1)
+	if position > 0 {
+		start = end(position - 1)
 	}
 	values := s.text[wideEnd*len(s.keys.list):]
-	return values[start:end(place)]
+	return values[start:end(position)]
 }
 
 // of returns the value of a key and whether the key is present.

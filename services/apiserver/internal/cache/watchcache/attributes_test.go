@@ -41,7 +41,8 @@ func TestSetsSharingRecentStringsAreCorrect(t *testing.T) {
 // TestSetReturnsItsPairs checks sets of many pairs and of long strings.
 func TestSetReturnsItsPairs(t *testing.T) {
 	var recent watchcache.Recent
-	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3), rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
+	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3),
+		rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
 	rapid.Check(t, func(t *rapid.T) {
 		var pairs []watchcache.Pair
 		want := map[string]string{}

@@ -49,9 +49,14 @@ func fixed(prefix string, nodes int) func(string, []byte) (watchcache.Attributes
 	return func(key string, value []byte) (watchcache.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
 		node := int(value[0]) | int(value[1])<<8
-		return watchcache.Attributes{Namespace: ns, Name: name, Labels: labels, Fields: watchcache.MakeSet([]watchcache.Pair{
-			{Key: nodeField, Value: fmt.Sprintf("node-%d", node%nodes)}, {Key: "status.phase", Value: "Running"},
-		})}, nil
+		return watchcache.Attributes{
+			Namespace: ns,
+			Name:      name,
+			Labels:    labels,
+			Fields: watchcache.MakeSet([]watchcache.Pair{
+				{Key: nodeField, Value: fmt.Sprintf("node-%d", node%nodes)}, {Key: "status.phase", Value: "Running"},
+			}),
+		}, nil
 	}
 }
 
@@ -75,6 +80,7 @@ func sorted(byKey map[string]storage.KeyValue) []storage.KeyValue {
 	return items
 }
 
+// newBench returns a cache of benchPods pods, and a function that changes pod i.
 func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	b.Helper()
 	byKey := map[string]storage.KeyValue{}
@@ -97,7 +103,11 @@ func newBench(b testing.TB) (*watchcache.Cache, func(i int)) {
 	return c, func(i int) {
 		rev++
 		err := apply(storage.Batch{Revision: rev, Events: []storage.Event{{
-			Type: storage.Updated, Key: benchKey(i), Revision: rev, CreateRevision: 1, Value: benchValue(i),
+			Type:           storage.Updated,
+			Key:            benchKey(i),
+			Revision:       rev,
+			CreateRevision: 1,
+			Value:          benchValue(i),
 		}}})
 		if err != nil {
 			b.Fatal(err)
@@ -171,8 +181,8 @@ func BenchmarkApplyLabelWatchers500(b *testing.B) {
 func BenchmarkSnapshotScan10000(b *testing.B) {
 	c, _ := newBench(b)
 	for _, bc := range []struct{ name, namespace, labels, fields string }{
-		{"all", "", "", ""}, {"namespace", "namespace-07", "", ""}, {"node", "", "", nodeField + "=node-7"},
-		{"label", "", "example.com/label-5=value-5", ""}, {"field", "", "", "status.phase!=Running"},
+		{name: "all"}, {name: "namespace", namespace: "namespace-07"}, {name: "node", fields: nodeField + "=node-7"},
+		{name: "label", labels: "example.com/label-5=value-5"}, {name: "field", fields: "status.phase!=Running"},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -290,13 +300,17 @@ func noiseCache(b testing.TB, n int) *watchcache.Cache {
 	res.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
 		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")
 		return watchcache.Attributes{
-			Namespace: ns, Name: name,
+			Namespace: ns,
+			Name:      name,
 			Labels: watchcache.MakeSetLike(recent, []watchcache.Pair{
 				{Key: "app.kubernetes.io/name", Value: "web-server"}, {Key: "pod-template-hash", Value: fmt.Sprintf("%08x", value[:4])},
 			}),
 			Fields: watchcache.MakeFieldsLike(recent, []watchcache.Pair{
 				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
-				{Key: "status.podIP", Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6])}, {Key: "spec.restartPolicy", Value: "Always"},
+				{
+					Key:   "status.podIP",
+					Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6]),
+				}, {Key: "spec.restartPolicy", Value: "Always"},
 				{Key: "spec.schedulerName", Value: "default-scheduler"}, {Key: "spec.serviceAccountName", Value: "default"},
 			}),
 		}, nil

@@ -46,7 +46,10 @@ func TestLargeValuesDoNotShortenHistory(t *testing.T) {
 				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), onNode("n0"))
 			}
 			for i := range 70 {
-				r.store.put("/registry/pods/large/x", object{Data: strings.Repeat("x", 100_000+i), Fields: map[string]string{nodeField: fmt.Sprintf("n%d", i%2)}}.String())
+				r.store.put("/registry/pods/large/x", object{
+					Data:   strings.Repeat("x", 100_000+i),
+					Fields: map[string]string{nodeField: fmt.Sprintf("n%d", i%2)},
+				}.String())
 			}
 			r.store.del("/registry/pods/large/x")
 			r.waitBounded(limit)
@@ -189,7 +192,13 @@ func TestHistoryIsNotBoundedByCount(t *testing.T) {
 	const n = 200_000
 	b := storage.Batch{Revision: n + 1}
 	for i := range int64(n) {
-		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: fmt.Sprintf("/registry/pods/a/%d", i%1000), Revision: i + 2, CreateRevision: 2, Value: []byte("{}")})
+		b.Events = append(b.Events, storage.Event{
+			Type:           storage.Updated,
+			Key:            fmt.Sprintf("/registry/pods/a/%d", i%1000),
+			Revision:       i + 2,
+			CreateRevision: 2,
+			Value:          []byte("{}"),
+		})
 	}
 	src.batches <- b
 	if err := <-src.failed; err != nil {

@@ -71,6 +71,7 @@ const (
 	DefaultLabelsFrom = 1000
 )
 
+// complete validates the configuration and sets defaults.
 func (c Config) complete() (Config, error) {
 	if c.Source == nil || c.Newest == nil {
 		return c, errors.New("watch cache needs a source of changes and of the newest revision")
@@ -156,7 +157,14 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
+	c := &Cache{
+		cfg:     cfg,
+		began:   cfg.Now().Add(-1),
+		ring:    newRing(cfg.Memory),
+		history: cfg.Memory.History("history"),
+		loaded:  make(chan struct{}),
+		defined: map[string]*Store{},
+	}
 	c.plain, c.sealed = &valueEncoding{ring: c.ring}, &valueEncoding{ring: c.ring, sealed: true}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
@@ -220,7 +228,7 @@ func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	if s.resource.Packed {
 		e.pack(outline)
 	} else if !s.resource.Verbatim && !k.sealed {
-		s.bind(e, s.values.Load()+s.coming.Add(int64(len(e.stored))))
+		s.bind(e, s.values.Load()+s.pendingBytes.Add(int64(len(e.stored))))
 	}
 	return e
 }

@@ -90,7 +90,12 @@ func TestNewRejectsInvalidConfig(t *testing.T) {
 		{"a resource twice", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, pod}}},
 		{"a resource within another", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, inner}}},
 		{"a resource outside of the root", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{foreign}}},
-		{"a resource without a name", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{{Prefix: "/registry/x/", Attributes: pod.Attributes}}}},
+		{"a resource without a name",
+			watchcache.Config{
+				Source:    src,
+				Newest:    store,
+				Resources: []watchcache.Resource{{Prefix: "/registry/x/", Attributes: pod.Attributes}},
+			}},
 	}
 	for _, tc := range tests {
 		if _, err := watchcache.New(tc.cfg); err == nil {
@@ -117,7 +122,8 @@ type failingLoad struct {
 
 func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Position, error) {
 	rev, err := s.Source.Load(ctx, page)
-	if s.left--; err == nil && s.left >= 0 {
+	s.left--
+	if err == nil && s.left >= 0 {
 		err = storage.ErrUnavailable
 	}
 	return rev, err
@@ -142,13 +148,26 @@ func TestApplyRejectsBatchOutOfOrder(t *testing.T) {
 		bad   bool
 		want  int64
 	}{
-		{"in order", storage.Batch{Events: []storage.Event{put("a", 2), put("b", 3)}, Revision: 3}, false, 3},
-		{"overlapping", storage.Batch{Events: []storage.Event{put("b", 3), put("c", 4)}, Revision: 4}, false, 4},
-		{"out of order", storage.Batch{Events: []storage.Event{put("e", 6), put("d", 5)}, Revision: 6}, true, 4},
-		{"the same in order", storage.Batch{Events: []storage.Event{put("d", 5), put("e", 6)}, Revision: 6}, false, 6},
-		{"progress", storage.Batch{Revision: 9}, false, 9},
-		{"old progress", storage.Batch{Revision: 7}, false, 9},
-		{"deletion of an unknown key", storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10}, false, 10},
+		{name: "in order", batch: storage.Batch{Events: []storage.Event{put("a", 2), put("b", 3)}, Revision: 3}, want: 3},
+		{name: "overlapping", batch: storage.Batch{Events: []storage.Event{put("b", 3), put("c", 4)}, Revision: 4}, want: 4},
+		{
+			name:  "out of order",
+			batch: storage.Batch{Events: []storage.Event{put("e", 6), put("d", 5)}, Revision: 6},
+			bad:   true,
+			want:  4,
+		},
+		{
+			name:  "the same in order",
+			batch: storage.Batch{Events: []storage.Event{put("d", 5), put("e", 6)}, Revision: 6},
+			want:  6,
+		},
+		{name: "progress", batch: storage.Batch{Revision: 9}, want: 9},
+		{name: "old progress", batch: storage.Batch{Revision: 7}, want: 9},
+		{
+			name:  "deletion of an unknown key",
+			batch: storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10},
+			want:  10,
+		},
 	}
 	for _, s := range steps {
 		if err := apply(s.batch); (err != nil) != s.bad {

@@ -18,26 +18,71 @@ func TestEntryReturnsAttributesOfResource(t *testing.T) {
 		what, key, namespace, name string
 		labels, fields             map[string]string
 	}{
-		{"ordinary", "/registry/pods/ns/name", "ns", "name", some, some},
-		{"without a namespace", "/registry/pods/name", "", "name", some, nil},
-		{"without labels", "/registry/pods/ns/name", "ns", "name", nil, some},
-		{"without anything", "/registry/pods/ns/name", "ns", "name", nil, nil},
-		{"of another name", "/registry/pods/ns/name", "ns", "other", some, some},
-		{"of another name, without fields", "/registry/pods/ns/name", "ns", "other", some, nil},
-		{"of another namespace", "/registry/pods/ns/name", "other", "name", nil, some},
-		{"of a namespace that the key ends with otherwise", "/registry/pods/a.ns/name", "ns", "name", some, some},
-		{"of a namespace without its slash", "/registry/pods/nsname", "ns", "name", some, some},
-		{"of a name that is more than the key", "/registry/pods/a", "", "/x/registry/pods/a", some, some},
-		{"without a name", "/registry/pods/ns/name", "", "", some, some},
-		{"of a namespace alone", "/registry/pods/ns/", "ns", "", some, some},
-		{"of a long name", "/registry/pods/ns/" + long, "ns", long, some, some},
-		{"of a long namespace", "/registry/pods/" + long + "/name", long, "name", some, some},
-		{"with long values", "/registry/pods/ns/name", "ns", "name", map[string]string{"a": long, "b": "2"}, map[string]string{"c": "3", "d": long}},
+		{what: "ordinary", key: "/registry/pods/ns/name", namespace: "ns", name: "name", labels: some, fields: some},
+		{what: "without a namespace", key: "/registry/pods/name", name: "name", labels: some},
+		{what: "without labels", key: "/registry/pods/ns/name", namespace: "ns", name: "name", fields: some},
+		{what: "without anything", key: "/registry/pods/ns/name", namespace: "ns", name: "name"},
+		{what: "of another name", key: "/registry/pods/ns/name", namespace: "ns", name: "other", labels: some, fields: some},
+		{
+			what:      "of another name, without fields",
+			key:       "/registry/pods/ns/name",
+			namespace: "ns",
+			name:      "other",
+			labels:    some,
+		},
+		{what: "of another namespace", key: "/registry/pods/ns/name", namespace: "other", name: "name", fields: some},
+		{
+			what:      "of a namespace that the key ends with otherwise",
+			key:       "/registry/pods/a.ns/name",
+			namespace: "ns",
+			name:      "name",
+			labels:    some,
+			fields:    some,
+		},
+		{
+			what:      "of a namespace without its slash",
+			key:       "/registry/pods/nsname",
+			namespace: "ns",
+			name:      "name",
+			labels:    some,
+			fields:    some,
+		},
+		{
+			what:   "of a name that is more than the key",
+			key:    "/registry/pods/a",
+			name:   "/x/registry/pods/a",
+			labels: some,
+			fields: some,
+		},
+		{what: "without a name", key: "/registry/pods/ns/name", labels: some, fields: some},
+		{what: "of a namespace alone", key: "/registry/pods/ns/", namespace: "ns", labels: some, fields: some},
+		{what: "of a long name", key: "/registry/pods/ns/" + long, namespace: "ns", name: long, labels: some, fields: some},
+		{
+			what:      "of a long namespace",
+			key:       "/registry/pods/" + long + "/name",
+			namespace: long,
+			name:      "name",
+			labels:    some,
+			fields:    some,
+		},
+		{
+			what:      "with long values",
+			key:       "/registry/pods/ns/name",
+			namespace: "ns",
+			name:      "name",
+			labels:    map[string]string{"a": long, "b": "2"},
+			fields:    map[string]string{"c": "3", "d": long},
+		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			r := newRig(t, newMemStore(), func(cfg *watchcache.Config) {
 				cfg.Resources[0].Attributes = func(string, []byte) (watchcache.Attributes, error) {
-					return watchcache.Attributes{Namespace: c.namespace, Name: c.name, Labels: watchcache.SetOf(c.labels), Fields: watchcache.SetOf(c.fields)}, nil
+					return watchcache.Attributes{
+						Namespace: c.namespace,
+						Name:      c.name,
+						Labels:    watchcache.SetOf(c.labels),
+						Fields:    watchcache.SetOf(c.fields),
+					}, nil
 				}
 			})
 			e := r.pods.Entry(storage.KeyValue{Key: c.key, Value: []byte("{}"), ModRevision: 7, CreateRevision: 5})

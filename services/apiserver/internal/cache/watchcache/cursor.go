@@ -76,7 +76,7 @@ func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, er
 	return whole.at(e.Revision), nil
 }
 
-// expire marks the watcher as expired: its place is gone.
+// expire marks the watcher as expired: its position is no longer in the log.
 func (w *Watcher) expire() {
 	if !w.expired.Swap(true) {
 		w.store.metrics.terminated.Add(1)
@@ -97,8 +97,8 @@ func (w *Watcher) continues(revision int64, rest []*record, following int64) boo
 	return following == revision
 }
 
-// nextRecords copies the next records and moves the cursor past them. following is the revision before
-// which no record is missing.
+// nextRecords copies the next records and moves the cursor past them. following is
+// the revision before which no record is missing.
 func (w *Watcher) nextRecords(chunk *[batchSize]*record) (n int, following int64, err error) {
 	s := w.store
 	applied := s.cache.Revision()
@@ -141,18 +141,18 @@ func (w *Watcher) event(r *record) (Event, bool) {
 		return Event{}, false // the last readable version stays reported
 	}
 	prev := w.before(r)
-	is := r.entry != nil && w.sel.matches(r.entry)
-	was := prev != nil && w.sel.matches(prev)
+	selected := r.entry != nil && w.sel.matches(r.entry)
+	wasSelected := prev != nil && w.sel.matches(prev)
 	switch {
-	case is && was:
+	case selected && wasSelected:
 		ev := Event{Type: Modified, Revision: r.revision, Entry: r.entry}
 		if w.sel.Before {
 			ev.Before = w.lastOf(r, r.revision)
 		}
 		return ev, true
-	case is:
+	case selected:
 		return Event{Type: Added, Revision: r.revision, Entry: r.entry}, true
-	case was:
+	case wasSelected:
 		return Event{Type: Deleted, Revision: r.revision, Entry: w.lastOf(r, r.revision)}, true
 	}
 	return Event{}, false
@@ -172,7 +172,7 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 	switch {
 	case prev != r.prev: // other watchers received another version
 		e := prev.at(revision)
-		e.kept = e.kept.withoutEncodings()
+		e.encoding = e.encoding.withoutEncodings()
 		return e
 	case revision == r.revision:
 		return r.last()
@@ -183,11 +183,12 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 // loses reports whether an object was deleted that the watcher may have received, in a version that
 // is not known any more.
 func (w *Watcher) loses(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.neverReadable() && w.sel.named(r.prev)
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil &&
+		r.prev.LastReadable() == nil && !r.prev.neverReadable() && w.sel.named(r.prev)
 }
 
 const (
-	// lostEvery is the minimum interval between two checks for watchers that lost their place.
+	// lostEvery is the minimum interval between two checks for watchers that lost their position.
 	lostEvery = 500 * time.Millisecond
 	// stalledAfter is how long a watcher may be stalled at a position for which history has dropped
 	// values that the watcher may hold.
@@ -232,9 +233,9 @@ func (c *Cache) historyForgotten() {
 	}
 }
 
-// cutLost ends watchers whose place is gone and whose owners do not call Next. A client that does
+// cutLost ends watchers whose position is no longer in the log and whose owners do not call Next. A client that does
 // not read stalls them, and they must not keep the memory of their pending events alive. When
-// memory is short, it also ends watchers that have been stalled for a while at a place for which
+// memory is short, it also ends watchers that have been stalled for a while at a position for which
 // history has dropped values. It reports whether it has to check again.
 func (s *Store) cutLost() (again bool) {
 	if !s.forgot.Swap(false) {
@@ -244,19 +245,10 @@ func (s *Store) cutLost() (again bool) {
 	var lost []*Watcher
 	s.mu.RLock()
 	for w := range s.watchers {
-		at, behind := w.place()
-		calls := w.calls.Load()
-		switch gone := w.era != s.era.Load() || at < s.log.first && w.after < s.log.floor; {
-		case !behind || w.expired.Load() || !gone && at >= s.log.unreduced:
-		case calls%2 == 1: // it notices by itself, unless it has just checked
-			again = true
-		case gone || w.stalled.calls == calls && w.stalled.since != 0 && now-w.stalled.since >= int64(stalledAfter):
+		isLost, recheck := s.checkLost(w, now)
+		again = again || recheck
+		if isLost {
 			lost = append(lost, w)
-		default:
-			again = true
-			if w.stalled.calls != calls || w.stalled.since == 0 {
-				w.stalled = stall{calls, now}
-			}
 		}
 	}
 	s.mu.RUnlock()
@@ -269,9 +261,37 @@ func (s *Store) cutLost() (again bool) {
 	return again
 }
 
-// place returns the number of the first record that the watcher has not read. It returns false if
+// checkLost reports whether a watcher must be ended, and whether it must be checked again. The caller
+// holds mu.
+func (s *Store) checkLost(w *Watcher, now int64) (lost, recheck bool) {
+	next, behind := w.nextRecord()
+	if !behind || w.expired.Load() {
+		return false, false
+	}
+	gone := w.era != s.era.Load() || next < s.log.first && w.after < s.log.floor
+	if !gone && next >= s.log.unreduced {
+		return false, false // history still has all values that the watcher needs
+	}
+	calls := w.calls.Load()
+	if calls%2 == 1 { // Next is running and finds out, unless it has just checked
+		return false, true
+	}
+	if gone {
+		return true, false
+	}
+	if w.stalled.calls != calls || w.stalled.since == 0 {
+		w.stalled = stall{calls, now}
+		return false, true
+	}
+	if now-w.stalled.since >= int64(stalledAfter) {
+		return true, false
+	}
+	return false, true
+}
+
+// nextRecord returns the number of the first record that the watcher has not read. It returns false if
 // no change has concerned the watcher since it read everything. The caller holds the store's mu.
-func (w *Watcher) place() (seq uint64, behind bool) {
+func (w *Watcher) nextRecord() (seq uint64, behind bool) {
 	seq = w.cursor.Load()
 	if wk := w.armed.Load(); wk != nil {
 		if w.group.armed(wk) {
@@ -284,8 +304,8 @@ func (w *Watcher) place() (seq uint64, behind bool) {
 
 // cut ends the watcher without its owner. It releases what the watcher holds and calls onLost.
 func (w *Watcher) cut() {
-	w.telling.Lock()
-	defer w.telling.Unlock()
+	w.notifying.Lock()
+	defer w.notifying.Unlock()
 	if w.closed.Load() || w.expired.Swap(true) {
 		return
 	}

@@ -55,7 +55,8 @@ func TestResourcesFollowDefinitions(t *testing.T) {
 	store.put("/registry/widgets/a/new", onNode("n2"))
 	store.put("/registry/widgets/a/gone", onNode("n2"))
 	store.del("/registry/widgets/a/gone")
-	if r.sync(); r.cache.Store("widgets") != nil {
+	r.sync()
+	if r.cache.Store("widgets") != nil {
 		t.Fatal("undefined resource has a store")
 	}
 	at := define(store, "widgets", "")
@@ -169,20 +170,56 @@ func TestHistoryStartsAtDefinition(t *testing.T) {
 		after  int64
 		want   int
 	}{
-		{"defined by the load", []storage.Event{event(5, definition, definitionOf("widgets", ""))},
-			[]storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))}, 10, 2},
-		{"defined in the batch", nil,
-			[]storage.Event{event(11, definition, definitionOf("widgets", "")), event(12, "/registry/widgets/a/x", onNode("")), event(13, "/registry/widgets/a/y", onNode(""))}, 11, 2},
-		{"defined again in the batch", []storage.Event{event(5, definition, definitionOf("widgets", ""))},
-			[]storage.Event{event(11, "/registry/widgets/a/x", onNode("")), {Type: storage.Deleted, Key: definition, Revision: 12}, event(13, definition, definitionOf("widgets", "")), event(14, "/registry/widgets/a/y", onNode(""))}, 13, 1},
+		{
+			name:   "defined by the load",
+			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
+			batch:  []storage.Event{event(11, "/registry/widgets/a/x", onNode("")), event(12, "/registry/widgets/a/y", onNode(""))},
+			after:  10,
+			want:   2,
+		},
+		{
+			name: "defined in the batch",
+			batch: []storage.Event{
+				event(11, definition, definitionOf("widgets", "")),
+				event(12, "/registry/widgets/a/x", onNode("")),
+				event(13, "/registry/widgets/a/y", onNode("")),
+			},
+			after: 11,
+			want:  2,
+		},
+		{
+			name:   "defined again in the batch",
+			loaded: []storage.Event{event(5, definition, definitionOf("widgets", ""))},
+			batch: []storage.Event{
+				event(11, "/registry/widgets/a/x", onNode("")),
+				{Type: storage.Deleted, Key: definition, Revision: 12},
+				event(13, definition, definitionOf("widgets", "")),
+				event(14, "/registry/widgets/a/y", onNode("")),
+			},
+			after: 13,
+			want:  1,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			src := &oldState{idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)}, place: storage.Position{Revision: 10}}
-			for _, ev := range tc.loaded {
-				src.items = append(src.items, storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision})
+			src := &oldState{
+				idleSource: idleSource{batches: make(chan storage.Batch), failed: make(chan error)},
+				place:      storage.Position{Revision: 10},
 			}
-			src.items = append(src.items, storage.KeyValue{Key: "/registry/widgets/a/before", Value: []byte(onNode("")), ModRevision: 4, CreateRevision: 4})
+			for _, ev := range tc.loaded {
+				src.items = append(src.items, storage.KeyValue{
+					Key:            ev.Key,
+					Value:          ev.Value,
+					ModRevision:    ev.Revision,
+					CreateRevision: ev.CreateRevision,
+				})
+			}
+			src.items = append(src.items, storage.KeyValue{
+				Key:            "/registry/widgets/a/before",
+				Value:          []byte(onNode("")),
+				ModRevision:    4,
+				CreateRevision: 4,
+			})
 			r := newRig(t, newMemStore(), func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
 			src.batches <- storage.Batch{Events: tc.batch, Revision: 20}
 			if err := <-src.failed; err != nil {
@@ -217,7 +254,8 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { withDefinitions(c); c.Source = src })
-	stays, changes := r.cache.Store("stays"), r.cache.Store("changes")
+	stays := r.cache.Store("stays")
+	changes := r.cache.Store("changes")
 	<-store.watched.get()
 	store.breakWatches() // the next watch waits for the gate
 	<-src.lost()
@@ -229,7 +267,8 @@ func TestReloadReplacesDefinedResources(t *testing.T) {
 	src.gate <- struct{}{}
 	src.gate <- struct{}{}
 	rev := r.sync()
-	if r.cache.Store("stays") != stays || r.cache.Store("changes") == changes || r.cache.Store("goes") != nil || r.cache.Store("comes") == nil {
+	if r.cache.Store("stays") != stays || r.cache.Store("changes") == changes ||
+		r.cache.Store("goes") != nil || r.cache.Store("comes") == nil {
 		t.Error("served resources differ from the definitions")
 	}
 	for _, name := range []string{"stays", "changes", "comes"} {

@@ -38,7 +38,7 @@
 //	initial ── state sent ──► lagging ◄──── a change that concerns it ────┐
 //	                             │                                        │
 //	                             ├── nothing left to read ──► active ─────┘
-//	                             └── its place fell off the log ──► expired
+//	                             └── its position left the log ──► expired
 //	                                 (reported to its owner, or cut while a
 //	                                 client stalls the owner, cursor.go)
 //
@@ -58,5 +58,5 @@
 // lock is taken while one of these is held: group.mu, wake.mu, wantedLabels.mu, waits.mu,
 // readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and the mutex of a valuedict.Pool.
 // memory.Budget.Settle takes ring.mu and Store.mu of any store, so it must not be called under
-// Store.mu. Watcher.telling is held while WatchOptions.Lost runs.
+// Store.mu. Watcher.notifying is held while WatchOptions.Lost runs.
 package watchcache

@@ -24,7 +24,8 @@ func TestConcurrentCallersShareEncoding(t *testing.T) {
 	r := newRig(t, store, nil)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	var made atomic.Int32
-	inside, proceed := make(chan struct{}), make(chan struct{})
+	inside := make(chan struct{})
+	proceed := make(chan struct{})
 	encode := func(e *watchcache.Entry) ([]byte, error) {
 		if made.Add(1) == 1 {
 			close(inside)
@@ -137,6 +138,7 @@ func TestEncodingsOfForgottenEntriesAreDropped(t *testing.T) {
 	}
 }
 
+// testForgotten checks how many encodings are kept of deleted objects that history still contains.
 func testForgotten(t *testing.T, events, kept int) {
 	store := newMemStore()
 	after := define(store, "pods", "")
@@ -150,7 +152,9 @@ func testForgotten(t *testing.T, events, kept int) {
 			t.Fatal(evs, err)
 		}
 		for _, ev := range evs {
-			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }); err != nil {
+			if _, err := ev.Entry.Encoding(1, func(e *watchcache.Entry) ([]byte, error) {
+				return slices.Clone(e.Stored()), nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}

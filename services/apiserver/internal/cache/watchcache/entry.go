@@ -29,12 +29,12 @@ type Entry struct {
 	damage    *damage // nil for a readable value
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
-	kept      *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
+	encoding  *valueEncoding // nil: not encoded with a dictionary, and no encodings are kept
 }
 
 // damage describes a value that cannot be used.
 type damage struct {
-	why *storage.UnreadableError
+	err *storage.UnreadableError
 	// readable is the last readable version before this one, if it is known.
 	readable *Entry
 	// neverReadable means that the object has had no readable version since its creation.
@@ -44,8 +44,8 @@ type damage struct {
 // entryOverhead is the memory of an entry beside its key and value.
 const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 
-// Uncached returns the entry of an object that is in no cache. It is reported to watchers like other
-// entries, and nothing of it is kept.
+// Uncached returns the entry of an object that is in no cache. It is reported to
+// watchers like other entries, and nothing of it is kept.
 func Uncached(key string, stored []byte) *Entry {
 	return &Entry{compact: ofKey(key), stored: asText(stored)}
 }
@@ -75,7 +75,7 @@ func (e *Entry) Unreadable() error {
 	if e.damage == nil {
 		return nil
 	}
-	return e.damage.why
+	return e.damage.err
 }
 
 // LastReadable returns the entry itself or, if it is unreadable, the last readable version before
@@ -93,7 +93,7 @@ func (e *Entry) follows(old *Entry) {
 		return
 	}
 	e.damage.readable = old.LastReadable()
-	e.damage.neverReadable = !e.damage.why.Passing && (old == nil || old.neverReadable())
+	e.damage.neverReadable = !e.damage.err.Passing && (old == nil || old.neverReadable())
 }
 
 // neverReadable reports whether the object never had a readable version.
@@ -103,9 +103,9 @@ func (e *Entry) neverReadable() bool { return e.damage != nil && e.damage.neverR
 func (e *Entry) keyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	switch {
-	case e.damage != nil && !e.damage.why.Undecodable:
-		kv.Seal = &storage.Seal{Err: e.damage.why}
-	case e.kept != nil && e.kept.sealed:
+	case e.damage != nil && !e.damage.err.Undecodable:
+		kv.Seal = &storage.Seal{Err: e.damage.err}
+	case e.encoding != nil && e.encoding.sealed:
 		kv.Seal = &storage.Seal{}
 	}
 	return kv
@@ -154,10 +154,10 @@ func newEntry(r *Resource, plain *valueEncoding, kv storage.KeyValue, outline []
 		Revision:       kv.ModRevision,
 		CreateRevision: kv.CreateRevision,
 		stored:         asText(kv.Value),
-		kept:           plain,
+		encoding:       plain,
 	}
 	if unreadable != nil {
-		e.damage = &damage{why: unreadable}
+		e.damage = &damage{err: unreadable}
 	}
 	return e
 }
@@ -178,7 +178,7 @@ func (e *Entry) at(revision int64) *Entry {
 		CreateRevision: e.CreateRevision,
 		id:             e.id & packed,
 		stored:         e.stored,
-		kept:           e.kept,
+		encoding:       e.encoding,
 	}
 	if e.damage != nil {
 		d := *e.damage
@@ -192,13 +192,13 @@ const (
 	packed = 1 << 63 // a bit of an entry's id
 	// packedFrom is the minimum size of a value that is compressed, in bytes.
 	packedFrom = 4 << 10
-	// trailer is the size of the outline's length, which follows the compressed value and the
+	// trailerSize is the size of the outline's length, which follows the compressed value and the
 	// outline.
-	trailer = 4
+	trailerSize = 4
 )
 
-// room holds buffers for compression.
-var room = sync.Pool{New: func() any { return new([]byte) }}
+// compressBuffers holds buffers for compression.
+var compressBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // pack compresses the value if it is large and shrinks to half or less. The outline is kept beside
 // it, unless the outline is the value. The entry must not be published yet.
@@ -209,22 +209,22 @@ func (e *Entry) pack(outline []byte) {
 	if len(outline) > len(e.stored)/2 {
 		outline = nil
 	}
-	scratch, _ := room.Get().(*[]byte)
-	defer room.Put(scratch)
+	scratch, _ := compressBuffers.Get().(*[]byte)
+	defer compressBuffers.Put(scratch)
 	small := s2.Encode(*scratch, e.bytes())
 	*scratch = small[:cap(small)]
 	if len(small) > len(e.stored)/2 {
 		return
 	}
-	all := make([]byte, 0, len(small)+len(outline)+trailer)
+	all := make([]byte, 0, len(small)+len(outline)+trailerSize)
 	all = append(append(all, small...), outline...)
 	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(outline))))
 	e.id |= packed
 }
 
-// unpacked decompresses a value of pack, into room if it fits.
-func unpacked(room, value []byte) []byte {
-	out, err := s2.Decode(room[:cap(room)], value[:outlineAt(value)])
+// unpacked decompresses a value of pack, into buf if it fits.
+func unpacked(buf, value []byte) []byte {
+	out, err := s2.Decode(buf[:cap(buf)], value[:outlineAt(value)])
 	if err != nil { // unreachable: only pack writes these values; decoders report the empty value
 		return nil
 	}
@@ -233,7 +233,7 @@ func unpacked(room, value []byte) []byte {
 
 // outlineAt returns where the outline begins in the output of pack.
 func outlineAt(value []byte) int {
-	end := len(value) - trailer
+	end := len(value) - trailerSize
 	return end - int(binary.LittleEndian.Uint32(value[end:]))
 }
 
@@ -242,7 +242,7 @@ func outlineAt(value []byte) int {
 func (e *Entry) Outline() []byte {
 	if e.id&packed != 0 {
 		all := e.bytes()
-		if at, end := outlineAt(all), len(all)-trailer; at < end {
+		if at, end := outlineAt(all), len(all)-trailerSize; at < end {
 			return all[at:end:end]
 		}
 	}
@@ -253,7 +253,7 @@ func (e *Entry) Outline() []byte {
 // names is shared with all objects that have the same names.
 type compact struct {
 	// text is the key, followed by the label values and the field values in the layout of Set. If
-	// the key does not end with namespace and name, name is oddName and the text ends with both and
+	// the key does not end with namespace and name, name is irregularName and the text ends with both and
 	// their lengths.
 	text              string
 	keyEnd, labelsEnd uint32
@@ -265,9 +265,9 @@ type compact struct {
 type names struct{ labels, fields *setKeys }
 
 const (
-	oddName = math.MaxUint16
-	// oddEnd is the size of the two lengths in bytes.
-	oddEnd = 8
+	irregularName = math.MaxUint16
+	// irregularEnd is the size of the two lengths in bytes.
+	irregularEnd = 8
 )
 
 // ofKey returns a compact with a key only.
@@ -275,21 +275,27 @@ func ofKey(key string) compact {
 	return compact{text: key, keyEnd: uint32(len(key)), labelsEnd: uint32(len(key))}
 }
 
+// newCompact returns the compact form of a key and attributes.
 func newCompact(key string, a Attributes) compact {
-	c := compact{keyEnd: uint32(len(key)), labelsEnd: uint32(len(key) + len(a.Labels.text)), names: unique.Make(names{a.Labels.keys, a.Fields.keys})}
-	odd := 0
-	if c.namespace, c.name = uint16(len(a.Namespace)), uint16(len(a.Name)); !endsWith(key, &a) {
-		c.name, odd = oddName, len(a.Namespace)+len(a.Name)+oddEnd
+	c := compact{
+		keyEnd:    uint32(len(key)),
+		labelsEnd: uint32(len(key) + len(a.Labels.text)),
+		names:     unique.Make(names{a.Labels.keys, a.Fields.keys}),
+	}
+	irregular := 0
+	c.namespace, c.name = uint16(len(a.Namespace)), uint16(len(a.Name))
+	if !endsWith(key, &a) {
+		c.name, irregular = irregularName, len(a.Namespace)+len(a.Name)+irregularEnd
 	}
 	var b strings.Builder
-	b.Grow(int(c.labelsEnd) + len(a.Fields.text) + odd)
+	b.Grow(int(c.labelsEnd) + len(a.Fields.text) + irregular)
 	b.WriteString(key)
 	b.WriteString(a.Labels.text)
 	b.WriteString(a.Fields.text)
-	if odd > 0 {
+	if irregular > 0 {
 		b.WriteString(a.Namespace)
 		b.WriteString(a.Name)
-		var lengths [oddEnd]byte
+		var lengths [irregularEnd]byte
 		binary.LittleEndian.PutUint32(lengths[:], uint32(len(a.Namespace)))
 		binary.LittleEndian.PutUint32(lengths[4:], uint32(len(a.Name)))
 		b.Write(lengths[:])
@@ -301,10 +307,11 @@ func newCompact(key string, a Attributes) compact {
 // endsWith reports whether a key ends with the namespace and name of an object.
 func endsWith(key string, a *Attributes) bool {
 	rest, ok := strings.CutSuffix(key, a.Name)
-	if !ok || len(a.Name) >= oddName {
+	if !ok || len(a.Name) >= irregularName {
 		return false
 	}
-	return a.Namespace == "" || len(a.Namespace) < oddName && strings.HasSuffix(rest, "/") && strings.HasSuffix(rest[:len(rest)-1], a.Namespace)
+	return a.Namespace == "" ||
+		len(a.Namespace) < irregularName && strings.HasSuffix(rest, "/") && strings.HasSuffix(rest[:len(rest)-1], a.Namespace)
 }
 
 // Key returns the key in the store.
@@ -312,8 +319,8 @@ func (c *compact) Key() string { return c.text[:c.keyEnd] }
 
 // Name returns metadata.name.
 func (c *compact) Name() string {
-	if c.name == oddName {
-		_, name, _ := c.odd()
+	if c.name == irregularName {
+		_, name, _ := c.irregular()
 		return name
 	}
 	return c.text[c.keyEnd-uint32(c.name) : c.keyEnd]
@@ -321,8 +328,8 @@ func (c *compact) Name() string {
 
 // Namespace returns metadata.namespace, or "" if there is none.
 func (c *compact) Namespace() string {
-	if c.name == oddName {
-		namespace, _, _ := c.odd()
+	if c.name == irregularName {
+		namespace, _, _ := c.irregular()
 		return namespace
 	}
 	if c.namespace == 0 {
@@ -332,9 +339,9 @@ func (c *compact) Namespace() string {
 	return c.text[end-uint32(c.namespace) : end]
 }
 
-// odd returns the namespace and the name at the end of the text, and where they begin.
-func (c *compact) odd() (namespace, name string, start int) {
-	end := len(c.text) - oddEnd
+// irregular returns the namespace and the name at the end of the text, and where they begin.
+func (c *compact) irregular() (namespace, name string, start int) {
+	end := len(c.text) - irregularEnd
 	lengths := c.text[end:]
 	length := func(b string) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 | int(b[3])<<24 }
 	middle := end - length(lengths[4:])
@@ -353,8 +360,8 @@ func (c *compact) Labels() Set {
 // Fields returns the fields that selectors may use, without metadata.name and metadata.namespace.
 func (c *compact) Fields() Set {
 	end := len(c.text)
-	if c.name == oddName {
-		_, _, end = c.odd()
+	if c.name == irregularName {
+		_, _, end = c.irregular()
 	}
 	if int(c.labelsEnd) == end {
 		return Set{}

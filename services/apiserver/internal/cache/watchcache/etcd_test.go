@@ -22,7 +22,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 		t.Helper()
 		ev := storage.Event{Type: storage.Updated, Key: key, Value: value}
 		var err error
-		switch rev := live[key]; {
+		rev := live[key]
+		switch {
 		case rev == 0 && value == nil:
 			return
 		case rev == 0:
@@ -62,7 +63,8 @@ func TestCacheMatchesEtcd(t *testing.T) {
 	})
 	start := r.sync()
 	sel := selection(t, "", "", nodeField+"=n1")
-	all, some := r.watch(watchcache.WatchOptions{After: start}), r.watch(watchcache.WatchOptions{Selection: sel, After: start})
+	all := r.watch(watchcache.WatchOptions{After: start})
+	some := r.watch(watchcache.WatchOptions{Selection: sel, After: start})
 	random(50)
 	middle := r.sync()
 	random(50)

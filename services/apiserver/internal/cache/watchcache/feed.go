@@ -64,7 +64,8 @@ func (c *Cache) feed(ctx context.Context) error {
 		var err error
 		before, era := c.position.get()
 		if loaded {
-			if err = c.follow(ctx, before, era); errors.As(err, new(*storage.ReopenedError)) {
+			err = c.follow(ctx, before, era)
+			if errors.As(err, new(*storage.ReopenedError)) {
 				if err = c.reopen(ctx); err == nil {
 					continue
 				}
@@ -124,7 +125,7 @@ func (c *Cache) apply(b storage.Batch) error {
 	if len(b.Events) == 0 {
 		c.metrics.progress.Add(1)
 	}
-	ahead := c.decodeInParallel(len(b.Events), func(i int) (storage.KeyValue, bool) {
+	decoded := c.decodeInParallel(len(b.Events), func(i int) (storage.KeyValue, bool) {
 		ev := &b.Events[i]
 		return valueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
 	})
@@ -139,7 +140,7 @@ func (c *Cache) apply(b storage.Batch) error {
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev, ahead, i)
+		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev, decoded, i)
 	}
 	now := c.now()
 	for _, s := range c.touched {
@@ -147,9 +148,10 @@ func (c *Cache) apply(b storage.Batch) error {
 	}
 	clear(c.touched)
 	c.touched = c.touched[:0]
-	if last = max(last, b.Revision); last > applied {
-		place, era := c.position.get()
-		c.position.set(place.After(storage.Batch{Events: b.Events, Revision: last}), era)
+	last = max(last, b.Revision)
+	if last > applied {
+		from, era := c.position.get()
+		c.position.set(from.After(storage.Batch{Events: b.Events, Revision: last}), era)
 		c.revision.Store(last)
 		c.waits.advance(last)
 	}
@@ -167,7 +169,7 @@ func valueOf(ev *storage.Event) storage.KeyValue {
 
 // distribute makes an event a pending change of its store. The event is the i-th of those that
 // decodeInParallel may have decoded. The caller holds mu.
-func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []decodedEntry, i int) {
+func (c *Cache) distribute(s *Store, ev *storage.Event, decoded []decodedEntry, i int) {
 	kv := valueOf(ev)
 	deleted := ev.Type == storage.Deleted
 	if s == nil {
@@ -183,7 +185,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []decodedEntry, i 
 	}
 	ch := change{key: ev.Key, revision: ev.Revision}
 	if !deleted {
-		ch.entry = c.entryAhead(ahead, i, s, kv)
+		ch.entry = c.takeDecoded(decoded, i, s, kv)
 	}
 	s.pending = append(s.pending, ch)
 	if s.resource.Defines != nil {
@@ -212,7 +214,7 @@ func (c *Cache) tidy(ctx context.Context) error {
 			now := c.now()
 			for s := range c.routes.Load().all() {
 				s.tidy(now)
-				s.settle()
+				s.compactDictionaries()
 			}
 		}
 	}
@@ -247,7 +249,7 @@ func (c *Cache) reopen(ctx context.Context) error {
 				entry := c.entry(s, kv)
 				entry.damage.readable, entry.damage.neverReadable = e.LastReadable(), e.neverReadable()
 				lost = append(lost, lostEntry{s, e, entry})
-			case e.damage != nil && !e.damage.why.Undecodable && kv.Unreadable() == nil:
+			case e.damage != nil && !e.damage.err.Undecodable && kv.Unreadable() == nil:
 				readable = true
 			}
 		}
@@ -294,16 +296,16 @@ func (s *Store) lose(l lostEntry, loads int) {
 // minParallelEntries is how many values one worker goroutine decodes at a time.
 const minParallelEntries = 64
 
-// decodedEntry is an entry that was decoded in advance, with the store that its key belonged to at that
-// time.
+// decodedEntry is an entry that was decoded in advance, with the store
+// that its key belonged to at that time.
 type decodedEntry struct {
 	of    *Store
 	entry *Entry
 }
 
-// decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of applying them.
-// For few values it returns nil, and the caller decodes them in order. Values that value does not
-// want are left out. ahead changes nothing in the cache.
+// decodeInParallel decodes the entries of n values in parallel. Decoding is most of the work of
+// applying them. For few values it returns nil, and the caller decodes them in order. Values that
+// value does not want are left out. decodeInParallel changes nothing in the cache.
 func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wanted bool)) []decodedEntry {
 	workers := min(runtime.GOMAXPROCS(0), n/minParallelEntries)
 	if workers < 2 {
@@ -338,11 +340,11 @@ func (c *Cache) decodeInParallel(n int, value func(int) (kv storage.KeyValue, wa
 	return out
 }
 
-// entryAhead returns the i-th entry of ahead if it was decoded for store s, and decodes kv
+// takeDecoded returns the i-th entry of decoded if it was decoded for store s, and decodes kv
 // otherwise.
-func (c *Cache) entryAhead(ahead []decodedEntry, i int, s *Store, kv storage.KeyValue) *Entry {
-	if i < len(ahead) && ahead[i].of == s && ahead[i].entry != nil {
-		return c.named(s, ahead[i].entry)
+func (c *Cache) takeDecoded(decoded []decodedEntry, i int, s *Store, kv storage.KeyValue) *Entry {
+	if i < len(decoded) && decoded[i].of == s && decoded[i].entry != nil {
+		return c.named(s, decoded[i].entry)
 	}
 	return c.entry(s, kv)
 }

@@ -10,6 +10,7 @@ type scope struct {
 	a, b  string
 }
 
+// scopeKind is the kind of interest of a scope.
 type scopeKind uint8
 
 const (

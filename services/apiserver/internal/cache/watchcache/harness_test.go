@@ -75,6 +75,7 @@ func verbatim(c *watchcache.Config) {
 	}
 }
 
+// newRig runs a cache over a store until the test ends. change adjusts its configuration.
 func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -198,7 +199,8 @@ func texts(evs []watchcache.Event) []string {
 		if ev.Type != watchcache.Added && ev.Entry.Revision != shown {
 			out = append(out, fmt.Sprintf("entry of %d in event of %d", ev.Entry.Revision, ev.Revision))
 		}
-		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type, strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
+		out = append(out, fmt.Sprintf("%s %s@%d %s", ev.Type,
+			strings.TrimPrefix(ev.Entry.Key(), "/registry/"), ev.Revision, ev.Entry.Stored()))
 	}
 	return out
 }

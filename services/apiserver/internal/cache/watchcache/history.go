@@ -18,7 +18,7 @@ import (
 // list.
 type cachedImage struct {
 	image *image
-	// cachedImageAt and used are in nanoseconds of the cache's clock. used changes under Store.mu.
+	// made and used are in nanoseconds of the cache's clock. used changes under Store.mu.
 	made, used int64
 	// bytes is the memory that only the image keeps alive.
 	bytes int64
@@ -41,7 +41,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	now := s.cache.now()
 	s.mu.Lock()
 	applied := s.cache.Revision()
-	if im := s.exactly(revision, now); im != nil {
+	if im := s.imageAt(revision, now); im != nil {
 		s.mu.Unlock()
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
@@ -60,11 +60,12 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	era := s.era.Load()
 	s.mu.Unlock()
 	for end > next {
-		begin := max(next, end-min(end, lookedAtOnce))
+		begin := max(next, end-min(end, pauseInterval))
 		if !s.revert(im, begin, end, era) {
 			return Snapshot{}, false
 		}
-		if end = begin; end == next || pause == nil {
+		end = begin
+		if end == next || pause == nil {
 			continue
 		}
 		if !pause() {
@@ -80,10 +81,10 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
 
-// exactly returns the kept image of the revision. It may be older than the log. The caller holds
+// imageAt returns the kept image of the revision. It may be older than the log. The caller holds
 // mu.
-func (s *Store) exactly(revision, now int64) *image {
-	for _, k := range s.kept {
+func (s *Store) imageAt(revision, now int64) *image {
+	for _, k := range s.cachedImages {
 		if k.image.last == revision && !s.stale(k, now) {
 			k.used = max(k.used, now)
 			return k.image
@@ -92,7 +93,7 @@ func (s *Store) exactly(revision, now int64) *image {
 	return nil
 }
 
-// cachedImageAt is exactly within an era, for a caller that is building the image.
+// cachedImageAt is imageAt within an era, for a caller that is building the image.
 func (s *Store) cachedImageAt(revision int64, era uint64) *image {
 	now := s.cache.now()
 	s.mu.Lock()
@@ -100,7 +101,7 @@ func (s *Store) cachedImageAt(revision int64, era uint64) *image {
 	if s.ended != nil || s.era.Load() != era {
 		return nil
 	}
-	return s.exactly(revision, now)
+	return s.imageAt(revision, now)
 }
 
 // revert reverts the changes from begin up to end in an image that only the caller has. It returns
@@ -126,7 +127,7 @@ func (s *Store) revert(im *image, begin, end uint64, era uint64) bool {
 // next: the records from next up to end. The caller holds mu.
 func (s *Store) nearest(next uint64) (im *image, end uint64) {
 	im, end = s.live, s.log.next
-	for _, k := range s.kept {
+	for _, k := range s.cachedImages {
 		if k.image.last < s.log.floor {
 			continue
 		}
@@ -146,15 +147,15 @@ func (s *Store) keep(im *image, era uint64) *image {
 	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
 		return im // the history behind the image is gone
 	}
-	if same := s.exactly(im.last, now); same != nil {
+	if same := s.imageAt(im.last, now); same != nil {
 		return same
 	}
-	if len(s.kept) == keepImages {
-		oldest := slices.MinFunc(s.kept, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
+	if len(s.cachedImages) == keepImages {
+		oldest := slices.MinFunc(s.cachedImages, func(a, b *cachedImage) int { return cmp.Compare(a.used, b.used) })
 		s.dropImages(func(k *cachedImage) bool { return k == oldest })
 	}
 	k := &cachedImage{image: im, made: now, used: now, bytes: im.bytes()}
-	s.kept = append(s.kept, k)
+	s.cachedImages = append(s.cachedImages, k)
 	s.cache.images.Add(k.bytes)
 	return im
 }
@@ -171,7 +172,7 @@ func (s *Store) charge(r *record) {
 	if r.prev == nil {
 		return
 	}
-	for _, k := range s.kept {
+	for _, k := range s.cachedImages {
 		if k.image.last < r.revision && r.prev.Revision <= k.image.last {
 			n := r.prev.sizeBeside(r.entry)
 			k.bytes += n
@@ -182,7 +183,7 @@ func (s *Store) charge(r *record) {
 
 // dropImages discards images and returns how many bytes they took. The caller holds mu.
 func (s *Store) dropImages(drop func(*cachedImage) bool) (freed int64) {
-	s.kept = slices.DeleteFunc(s.kept, func(k *cachedImage) bool {
+	s.cachedImages = slices.DeleteFunc(s.cachedImages, func(k *cachedImage) bool {
 		if !drop(k) {
 			return false
 		}
@@ -219,7 +220,7 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	used = math.MaxInt64
-	for _, k := range s.kept {
+	for _, k := range s.cachedImages {
 		used, ok = min(used, k.used), true
 	}
 	return used, ok
@@ -247,11 +248,13 @@ type olderReads struct {
 	known   map[olderKey]weak.Pointer[Entry]
 }
 
+// olderKey identifies a version of an object.
 type olderKey struct {
 	key      string
 	revision int64
 }
 
+// olderRead is a read in progress. entry and err are valid once done is closed.
 type olderRead struct {
 	done  chan struct{}
 	entry *Entry
@@ -291,6 +294,7 @@ func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	}
 }
 
+// runOlder reads a version from the store and completes the read.
 func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	ctx, cancel := context.WithTimeout(c.life, olderTimeout)
 	defer cancel()
@@ -299,7 +303,8 @@ func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
 		rd.entry = e.withoutValue()
 		rd.entry.stored = asText(kv.Value)
-	case err == nil || errors.Is(err, storage.ErrNotFound) || errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
+	case err == nil || errors.Is(err, storage.ErrNotFound) ||
+		errors.As(err, new(*storage.UnreadableError)): // not the history that was reported
 		rd.err = &storage.CompactedError{}
 	default:
 		rd.err = err

@@ -61,10 +61,10 @@ func (x *valueIndex) of(e *Entry) (value string, is bool) {
 	return value, true
 }
 
-// place returns an entry that sorts where an entry with that value and key would.
-func (x *valueIndex) place(value, key string) *Entry {
+// searchKey returns an entry that sorts where an entry with that value and key would.
+func (x *valueIndex) searchKey(value, key string) *Entry {
 	var text []byte
-	if len(value) <= mostNarrow {
+	if len(value) <= maxNarrow {
 		text = append(make([]byte, 0, 1+len(value)), byte(len(value)))
 	} else {
 		text = binary.LittleEndian.AppendUint32(make([]byte, 0, wideEnd+len(value)), uint32(len(value)))
@@ -78,7 +78,7 @@ func (x *valueIndex) place(value, key string) *Entry {
 
 // ascend calls fn for the entries that have the value, starting at a key, until fn returns false.
 func (x *valueIndex) ascend(value, from string, fn func(*Entry) bool) {
-	x.tree.Ascend(x.place(value, from), func(e *Entry) bool {
+	x.tree.Ascend(x.searchKey(value, from), func(e *Entry) bool {
 		v, _ := x.of(e)
 		return v == value && fn(e)
 	})
@@ -100,8 +100,8 @@ const (
 	// worthIndexing is how many objects must be inspected without a match, per object of the
 	// resource, before a label gets an index. Building the index costs about as much.
 	worthIndexing = 10
-	// mostLabels is how many labels of a resource have an index, mostWanted how many are counted.
-	mostLabels, mostWanted = 4, 64
+	// maxLabelIndexes is how many labels of a resource have an index, maxWantedLabels how many are counted.
+	maxLabelIndexes, maxWantedLabels = 4, 64
 	// labelKeptFor is how long an index is kept after its last use.
 	labelKeptFor = 5 * time.Minute
 )
@@ -129,47 +129,48 @@ type labelUse struct {
 
 // wantedLabels counts objects that lists by a label inspected without a match.
 type wantedLabels struct {
-	mu   sync.Mutex // a leaf lock
-	vain map[unique.Handle[string]]int
+	mu     sync.Mutex // a leaf lock
+	misses map[unique.Handle[string]]int
 }
 
 // want adds to the count and reports whether building an index is worthwhile.
-func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool {
+func (w *wantedLabels) want(label unique.Handle[string], misses, objects int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.vain[label]; !ok && len(w.vain) >= mostWanted {
-		w.leave()
+	if _, ok := w.misses[label]; !ok && len(w.misses) >= maxWantedLabels {
+		w.evictLeast()
 	}
-	if w.vain == nil {
-		w.vain = map[unique.Handle[string]]int{}
+	if w.misses == nil {
+		w.misses = map[unique.Handle[string]]int{}
 	}
-	if w.vain[label] += vain; w.vain[label] < worthIndexing*objects {
+	w.misses[label] += misses
+	if w.misses[label] < worthIndexing*objects {
 		return false
 	}
-	delete(w.vain, label)
+	delete(w.misses, label)
 	return true
 }
 
-// leave removes the label with the lowest count.
-func (w *wantedLabels) leave() {
+// evictLeast removes the label with the lowest count.
+func (w *wantedLabels) evictLeast() {
 	var least unique.Handle[string]
 	n := -1
-	for label, vain := range w.vain {
-		if n < 0 || vain < n {
-			least, n = label, vain
+	for label, misses := range w.misses {
+		if n < 0 || misses < n {
+			least, n = label, misses
 		}
 	}
-	delete(w.vain, least)
+	delete(w.misses, least)
 }
 
 // decay halves the counts, so that old ones weigh less.
 func (w *wantedLabels) decay() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for label := range w.vain {
-		w.vain[label] /= 2
+	for label := range w.misses {
+		w.misses[label] /= 2
 	}
-	maps.DeleteFunc(w.vain, func(_ unique.Handle[string], n int) bool { return n == 0 })
+	maps.DeleteFunc(w.misses, func(_ unique.Handle[string], n int) bool { return n == 0 })
 }
 
 // byLabel returns the label index with the fewest objects for the selection, the value to look up,
@@ -215,13 +216,13 @@ func (l *labelIndex) below(value, prefix, from string, fn func(*Entry) bool) {
 
 // wantLabel counts the objects that a selection by labels inspected without a match, and builds an
 // index when that is worthwhile.
-func (s Snapshot) wantLabel(m *matcher, vain int) {
-	if vain < s.store.cache.cfg.LabelsFrom {
+func (s Snapshot) wantLabel(m *matcher, misses int) {
+	if misses < s.store.cache.cfg.LabelsFrom {
 		return
 	}
 	for i := range m.labels.list {
 		t := &m.labels.list[i]
-		if _, ok := t.fixed(); ok && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, vain, s.Len()) {
+		if _, ok := t.fixed(); ok && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, misses, s.Len()) {
 			s.store.indexLabel(t.key, worthIndexing*s.Len())
 			return
 		}
@@ -240,12 +241,12 @@ func (im *image) labelIndex(label unique.Handle[string]) int {
 	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
 }
 
-// roomForLabel returns where to put an index that would have avoided the given number of
+// slotForLabel returns where to put an index that would have avoided the given number of
 // inspections: after the others, or in place of one that avoided fewer. It returns -1 if all
 // avoided more. The caller holds mu.
-func (s *Store) roomForLabel(worth int) int {
+func (s *Store) slotForLabel(worth int) int {
 	least := len(s.live.labels)
-	if least < mostLabels {
+	if least < maxLabelIndexes {
 		return least
 	}
 	least = 0
@@ -265,7 +266,7 @@ func (s *Store) roomForLabel(worth int) int {
 func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s = s.latest()
 	s.mu.RLock()
-	room := s.roomForLabel(worth)
+	room := s.slotForLabel(worth)
 	s.mu.RUnlock()
 	if room < 0 {
 		return
@@ -288,8 +289,9 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := s.live
-	room = s.roomForLabel(worth)
-	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebound != live.rebound || im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
+	room = s.slotForLabel(worth)
+	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebound != live.rebound ||
+		im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
 		return
 	}
 	brought := map[string]bool{}

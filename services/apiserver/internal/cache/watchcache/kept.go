@@ -12,12 +12,12 @@ import (
 	"binnacle/services/apiserver/internal/cache/valuedict"
 )
 
-// valueEncoding describes how entries store their data: the ring of their encodings, and the dictionary with
-// which their values are packed, if any. The value of an entry is stored as its difference to other
-// values of the resource (package valuedict), or compressed beside its outline (packed.go), or as is.
-// Sizes count the stored form. Entry.Lend decodes a value into pooled memory. Periodically the
-// entries of an inefficient dictionary, which blocks a new one, are replaced by equal entries
-// (settle.go). No log and no watcher reports this.
+// valueEncoding describes how entries store their data: the ring of their encodings, and the
+// dictionary with which their values are packed, if any. The value of an entry is stored as its
+// difference to other values of the resource (package valuedict), or compressed beside its
+// outline, or as is. Sizes count the stored form. Entry.Borrow decodes a value into
+// pooled memory. Periodically the entries of an inefficient dictionary, which blocks a new one,
+// are replaced by equal entries. No log and no watcher reports this.
 type valueEncoding struct {
 	ring *ring // nil: encodings are not kept
 	dict *valuedict.Dictionary
@@ -34,17 +34,17 @@ func (k *valueEncoding) withoutEncodings() *valueEncoding {
 }
 
 func (e *Entry) ring() *ring {
-	if e.kept == nil {
+	if e.encoding == nil {
 		return nil
 	}
-	return e.kept.ring
+	return e.encoding.ring
 }
 
 func (e *Entry) dict() *valuedict.Dictionary {
-	if e.kept == nil {
+	if e.encoding == nil {
 		return nil
 	}
-	return e.kept.dict
+	return e.encoding.dict
 }
 
 // asText returns a string that shares the memory of a value. The value must never change.
@@ -70,12 +70,13 @@ func (s *Store) bind(e *Entry, all int64) {
 		k = &valueEncoding{ring: s.cache.ring, dict: dict}
 		s.bound.Store(k)
 	}
-	e.stored, e.kept = asText(small), k
+	e.stored, e.encoding = asText(small), k
 }
 
 // Stored returns the value as it is in the store. It must not be changed.
 func (e *Entry) Stored() []byte {
-	switch dict := e.dict(); {
+	dict := e.dict()
+	switch {
 	case dict != nil:
 		return dict.Append(nil, e.bytes())
 	case e.id&packed != 0:
@@ -103,7 +104,7 @@ func (e *Entry) has(value []byte) bool {
 	return bytes.Equal(l.Value, value)
 }
 
-// Borrowed is a borrowed value of an entry. It is valid until Back.
+// Borrowed is a borrowed value of an entry. It is valid until Release.
 type Borrowed struct {
 	Value  []byte
 	pooled *[]byte
@@ -114,7 +115,7 @@ const maxBorrowed = 256 << 10
 
 var borrowPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after Back.
+// Borrow returns the same as Stored, in pooled memory. The caller must not refer to it after Release.
 func (e *Entry) Borrow() Borrowed {
 	dict := e.dict()
 	if dict == nil && e.id&packed == 0 {
@@ -176,7 +177,8 @@ func (p *pinned) leave(e *Entry) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.skipped += int64(len(e.stored)); p.skipped < pinSample {
+	p.skipped += int64(len(e.stored))
+	if p.skipped < pinSample {
 		return
 	}
 	if len(p.left) >= max(p.prune, minPruned) {

@@ -124,7 +124,8 @@ func TestDictionariesFollowChangingTemplates(t *testing.T) {
 			runtime.GC()
 			runtime.GC()
 		}
-		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+		stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
+		kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 		for range 20 { // the collector frees unused dictionaries at an unknown time
 			if kept <= stored/2 {
 				break
@@ -160,7 +161,8 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 			}
 			r := newRig(t, store, c.change)
 			r.sync()
-			stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+			stored := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`)
+			kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
 			if kept < stored {
 				t.Errorf("%v bytes take %v: they share a dictionary", stored, kept)
 			}
@@ -168,8 +170,8 @@ func TestSealedAndVerbatimValuesShareNoDictionary(t *testing.T) {
 	}
 }
 
-// Values that are sealed in the store stay sealed in the cache when their resource is withDefinitions
-// later or redefined.
+// Values that are sealed in the store stay sealed in the cache when their
+// resource is withDefinitions later or redefined.
 func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	store := newMemStore()
 	store.seal = &storage.Seal{Stored: []byte("sealed")}
@@ -182,9 +184,10 @@ func TestSealedValuesStaySealedWhenDefinedLater(t *testing.T) {
 	for again := range 3 {
 		define(store, "widgets", fmt.Sprint(again))
 		r.sync()
-		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
+		stored := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`)
+		kept := r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
 		if stored == 0 || kept < stored {
-			t.Errorf("definition %d: %v bytes take %v, want at least as many", again+1, stored, kept)
+			t.Errorf("definition %d: got %v bytes take %v, want at least as many", again+1, stored, kept)
 		}
 		if again == 1 {
 			r.undefine("widgets")

@@ -52,7 +52,8 @@ func TestRepeatedLabelListsUseIndex(t *testing.T) {
 	app := selection(t, "", "app=3", "")
 	times := 0
 	for examined, listed := r.list(app); examined != listed; examined, listed = r.list(app) {
-		if times++; examined != objects || listed != objects/10 || times > 20 {
+		times++
+		if examined != objects || listed != objects/10 || times > 20 {
 			t.Fatalf("list %d examined %d of %d objects and returned %d", times, examined, objects, listed)
 		}
 	}
@@ -86,7 +87,8 @@ func TestUnusedLabelIndexIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = 3000
 		r := labelledRig(t, objects)
-		app, third := selection(t, "", "app=3", ""), selection(t, "", "third=1", "")
+		app := selection(t, "", "app=3", "")
+		third := selection(t, "", "third=1", "")
 		for range 20 {
 			r.list(app)
 			r.list(third)

@@ -22,12 +22,12 @@ type loading struct {
 // load reads everything and replaces the contents of the cache by it.
 func (c *Cache) load(ctx context.Context) error {
 	l := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
-	place, err := c.cfg.Source.Load(ctx, l.page)
+	at, err := c.cfg.Source.Load(ctx, l.page)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
-	place.Last, place.ReadAt = l.newest, place.Revision
-	l.commit(place)
+	at.Last, at.ReadAt = l.newest, at.Revision
+	l.commit(at)
 	return nil
 }
 
@@ -36,9 +36,9 @@ func (c *Cache) load(ctx context.Context) error {
 func (l *loading) page(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
-	var ahead []decodedEntry
+	var decoded []decodedEntry
 	if c.loads == 0 { // later loads find most entries in the cache
-		ahead = c.decodeInParallel(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
+		decoded = c.decodeInParallel(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
 	}
 	for i, kv := range items {
 		if kv.ModRevision > l.newest.Revision {
@@ -51,12 +51,14 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		had := e
-		switch same := ok && e.Revision == kv.ModRevision && e.has(kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
+		readable := ok && e.damage == nil && kv.Unreadable() == nil
+		same := readable && e.Revision == kv.ModRevision && e.has(kv.Value)
+		switch {
 		case same && e.retired():
 			kv.Value = e.Stored()
 			e = c.entry(s, kv)
 		case !same:
-			e = c.entryAhead(ahead, i, s, kv)
+			e = c.takeDecoded(decoded, i, s, kv)
 		}
 		if e.damage != nil {
 			e.damage.readable = had.LastReadable()
@@ -76,12 +78,12 @@ func (l *loading) put(s *Store, e *Entry) {
 	if im.stored > s.values.Load() { // otherwise more values are still to come
 		s.values.Store(im.stored)
 	}
-	s.coming.Store(0)
+	s.pendingBytes.Store(0)
 }
 
 // commit makes the state and the resources that it defines the served ones.
-func (l *loading) commit(place storage.Position) {
-	c, revision := l.cache, place.Revision
+func (l *loading) commit(at storage.Position) {
+	c, revision := l.cache, at.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Era() != l.era {
@@ -120,7 +122,7 @@ func (l *loading) commit(place storage.Position) {
 		s.metrics.stored.add(im.entries.Len(), im.entries.Len())
 		fired = s.reset(im, revision, fired)
 	}
-	c.position.set(place, l.era)
+	c.position.set(at, l.era)
 	c.revision.Store(revision)
 	c.waits.advance(revision)
 	release(fired)
@@ -135,8 +137,8 @@ func (l *loading) commit(place storage.Position) {
 	c.loadedOnce.Do(func() { close(c.loaded) })
 }
 
-// current makes the cache ready unless it must reload.
-func (c *Cache) current() {
+// setCurrent makes the cache ready unless it must reload.
+func (c *Cache) setCurrent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.reloading {
@@ -155,7 +157,7 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
 		_, err := c.MostRecent(ctx)
 		if err == nil {
-			c.current()
+			c.setCurrent()
 			return nil
 		}
 		c.cfg.Logger.Warn("Watch cache waits to be current", "revision", c.Revision(), "error", err)
@@ -178,22 +180,22 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 // deleted. The caller holds mu and releases all watchers that were woken.
 func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
 	var r Resource
-	is := false
+	defines := false
 	if e != nil && e.damage != nil {
 		return fired // an unreadable definition leaves the resource as it is
 	}
 	if e != nil {
-		r, is = by.Defines(e.Outline())
+		r, defines = by.Defines(e.Outline())
 	}
 	had := c.defined[key]
-	if is && had != nil && had.resource.same(&r) {
+	if defines && had != nil && had.resource.same(&r) {
 		return fired
 	}
 	if had != nil {
 		delete(c.defined, key)
 		fired = c.drop(had, fired)
 	}
-	if !is {
+	if !defines {
 		if had != nil {
 			had.gone.Store(true)
 		}
@@ -217,7 +219,8 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 // redefine aligns the defined resources with a loaded state. The caller holds mu.
 func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	c := l.cache
-	by, there := map[*Entry]*Resource{}, map[string]bool{}
+	by := map[*Entry]*Resource{}
+	there := map[string]bool{}
 	for s, im := range l.images {
 		if s.resource.Defines != nil {
 			im.entries.Scan(func(e *Entry) bool {
@@ -269,7 +272,7 @@ func (c *Cache) add(r Resource, revision int64) (*Store, error) {
 		c.unclaimed.Delete(key)
 	}
 	s.values.Store(s.live.stored)
-	s.coming.Store(0)
+	s.pendingBytes.Store(0)
 	c.routes.Store(old.with(s))
 	return s, nil
 }

@@ -14,19 +14,21 @@ type record struct {
 	at       int64  // when it was applied, in nanoseconds of the cache's clock
 	entry    *Entry // the version that the change made; nil for a deletion
 	prev     *Entry // the version before; nil for a creation
-	tomb     atomic.Pointer[Entry]
-	early    atomic.Pointer[Entry]
+	// tombstone and earlyTombstone are prev at the revision of the deletion and at the one before,
+	// made on first use (see Event.Entry).
+	tombstone      atomic.Pointer[Entry]
+	earlyTombstone atomic.Pointer[Entry]
 }
 
 const recordOverhead = int64(unsafe.Sizeof(record{})) + 8
 
 // last returns the previous version at the revision of the record, which watchers receive as
 // deleted. All watchers share it.
-func (r *record) last() *Entry { return r.lastAt(&r.tomb, r.revision) }
+func (r *record) last() *Entry { return r.lastAt(&r.tombstone, r.revision) }
 
 // lastBefore is last at the revision before the record's, for watchers that receive more events of
 // the same revision.
-func (r *record) lastBefore() *Entry { return r.lastAt(&r.early, r.revision-1) }
+func (r *record) lastBefore() *Entry { return r.lastAt(&r.earlyTombstone, r.revision-1) }
 
 func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	if e := kept.Load(); e != nil {
@@ -114,13 +116,14 @@ func (l *eventLog) replace(seq uint64, r *record) {
 	l.ring[seq&uint64(len(l.ring)-1)] = r
 }
 
-// maker returns the number of the record that created a version, and false if it is not kept.
-func (l *eventLog) maker(e *Entry) (uint64, bool) {
+// creator returns the number of the record that created a version, and false if it is not kept.
+func (l *eventLog) creator(e *Entry) (uint64, bool) {
 	for seq := l.after(e.Revision - 1); seq < l.next; seq++ {
-		switch r := l.at(seq); {
-		case r.entry == e:
+		r := l.at(seq)
+		if r.entry == e {
 			return seq, true
-		case r.revision > e.Revision:
+		}
+		if r.revision > e.Revision {
 			return 0, false
 		}
 	}
@@ -258,8 +261,8 @@ func (r *record) large() int64 {
 	return int64(len(r.prev.stored))
 }
 
-// hasValue reports whether the entry has its value. Only entries that exist in history alone can lose
-// their value, and only those keep no encodings.
+// hasValue reports whether the entry has its value. Only entries that exist in history alone can
+// lose their value, and only those keep no encodings.
 func (e *Entry) hasValue() bool { return e.stored != "" || e.ring() != nil }
 
 // withoutValue returns a copy of the entry for history, without its value.
@@ -295,7 +298,7 @@ func (s *Store) reduce(bytes int64) (freed int64) {
 // the record that created the version. The caller holds mu.
 func (s *Store) substitute(seq uint64, reduced *Entry) {
 	r := s.log.at(seq)
-	if made, ok := s.log.maker(r.prev); ok {
+	if made, ok := s.log.creator(r.prev); ok {
 		m := s.log.at(made)
 		s.log.replace(made, m.with(reduced, m.prev))
 		s.retire(m)
@@ -308,6 +311,6 @@ func (s *Store) substitute(seq uint64, reduced *Entry) {
 
 // retire stops the deletion entries of a record from keeping encodings.
 func (s *Store) retire(r *record) {
-	s.cache.ring.retire(r.tomb.Load())
-	s.cache.ring.retire(r.early.Load())
+	s.cache.ring.retire(r.tombstone.Load())
+	s.cache.ring.retire(r.earlyTombstone.Load())
 }

@@ -34,7 +34,12 @@ type memStore struct {
 }
 
 func newMemStore() *memStore {
-	return &memStore{revision: 1, current: map[string]storage.KeyValue{}, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
+	return &memStore{
+		revision: 1,
+		current:  map[string]storage.KeyValue{},
+		marks:    map[int64][]storage.Mark{},
+		watchers: map[*memWatcher]struct{}{},
+	}
 }
 
 // op is one change in a transaction. A nil value deletes.
@@ -53,7 +58,14 @@ func (m *memStore) txn(ops ...op) int64 {
 	rev := m.revision + 1
 	for _, o := range ops {
 		old, exists := m.current[o.key]
-		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Seal: m.seal}
+		ev := storage.Event{
+			Type:           storage.Updated,
+			Key:            o.key,
+			Revision:       rev,
+			CreateRevision: old.CreateRevision,
+			Value:          o.value,
+			Seal:           m.seal,
+		}
 		switch {
 		case o.value == nil && !exists:
 			continue
@@ -103,7 +115,13 @@ func play(state map[string]storage.KeyValue, ev storage.Event) {
 		delete(state, ev.Key)
 		return
 	}
-	state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
+	state[ev.Key] = storage.KeyValue{
+		Key:            ev.Key,
+		Value:          ev.Value,
+		ModRevision:    ev.Revision,
+		CreateRevision: ev.CreateRevision,
+		Seal:           ev.Seal,
+	}
 }
 
 func (m *memStore) Confirm(ctx context.Context, at storage.Position) (int64, error) {
@@ -249,8 +267,13 @@ type memWatcher struct {
 func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &memWatcher{
-		store: m, prefix: prefix, position: after, cancel: cancel,
-		batches: make(chan storage.Batch), wake: make(chan struct{}, 1), done: make(chan struct{}),
+		store:    m,
+		prefix:   prefix,
+		position: after,
+		cancel:   cancel,
+		batches:  make(chan storage.Batch),
+		wake:     make(chan struct{}, 1),
+		done:     make(chan struct{}),
 	}
 	m.mu.Lock()
 	m.watchers[w] = struct{}{}
@@ -260,6 +283,7 @@ func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (stora
 	return w, nil
 }
 
+// run delivers batches until the watcher ends.
 func (w *memWatcher) run(ctx context.Context) {
 	defer close(w.done)
 	defer close(w.batches)
@@ -289,6 +313,7 @@ func (w *memWatcher) run(ctx context.Context) {
 	}
 }
 
+// next returns the next batch, or false at the end of the watch.
 func (w *memWatcher) next() (storage.Batch, bool) {
 	m := w.store
 	m.mu.Lock()

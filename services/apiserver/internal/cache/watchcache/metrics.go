@@ -36,11 +36,13 @@ func (l *storedLists) add(fetched, returned int) {
 // objects were fetched, and how many of them were returned.
 func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fetched, returned) }
 
+// indexMetrics counts the lists that used one index, and the objects that they inspected.
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
 func (m *metrics) ofStore(r *Resource) *storeMetrics {
 	return &storeMetrics{
-		by: make([]indexMetrics, len(r.Index)+1), wait: sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
+		by:   make([]indexMetrics, len(r.Index)+1),
+		wait: sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
 	}
 }
 
@@ -75,6 +77,7 @@ type metrics struct {
 	storedReturned, valueBytes, valueKept             *prometheus.Desc
 }
 
+// newMetrics describes the metrics of a cache.
 func newMetrics(c *Cache) *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
@@ -86,42 +89,65 @@ func newMetrics(c *Cache) *metrics {
 			Help:    "[ALPHA] Time in seconds that reads waited for the watch cache to become fresh, by resource.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3},
 		}, []string{"resource"}),
-		received:        desc("apiserver_watch_cache_events_received_total", "[ALPHA] Changes that the watch cache received.", "resource"),
-		dispatched:      desc("apiserver_watch_cache_events_dispatched_total", "[ALPHA] Changes that the watch cache made visible to watchers.", "resource"),
+		received: desc("apiserver_watch_cache_events_received_total", "[ALPHA] Changes that the watch cache received.", "resource"),
+		dispatched: desc("apiserver_watch_cache_events_dispatched_total",
+			"[ALPHA] Changes that the watch cache made visible to watchers.", "resource"),
 		initializations: desc("apiserver_watch_cache_initializations_total", "[ALPHA] How often the watch cache was loaded.", "resource"),
 		terminated:      desc("apiserver_terminated_watchers_total", "[ALPHA] Watchers that ended because they were too slow.", "resource"),
-		consistent:      desc("apiserver_watch_cache_consistent_read_total", "[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
-		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values that could not be decoded when they were received.", "resource"),
-		damaged:         desc("binnacle_watch_cache_damaged_objects", "Stored objects that cannot be decrypted or decoded.", "resource"),
-		lists:           desc("apiserver_cache_list_total", "[ALPHA] LIST requests served from the watch cache.", "resource_prefix", "index"),
-		fetched:         desc("apiserver_cache_list_fetched_objects_total", "[ALPHA] Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
-		returned:        desc("apiserver_cache_list_returned_objects_total", "[ALPHA] Objects returned from the watch cache for LIST requests.", "resource_prefix"),
-		revision:        desc("apiserver_watch_cache_resource_version", "[ALPHA] Revision of the watch cache, its 15 least significant digits.", "resource"),
-		capacity:        desc("watch_cache_capacity", "[ALPHA] Capacity of the watch cache in changes.", "resource"),
-		grown:           desc("watch_cache_capacity_increase_total", "[ALPHA] How often the capacity of the watch cache grew.", "resource"),
-		shrunk:          desc("watch_cache_capacity_decrease_total", "[ALPHA] How often the capacity of the watch cache shrank.", "resource"),
-		encodingBytes:   desc("binnacle_watch_cache_encoding_bytes", "Memory in bytes of cached encodings of objects."),
-		encodings:       desc("binnacle_watch_cache_encodings", "Cached encodings of objects."),
-		evicted:         desc("binnacle_watch_cache_encodings_evicted_total", "Cached encodings evicted to stay within the memory limit."),
-		watchers:        desc("binnacle_watch_cache_watchers", "Watchers of a resource.", "resource"),
-		groups:          desc("binnacle_watch_cache_watcher_groups", "Groups of watchers of a resource with the same name, namespace or field value.", "resource"),
-		logBytes:        desc("binnacle_watch_cache_history_bytes", "Memory in bytes used only by history."),
-		historySeconds:  desc("binnacle_watch_cache_history_seconds", "Age in seconds of the oldest change in the history of a resource, up to the retention limit.", "resource"),
-		forgottenEarly:  desc("binnacle_watch_cache_history_forgotten_early_total", "Changes removed from history before the retention limit because of memory.", "resource"),
-		reduced:         desc("binnacle_watch_cache_history_reduced_total", "Large values removed from history because of memory. They are read from the store when needed.", "resource"),
-		older:           desc("binnacle_watch_cache_history_reads_total", "Reads of values that were removed from history."),
-		images:          desc("binnacle_watch_cache_images_bytes", "Upper bound of the memory in bytes of older snapshots kept for further pages of lists."),
-		replaced:        desc("binnacle_watch_cache_store_replaced_total", "How often the store was found to be restored from a backup or replaced."),
-		objects:         desc("apiserver_storage_objects", "[STABLE] Stored objects, by resource.", "resource"),
-		storageEvents:   desc("apiserver_storage_events_received_total", "[ALPHA] Changes received from etcd or from other replicas, by resource.", "resource"),
-		bookmarks:       desc("etcd_bookmark_counts", "[ALPHA] Progress notifications without changes from the source, which all resources share.", "resource"),
-		storedLists:     desc("apiserver_storage_list_total", "[ALPHA] Lists read from the store, by resource.", "resource"),
-		storedFetched:   desc("apiserver_storage_list_fetched_objects_total", "[ALPHA] Objects read from the store for lists.", "resource"),
-		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total", "[ALPHA] Objects read from the store and matched against the selectors of a list.", "resource"),
-		storedReturned:  desc("apiserver_storage_list_returned_objects_total", "[ALPHA] Objects read from the store that lists returned.", "resource"),
-		valueBytes:      desc("binnacle_watch_cache_value_bytes", "Size in bytes of the stored values of objects.", "resource"),
-		valueKept:       desc("binnacle_watch_cache_value_kept_bytes", "Memory in bytes used by the values of objects. Shared parts are kept once.", "resource"),
-		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Estimated memory in bytes of object versions that have left the watch cache but are still referenced by responses and watches."),
+		consistent: desc("apiserver_watch_cache_consistent_read_total",
+			"[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
+		unreadable: desc("binnacle_watch_cache_unreadable_values_total",
+			"Stored values that could not be decoded when they were received.", "resource"),
+		damaged: desc("binnacle_watch_cache_damaged_objects", "Stored objects that cannot be decrypted or decoded.", "resource"),
+		lists: desc("apiserver_cache_list_total",
+			"[ALPHA] LIST requests served from the watch cache.", "resource_prefix", "index"),
+		fetched: desc("apiserver_cache_list_fetched_objects_total",
+			"[ALPHA] Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
+		returned: desc("apiserver_cache_list_returned_objects_total",
+			"[ALPHA] Objects returned from the watch cache for LIST requests.", "resource_prefix"),
+		revision: desc("apiserver_watch_cache_resource_version",
+			"[ALPHA] Revision of the watch cache, its 15 least significant digits.", "resource"),
+		capacity: desc("watch_cache_capacity", "[ALPHA] Capacity of the watch cache in changes.", "resource"),
+		grown:    desc("watch_cache_capacity_increase_total", "[ALPHA] How often the capacity of the watch cache grew.", "resource"),
+		shrunk: desc("watch_cache_capacity_decrease_total",
+			"[ALPHA] How often the capacity of the watch cache shrank.", "resource"),
+		encodingBytes: desc("binnacle_watch_cache_encoding_bytes", "Memory in bytes of cached encodings of objects."),
+		encodings:     desc("binnacle_watch_cache_encodings", "Cached encodings of objects."),
+		evicted:       desc("binnacle_watch_cache_encodings_evicted_total", "Cached encodings evicted to stay within the memory limit."),
+		watchers:      desc("binnacle_watch_cache_watchers", "Watchers of a resource.", "resource"),
+		groups: desc("binnacle_watch_cache_watcher_groups",
+			"Groups of watchers of a resource with the same name, namespace or field value.", "resource"),
+		logBytes: desc("binnacle_watch_cache_history_bytes", "Memory in bytes used only by history."),
+		historySeconds: desc("binnacle_watch_cache_history_seconds",
+			"Age in seconds of the oldest change in the history of a resource, up to the retention limit.",
+			"resource"),
+		forgottenEarly: desc("binnacle_watch_cache_history_forgotten_early_total",
+			"Changes removed from history before the retention limit because of memory.", "resource"),
+		reduced: desc("binnacle_watch_cache_history_reduced_total",
+			"Large values removed from history because of memory. They are read from the store when needed.",
+			"resource"),
+		older: desc("binnacle_watch_cache_history_reads_total", "Reads of values that were removed from history."),
+		images: desc("binnacle_watch_cache_images_bytes",
+			"Upper bound of the memory in bytes of older snapshots kept for further pages of lists."),
+		replaced: desc("binnacle_watch_cache_store_replaced_total",
+			"How often the store was found to be restored from a backup or replaced."),
+		objects: desc("apiserver_storage_objects", "[STABLE] Stored objects, by resource.", "resource"),
+		storageEvents: desc("apiserver_storage_events_received_total",
+			"[ALPHA] Changes received from etcd or from other replicas, by resource.", "resource"),
+		bookmarks: desc("etcd_bookmark_counts",
+			"[ALPHA] Progress notifications without changes from the source, which all resources share.",
+			"resource"),
+		storedLists:   desc("apiserver_storage_list_total", "[ALPHA] Lists read from the store, by resource.", "resource"),
+		storedFetched: desc("apiserver_storage_list_fetched_objects_total", "[ALPHA] Objects read from the store for lists.", "resource"),
+		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total",
+			"[ALPHA] Objects read from the store and matched against the selectors of a list.", "resource"),
+		storedReturned: desc("apiserver_storage_list_returned_objects_total",
+			"[ALPHA] Objects read from the store that lists returned.", "resource"),
+		valueBytes: desc("binnacle_watch_cache_value_bytes", "Size in bytes of the stored values of objects.", "resource"),
+		valueKept: desc("binnacle_watch_cache_value_kept_bytes",
+			"Memory in bytes used by the values of objects. Shared parts are kept once.", "resource"),
+		pinned: desc("binnacle_watch_cache_pinned_bytes",
+			"Estimated memory in bytes of object versions that have left the watch cache but are still referenced by responses and watches."),
 	}
 }
 
@@ -157,6 +183,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(ch, m.pinned, float64(m.cache.pinned.bytes()))
 }
 
+// collectStore emits the metrics of one resource.
 func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	name, sm := s.resource.Name, s.metrics
 	counter(ch, m.received, sm.received.Load(), name)
@@ -187,7 +214,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	objects := s.live.entries.Len()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
 	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damage()
-	stored, kept := s.live.stored, s.live.kept
+	stored, kept := s.live.stored, s.live.memory
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
 	gauge(ch, m.objects, float64(objects), name)

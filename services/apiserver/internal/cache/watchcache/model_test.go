@@ -122,7 +122,10 @@ func genKey(t *rapid.T) string {
 func genSelection(t *rapid.T) watchcache.Selection {
 	s := selection(t,
 		rapid.SampledFrom([]string{"", "a", "ab", "none"}).Draw(t, "namespace"),
-		rapid.SampledFrom([]string{"", "", "app=a", "app!=a", "app", "!app", "app in (a,b)", "app notin (a,c)", "app,num>1", "num<2,app!=b"}).Draw(t, "labels"),
+		rapid.SampledFrom([]string{
+			"", "", "app=a", "app!=a", "app", "!app", "app in (a,b)", "app notin (a,c)", "app,num>1",
+			"num<2,app!=b",
+		}).Draw(t, "labels"),
 		rapid.SampledFrom([]string{
 			"", "", "spec.nodeName=n1", "spec.nodeName=", "spec.nodeName!=n1", "metadata.name=3", "metadata.name!=3", "metadata.namespace!=a", "none=", "none=x", "none!=", "metadata.name=", "metadata.namespace=b",
 			"status.phase=Running", "spec.nodeName=n2,status.phase!=Running", "metadata.name=1,spec.nodeName=n1",
@@ -241,7 +244,10 @@ func (m *machine) watchFrom(t *rapid.T) {
 		t.Fatal(err)
 	}
 	m.watchers = append(m.watchers, &modelWatcher{
-		Watcher: w, sel: opts.Selection, after: opts.After, size: rapid.IntRange(1, 9).Draw(t, "buffer"),
+		Watcher: w,
+		sel:     opts.Selection,
+		after:   opts.After,
+		size:    rapid.IntRange(1, 9).Draw(t, "buffer"),
 	})
 	mw := m.watchers[len(m.watchers)-1]
 	if opts.Initial == watchcache.InitialNone {
@@ -320,6 +326,7 @@ func (m *machine) follow(t *rapid.T) {
 	}
 }
 
+// testModel compares random operations on a cache with a model.
 func testModel(t *testing.T, change func(*watchcache.Config)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		store := newMemStore()

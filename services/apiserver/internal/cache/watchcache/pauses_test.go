@@ -105,7 +105,8 @@ func TestConcurrentSnapshotAtBuildsOnce(t *testing.T) {
 	pauses := 0
 	var more func() bool
 	more = func() bool {
-		if pauses++; pauses < same {
+		pauses++
+		if pauses < same {
 			at(before+2500, more)
 		}
 		return true
@@ -146,7 +147,11 @@ func TestPausedWatcherIsNotCut(t *testing.T) {
 		forget() // after the first call all stalled watchers have been cut
 		return true
 	}}
-	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState, Lost: func() { t.Error("paused watcher was cut") }})
+	w := r.watch(watchcache.WatchOptions{
+		Selection: sel,
+		Initial:   watchcache.InitialState,
+		Lost:      func() { t.Error("paused watcher was cut") },
+	})
 	for received := 0; ; {
 		got, err := next(t.Context(), w, nil)
 		if expired(err) && received == 1501 {

@@ -45,7 +45,8 @@ func (r *rig) held(ok func(float64) bool) (n float64) {
 	r.t.Helper()
 	for range rounds {
 		collect()
-		if n = r.metric("binnacle_watch_cache_pinned_bytes"); ok(n) {
+		n = r.metric("binnacle_watch_cache_pinned_bytes")
+		if ok(n) {
 			break
 		}
 		runtime.Gosched()
@@ -142,7 +143,9 @@ func TestStalledWatcherIsCut(t *testing.T) {
 		read int // events before the owner stalls
 	}{
 		{"initial state", watchcache.WatchOptions{Initial: watchcache.InitialState}, 1},
-		{"initial state of a namespace", watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "a"}, Initial: watchcache.InitialState}, 1},
+		{"initial state of a namespace",
+			watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "a"}, Initial: watchcache.InitialState},
+			1},
 		{"behind", watchcache.WatchOptions{After: 1}, 1},
 		{"active", watchcache.WatchOptions{After: 21}, 0},
 	} {
@@ -240,7 +243,8 @@ func TestOtherWatchersAreNotCut(t *testing.T) {
 	opts := watchcache.WatchOptions{Selection: watchcache.Selection{Namespace: "b"}, After: 21, Lost: func() { lost.Add(1) }}
 	other := r.watch(opts)
 	opts.Selection.Namespace = ""
-	closed, stalled := r.watch(opts), make(chan struct{})
+	closed := r.watch(opts)
+	stalled := make(chan struct{})
 	closed.Close()
 	r.watch(watchcache.WatchOptions{After: 21, Lost: func() { close(stalled) }})
 	r.churn(20, 2*events)

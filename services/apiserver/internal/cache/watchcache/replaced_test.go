@@ -50,7 +50,8 @@ var after = map[string][]op{
 		{"/registry/pods/a/new", []byte(`{"d":"2"}`)}, {"/registry/pods/a/ghost", []byte(`{"d":"3"}`)},
 	},
 	"more": {
-		{"/registry/pods/a/new", []byte("{}")}, {"/registry/pods/a/new", []byte(`{"d":"1"}`)}, {"/registry/pods/a/new", []byte(`{"d":"2"}`)},
+		{"/registry/pods/a/new", []byte("{}")}, {"/registry/pods/a/new", []byte(`{"d":"1"}`)}, {"/registry/pods/a/new",
+			[]byte(`{"d":"2"}`)},
 		{"/registry/pods/a/new", []byte(`{"d":"3"}`)}, {"/registry/pods/a/new", []byte(`{"d":"4"}`)}, {"/registry/pods/a/other", []byte("{}")},
 	},
 }
@@ -90,8 +91,11 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 					"at the end":          r.watch(watchcache.WatchOptions{After: newest}),
 					"behind":              r.watch(watchcache.WatchOptions{After: saved}),
 					"of another resource": nil,
-					"of a selection":      r.watch(watchcache.WatchOptions{After: newest, Selection: selection(t, "", "", nodeField+"=n1")}),
-					"with its state":      r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState}),
+					"of a selection": r.watch(watchcache.WatchOptions{
+						After:     newest,
+						Selection: selection(t, "", "", nodeField+"=n1"),
+					}),
+					"with its state": r.watch(watchcache.WatchOptions{Initial: watchcache.InitialState}),
 				}
 				var err error
 				if watchers["of another resource"], err = r.cache.Store("nodes").Watch(watchcache.WatchOptions{After: newest}); err != nil {
@@ -105,7 +109,8 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				if _, err := ghost.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("x"), nil }); err != nil {
 					t.Fatal(err)
 				}
-				was, era := r.pods.Snapshot(), r.cache.Era()
+				was := r.pods.Snapshot()
+				era := r.cache.Era()
 				r.goBack(writes)
 				synctest.Wait()
 				time.Sleep(time.Minute)
@@ -121,7 +126,8 @@ func TestStoreRewindEndsWatches(t *testing.T) {
 				if sn.Revision() != rev || rev != r.store.now() {
 					t.Errorf("got snapshot at %d, cache at %d, store at %d", sn.Revision(), rev, r.store.now())
 				}
-				if got, want := cacheList(sn, watchcache.Selection{}, ""), modelList(r.store, rev, watchcache.Selection{}, ""); !slices.Equal(got, want) {
+				if got, want := cacheList(sn, watchcache.Selection{}, ""), modelList(r.store, rev,
+					watchcache.Selection{}, ""); !slices.Equal(got, want) {
 					t.Errorf("got\n%q, want\n%q", got, want)
 				}
 				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {

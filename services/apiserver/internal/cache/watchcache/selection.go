@@ -24,14 +24,14 @@ type Selection struct {
 	Readable bool
 	// Before requests the previous version with each Modified event.
 	Before bool
-	// Pause, if set, yields to other work. It is called after each lookedAtOnce objects, selected
+	// Pause, if set, yields to other work. It is called after each pauseInterval objects, selected
 	// or not. False ends the iteration.
 	Pause func() bool
 }
 
-// lookedAtOnce is how many objects are inspected, or changes undone, between two calls of Pause:
+// pauseInterval is how many objects are inspected, or changes undone, between two calls of Pause:
 // some tenths of a millisecond.
-const lookedAtOnce = 1024
+const pauseInterval = 1024
 
 // indexed returns the position of an indexed field that the selection fixes, and the value.
 func (s *Selection) indexed(index []string) (int, string, bool) {
@@ -78,16 +78,16 @@ func (s *Selection) Matches(e *Entry) bool {
 }
 
 // matcher is a Selection prepared for many entries. Keys are compared by identity, because sets
-// share them. All requirements on one key form one term (terms.go), however often the selector
+// share them. All requirements on one key form one term, however often the selector
 // names the key, and many terms are found by the keys of an entry. So the cost of matching grows
 // with the entry, not with the selector. Lists and watches match every object and every change.
 type matcher struct {
 	Selection
 	labels termsOf
 	fields termsOf
-	// asLabels and asFields mean that the terms are incomplete and the selector itself must match
+	// partialLabels and partialFields mean that the terms are incomplete and the selector itself must match
 	// too.
-	asLabels, asFields bool
+	partialLabels, partialFields bool
 }
 
 // matcher normalizes the selection. It moves what the field selector fixes to where it is cheapest,
@@ -101,12 +101,12 @@ func (s Selection) matcher() *matcher {
 		m.Fields = nil
 	}
 	if m.Labels != nil {
-		m.labels, m.asLabels = labelTerms(m.Labels)
+		m.labels, m.partialLabels = labelTerms(m.Labels)
 	}
 	if m.Fields == nil {
 		return m
 	}
-	m.fields, m.asFields = fieldTerms(m.Fields)
+	m.fields, m.partialFields = fieldTerms(m.Fields)
 	// The terms stay, so that a contradiction selects nothing.
 	if v, ok := m.Fields.RequiresExactMatch(FieldName); ok && v != "" && m.Name == "" {
 		m.Name = v
@@ -117,9 +117,9 @@ func (s Selection) matcher() *matcher {
 	return m
 }
 
-// labelTerms returns the requirements of the selector. It returns true if the selector itself must
+// labelTerms returns the requirements of the selector. partial means that the selector itself must
 // match too.
-func labelTerms(s labels.Selector) (all termsOf, ask bool) {
+func labelTerms(s labels.Selector) (all termsOf, partial bool) {
 	reqs, selectable := s.Requirements()
 	if !selectable || len(reqs) == 0 {
 		return all, true
@@ -139,17 +139,17 @@ func labelTerms(s labels.Selector) (all termsOf, ask bool) {
 		case selection.GreaterThan:
 			t.requireGreater(values)
 		case selection.LessThan:
-			t.below(values)
+			t.requireLess(values)
 		default:
-			ask = true
+			partial = true
 		}
 	}
-	all.settle()
-	return all, ask
+	all.complete()
+	return all, partial
 }
 
 // fieldTerms is labelTerms for fields. Absent fields are empty.
-func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
+func fieldTerms(s fields.Selector) (all termsOf, partial bool) {
 	reqs := s.Requirements()
 	if len(reqs) == 0 {
 		return all, true
@@ -162,11 +162,11 @@ func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
 		case selection.NotEquals:
 			t.requireNotIn([]string{r.Value})
 		default:
-			ask = true
+			partial = true
 		}
 	}
-	all.settle()
-	return all, ask
+	all.complete()
+	return all, partial
 }
 
 // Matching returns Matches for use with many entries.
@@ -181,7 +181,7 @@ func (m *matcher) matches(e *Entry) bool {
 		return !m.Readable
 	}
 	return m.fields.matchFields(e) && m.labels.match(e.Labels()) &&
-		(!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(e.Labels()))
+		(!m.partialFields || m.Fields.Matches((*fieldView)(e))) && (!m.partialLabels || m.Labels.Matches(e.Labels()))
 }
 
 // named reports whether an entry is selected by namespace and name.
@@ -245,8 +245,8 @@ func (a *termsOf) term(name string) *term {
 	return &a.list[i]
 }
 
-// settle completes the terms.
-func (a *termsOf) settle() {
+// complete finishes the terms after the last requirement.
+func (a *termsOf) complete() {
 	for i := range a.list {
 		t := &a.list[i]
 		slices.Sort(t.inside)
@@ -276,8 +276,8 @@ func (t *term) requireIn(values []string) {
 
 func (t *term) requireNotIn(values []string) { t.outside = append(t.outside, values...) }
 
-// requireGreater requires a number greater than the given one. As in apimachinery, no value matches if the
-// given one is not a number.
+// requireGreater requires a number greater than the given one. As in apimachinery, no
+// value matches if the given one is not a number.
 func (t *term) requireGreater(values []string) {
 	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
 		t.least = max(t.least, n+1)
@@ -286,7 +286,7 @@ func (t *term) requireGreater(values []string) {
 	}
 }
 
-func (t *term) below(values []string) {
+func (t *term) requireLess(values []string) {
 	if n, ok := t.bound(values); ok && n > math.MinInt64 {
 		t.most = min(t.most, n-1)
 	} else {
@@ -325,13 +325,13 @@ func (a *termsOf) match(s Set) bool {
 	if s.Len() < needed {
 		return false
 	}
-	for place := range s.Len() {
-		i, ok := a.byKey[s.keys.list[place]]
+	for position := range s.Len() {
+		i, ok := a.byKey[s.keys.list[position]]
 		if !ok {
 			continue
 		}
 		t := &a.list[i]
-		if !t.match(s.at(place), true) {
+		if !t.match(s.at(position), true) {
 			return false
 		}
 		if t.needed {

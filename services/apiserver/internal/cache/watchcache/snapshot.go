@@ -129,7 +129,8 @@ const noIndex = -1
 
 // selectAll is selectFrom that also reports whether Pause let it finish.
 func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (whole bool) {
-	if whole = true; m.Pause == nil {
+	whole = true
+	if m.Pause == nil {
 		s.selectFrom(m, from, fn)
 		return whole
 	}
@@ -142,9 +143,12 @@ func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (whol
 	return whole
 }
 
+// selectFrom calls fn for selected entries. It returns how many entries it inspected and selected,
+// and the index that it used.
 func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
 	visit := func(e *Entry) bool {
-		if fetched++; fetched%lookedAtOnce == 0 && m.Pause != nil && !m.Pause() {
+		fetched++
+		if fetched%pauseInterval == 0 && m.Pause != nil && !m.Pause() {
 			return false
 		}
 		if !m.matches(e) {
@@ -201,8 +205,8 @@ type image struct {
 	damaged *btree.BTreeG[*Entry]
 	// rebound is how often entries were replaced by equal ones.
 	rebound int
-	// stored is the size of the values in bytes, and kept the memory that they take.
-	stored, kept int64
+	// stored is the size of the values in bytes, and memory the memory that they take.
+	stored, memory int64
 }
 
 func newImage(index []string, era uint64) *image {
@@ -220,7 +224,15 @@ func newKeyTree() *btree.BTreeG[*Entry] {
 // copy returns an image that can change independently of this one. The caller holds the lock under
 // which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, rebound: im.rebound, stored: im.stored, kept: im.kept}
+	c := &image{
+		entries: im.entries.Copy(),
+		last:    im.last,
+		era:     im.era,
+		loads:   im.loads,
+		rebound: im.rebound,
+		stored:  im.stored,
+		memory:  im.memory,
+	}
 	if im.damaged != nil {
 		c.damaged = im.damaged.Copy()
 	}
@@ -291,12 +303,13 @@ func (im *image) count(e *Entry, n int) {
 		}
 	}
 	im.stored += int64(n) * int64(e.Size())
-	im.kept += int64(n) * int64(len(e.stored))
+	im.memory += int64(n) * int64(len(e.stored))
 }
 
 // rank returns the number of keys before key.
 func (im *image) rank(key string) int {
-	lo, hi := 0, im.entries.Len()
+	lo := 0
+	hi := im.entries.Len()
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if e, _ := im.entries.GetAt(mid); e.Key() < key {

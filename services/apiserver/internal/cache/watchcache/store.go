@@ -63,13 +63,13 @@ type Store struct {
 	// under mu.
 	abandoned    bool
 	era          atomic.Uint64
-	kept         []*cachedImage
+	cachedImages []*cachedImage
 	dictionaries valuedict.Pool
-	// values is the size in bytes of all values of the resource, and coming the size that may be
+	// values is the size in bytes of all values of the resource, and pendingBytes the size that may be
 	// added.
-	values, coming atomic.Int64
-	bound          atomic.Pointer[valueEncoding] // with the most recently used dictionary
-	wanted         wantedLabels
+	values, pendingBytes atomic.Int64
+	bound                atomic.Pointer[valueEncoding] // with the most recently used dictionary
+	wanted               wantedLabels
 	// forgot means that the log dropped records since the last check for lost watchers.
 	forgot atomic.Bool
 
@@ -192,7 +192,7 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		fired = s.groups.collectWakes(r, seq, s.resource.Index, fired)
 	}
 	s.values.Store(s.live.stored)
-	s.coming.Store(0)
+	s.pendingBytes.Store(0)
 	s.metrics.received.Add(uint64(len(s.pending)))
 	clear(s.pending)
 	s.pending = s.pending[:0]
@@ -212,7 +212,7 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.leave(s.live, im)
 	s.live = im
 	s.values.Store(im.stored)
-	s.coming.Store(0)
+	s.pendingBytes.Store(0)
 	s.published.Store(nil)
 	s.dropImages(func(*cachedImage) bool { return true })
 	s.metrics.initializations.Add(1)
@@ -230,16 +230,16 @@ func (s *Store) end(err error, fired []*wake) []*wake {
 	return s.groups.fireAll(s.log.next, fired)
 }
 
-// atOnce is how many entries are replaced under one lock.
-const atOnce = 256
+// rebindBatch is how many entries are replaced under one lock.
+const rebindBatch = 256
 
 // worthKeeping is how many times its own memory a dictionary must save. A dictionary of values that
 // have nothing in common any more saves as much as it takes.
 const worthKeeping = 2
 
-// settle releases unused memory of the dictionaries. It also empties the dictionary that saves
+// compactDictionaries releases unused memory of the dictionaries. It also empties the dictionary that saves
 // least, if it blocks a new one and is not worth keeping.
-func (s *Store) settle() {
+func (s *Store) compactDictionaries() {
 	crowd := s.dictionaries.Compact(s.values.Load())
 	if len(crowd) == 0 {
 		return
@@ -269,7 +269,7 @@ func (s *Store) settle() {
 		return true
 	})
 	for len(bound) > 0 {
-		n := min(atOnce, len(bound))
+		n := min(rebindBatch, len(bound))
 		s.rebind(bound[:n])
 		bound = bound[n:]
 	}
@@ -289,7 +289,7 @@ func (s *Store) rebind(entries []*Entry) {
 			continue
 		}
 		other := e.at(e.Revision)
-		other.id, other.stored, other.kept = e.id, asText(e.Stored()), s.cache.plain
+		other.id, other.stored, other.encoding = e.id, asText(e.Stored()), s.cache.plain
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
 		s.live.replace(e, other)
@@ -337,7 +337,7 @@ func (s *Store) forget(n int) {
 	s.lookForLost()
 }
 
-// lookForLost schedules a check for watchers whose place was dropped. The caller holds mu.
+// lookForLost schedules a check for watchers whose position was dropped. The caller holds mu.
 func (s *Store) lookForLost() {
 	if len(s.watchers) > 0 && !s.forgot.Swap(true) {
 		s.cache.historyForgotten()
@@ -365,16 +365,16 @@ func (s *Store) tidy(now int64) {
 	s.forgetLabels(now)
 }
 
-// dropColdEncodings drops the encodings of versions that were replaced a while ago. The caller holds mu and has
-// appended a record.
+// dropColdEncodings drops the encodings of versions that were replaced a while
+// ago. The caller holds mu and has appended a record.
 func (s *Store) dropColdEncodings() {
 	if s.log.len() <= warmEvents {
 		return
 	}
 	r := s.log.at(s.log.next - 1 - warmEvents)
 	s.cache.ring.drop(r.prev)
-	s.cache.ring.drop(r.tomb.Load())
-	s.cache.ring.drop(r.early.Load())
+	s.cache.ring.drop(r.tombstone.Load())
+	s.cache.ring.drop(r.earlyTombstone.Load())
 }
 
 // discard drops the log of a store that is no longer used.

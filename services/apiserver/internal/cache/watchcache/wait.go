@@ -22,6 +22,7 @@ type waits struct {
 	list []*waiter
 }
 
+// waiter is one caller that waits for a revision.
 type waiter struct {
 	revision int64
 	done     chan struct{}
@@ -140,6 +141,8 @@ type reads struct {
 	next    *read // the read that callers may join; it has not started
 }
 
+// read is one read of the newest revision, shared by its callers. The results are valid once done
+// is closed.
 type read struct {
 	// span is the span of the first traced request that needs the read.
 	span     trace.Span
@@ -203,7 +206,8 @@ func (c *Cache) readNewest() {
 		}
 		at, era := c.position.get()
 		rd.revision, rd.err = c.cfg.Newest.Confirm(ctx, at)
-		switch why := replacement(rd.err); {
+		why := replacement(rd.err)
+		switch {
 		case rd.err == nil:
 			c.confirmed.Store(true)
 		case why != nil:
@@ -280,21 +284,21 @@ func (r *readiness) wait() <-chan struct{} {
 
 // position is how far the cache has read, with the data that identifies the store's history.
 type position struct {
-	mu    sync.Mutex // after Cache.mu; no lock is taken under it
-	place storage.Position
-	era   uint64
+	mu  sync.Mutex // after Cache.mu; no lock is taken under it
+	at  storage.Position
+	era uint64
 }
 
 func (p *position) get() (storage.Position, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.place, p.era
+	return p.at, p.era
 }
 
-func (p *position) set(place storage.Position, era uint64) {
+func (p *position) set(at storage.Position, era uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.place, p.era = place, era
+	p.at, p.era = at, era
 }
 
 // replaced ends an era. Its watchers end, and the cache does not answer until everything is

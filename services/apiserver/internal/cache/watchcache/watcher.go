@@ -14,7 +14,7 @@ type WatchOptions struct {
 	// InitialState ignores it.
 	After   int64
 	Initial Initial
-	// Lost, if set, is called at most once: when the watcher's place is gone while its owner is not
+	// Lost, if set, is called at most once: when the watcher's position is gone while its owner is not
 	// in Next, because a client that does not read stalls it. It must not block. It does not run
 	// any more once Close has returned.
 	Lost func()
@@ -37,7 +37,7 @@ type Watcher struct {
 
 	closed, expired atomic.Bool
 	calls           atomic.Uint32 // beginnings and ends of Watch and Next; odd while one runs
-	telling         sync.Mutex    // held while onLost runs; no lock is taken under it
+	notifying       sync.Mutex    // held while onLost runs; no lock is taken under it
 	stalled         stall         // used by the check for lost watchers
 
 	parked   atomic.Bool // Poll found nothing, and resume must be called
@@ -95,7 +95,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 // Variant returns the variant of the watched resource.
 func (w *Watcher) Variant() string { return w.store.Variant() }
 
-// begin sets the watcher's place in the log.
+// begin sets the watcher's position in the log.
 func (w *Watcher) begin(initial bool) error {
 	s := w.store
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (w *Watcher) begin(initial bool) error {
 	}
 	w.group = s.groups.join(w.sel.scope(s.resource.Index))
 	s.follow(w)
-	if w.cursor.Load() == s.log.next { // records that do not concern it do not cost it its place any more
+	if w.cursor.Load() == s.log.next { // records that do not concern it do not cost it its position any more
 		w.armed.Store(w.group.arm())
 	}
 	return nil
@@ -136,8 +136,8 @@ func (w *Watcher) Close() {
 	if wk := w.armed.Load(); wk != nil {
 		wk.forget(w)
 	}
-	w.telling.Lock()   // wait for a running onLost
-	w.telling.Unlock() //lint:ignore SA2001 it waits
+	w.notifying.Lock()   // wait for a running onLost
+	w.notifying.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	w.store.groups.leave(w.group)
@@ -165,13 +165,14 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 
 // Next waits for events and returns the available ones, up to the capacity of buf. It empties and
 // uses buf first, so earlier events are not kept alive while nothing happens. It returns no events
-// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's place is no
+// after Nudge, and if Pause ended it. Errors are final: *ExpiredError if the watcher's position is no
 // longer kept, ErrClosed, ErrStopped, or the error of the context.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
 	defer w.calls.Add(1)
-	for buf = emptied(buf); ; {
-		got, armed, err := w.look(ctx, buf)
+	buf = emptied(buf)
+	for {
+		got, armed, err := w.tryRead(ctx, buf)
 		if armed == nil {
 			return got, err
 		}
@@ -194,8 +195,9 @@ func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events 
 	if w.calls.Load()%2 == 0 { // otherwise it was parked
 		w.calls.Add(1)
 	}
-	for buf = emptied(buf); ; {
-		got, armed, err := w.look(ctx, buf)
+	buf = emptied(buf)
+	for {
+		got, armed, err := w.tryRead(ctx, buf)
 		if armed == nil {
 			w.calls.Add(1)
 			return got, true, err
@@ -227,6 +229,7 @@ func (w *Watcher) park(wk *wake, resume func()) bool {
 	return !w.parked.CompareAndSwap(true, false) // unless another goroutine has unparked it
 }
 
+// unpark calls resume if the watcher is parked.
 func (w *Watcher) unpark() {
 	if w.parked.CompareAndSwap(true, false) {
 		w.resume()
@@ -243,8 +246,8 @@ func emptied(buf []Event) []Event {
 	return buf[:0]
 }
 
-// look returns the available events, or the wake to wait for.
-func (w *Watcher) look(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
+// tryRead returns the available events, or the wake to wait for.
+func (w *Watcher) tryRead(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
 	w.oldest = 0
 	for {
 		if w.closed.Load() {
@@ -281,7 +284,7 @@ func (w *Watcher) look(ctx context.Context, buf []Event) (events []Event, armed 
 	}
 }
 
-// expiredError returns the error of a watcher whose place is gone.
+// expiredError returns the error of a watcher whose position is no longer in the log.
 func (w *Watcher) expiredError() error {
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
@@ -307,13 +310,14 @@ func (w *Watcher) Revision() int64 {
 // pick returns the state reduced to the selected objects, or nil if Pause ended it.
 func (in *initialState) pick(sel *matcher) *initialState {
 	out := &initialState{revision: in.revision, single: true}
-	if in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
+	whole := in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
 		out.entries = append(out.entries, e)
 		return true
-	}) {
-		return out
+	})
+	if !whole {
+		return nil
 	}
-	return nil
+	return out
 }
 
 // nextInitial returns the next part of the initial state. A watcher that is cut meanwhile stays

@@ -107,11 +107,11 @@ func TestUnrelatedChangesDoNotExpireWatcher(t *testing.T) {
 		own  string
 		node string
 	}{
-		{"node", selection(t, "", "", "spec.nodeName=n1"), "/registry/pods/a/own", "n1"},
-		{"namespace", selection(t, "mine", "", ""), "/registry/pods/mine/own", ""},
-		{"name", selection(t, "", "", "metadata.name=own"), "/registry/pods/a/own", ""},
-		{"object", selection(t, "mine", "", "metadata.name=own"), "/registry/pods/mine/own", ""},
-		{"namespace by field", selection(t, "", "", "metadata.namespace=mine"), "/registry/pods/mine/own", ""},
+		{name: "node", sel: selection(t, "", "", "spec.nodeName=n1"), own: "/registry/pods/a/own", node: "n1"},
+		{name: "namespace", sel: selection(t, "mine", "", ""), own: "/registry/pods/mine/own"},
+		{name: "name", sel: selection(t, "", "", "metadata.name=own"), own: "/registry/pods/a/own"},
+		{name: "object", sel: selection(t, "mine", "", "metadata.name=own"), own: "/registry/pods/mine/own"},
+		{name: "namespace by field", sel: selection(t, "", "", "metadata.namespace=mine"), own: "/registry/pods/mine/own"},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package negotiation chooses the representation of a response from the Accept header, and reads that
-// of a body from its Content-Type (specification: "Media types"). It has no state.
+// Package negotiation chooses the representation of a response from the Accept header, and reads
+// that of a body from its Content-Type (specification: "Media types"). It has no state.
 package negotiation
 
 import (
@@ -82,12 +82,14 @@ func (m Media) has(t string) bool {
 	return false
 }
 
+// clause is one media range of an Accept header.
 type clause struct {
 	typ    string
 	params map[string]string
 	q      float64
 }
 
+// parse parses an Accept header.
 func parse(header string) []clause {
 	var out []clause
 	for _, part := range strings.Split(header, ",") {

@@ -29,9 +29,12 @@ func TestAccept(t *testing.T) {
 		{"application/json;as=Table;v=v9;g=meta.k8s.io,application/json", negotiation.Choice{Media: api.MediaJSON}, true},
 		{"application/json;as=Table;v=v1;g=other", negotiation.Choice{}, false},
 		{"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", negotiation.Choice{}, false},
-		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"}, true},
+		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+			negotiation.Choice{Media: api.MediaProtobuf, As: negotiation.PartialObject, MetaVersion: "v1"},
+			true},
 		{"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", negotiation.Choice{}, false},
-		{"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json", negotiation.Choice{Media: api.MediaJSON}, true},
+		{"application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json",
+			negotiation.Choice{Media: api.MediaJSON}, true},
 		{"application/json;pretty=1", negotiation.Choice{Media: api.MediaJSON, Pretty: true}, true},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)

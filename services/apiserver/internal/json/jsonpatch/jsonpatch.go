@@ -114,6 +114,7 @@ func (t *tree) value(o Operation) *node {
 	return nil
 }
 
+// apply applies the i-th operation.
 func (t *tree) apply(i int, op Operation) error {
 	switch kind := op.Kind(); kind {
 	case "add":
@@ -133,6 +134,7 @@ func (t *tree) apply(i int, op Operation) error {
 	}
 }
 
+// add applies an add operation.
 func (t *tree) add(op Operation) error {
 	path, err := op.path()
 	if err != nil {
@@ -148,6 +150,7 @@ func (t *tree) add(op Operation) error {
 	return nil
 }
 
+// remove applies a remove operation.
 func (t *tree) remove(op Operation) error {
 	path, err := op.path()
 	if err != nil {
@@ -163,6 +166,7 @@ func (t *tree) remove(op Operation) error {
 	return nil
 }
 
+// replace applies a replace operation.
 func (t *tree) replace(i int, op Operation) error {
 	path, err := op.path()
 	if err != nil {
@@ -190,6 +194,7 @@ func (t *tree) replace(i int, op Operation) error {
 	return nil
 }
 
+// move applies a move operation.
 func (t *tree) move(op Operation) error {
 	from, err := op.from()
 	if err != nil {
@@ -219,6 +224,7 @@ func (t *tree) move(op Operation) error {
 	return nil
 }
 
+// copy applies a copy operation.
 func (t *tree) copy(op Operation) error {
 	from, err := op.from()
 	if err != nil {
@@ -239,7 +245,8 @@ func (t *tree) copy(op Operation) error {
 	if at, ok = t.find(path); !ok {
 		return fmt.Errorf("copy operation does not apply: doc is missing destination path: %s: %w", path, errMissing)
 	}
-	if t.copied += n.size(); t.copied > MaxCopies {
+	t.copied += n.size()
+	if t.copied > MaxCopies {
 		return fmt.Errorf("Unable to complete the copy, the accumulated size increase of copy is %d, exceeding the limit %d", //nolint:staticcheck // the words that clients know
 			t.copied, MaxCopies)
 	}
@@ -249,6 +256,7 @@ func (t *tree) copy(op Operation) error {
 	return nil
 }
 
+// testValue applies a test operation.
 func (t *tree) testValue(i int, op Operation) error {
 	path, err := op.path()
 	if err != nil {

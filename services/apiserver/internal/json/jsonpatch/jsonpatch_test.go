@@ -16,26 +16,98 @@ func TestApply(t *testing.T) {
 		doc, patch, want string
 		err              string
 	}{
-		"ordinary":             {`{"a":[1,2]}`, `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`, `{"a":[0,1]}`, ""},
-		"test without a value": {`{}`, `[{"op":"test","path":"/data/x"}]`, "", "is missing path: /data/x"},
-		"test of a missing member without a value":   {`{"a":{}}`, `[{"op":"test","path":"/a/x"}]`, "", "operation 0, test, has no value"},
-		"test of an existing member without a value": {`{"a":1}`, `[{"op":"test","path":"/a"}]`, "", "testing value /a failed: test failed"},
-		"a missing value is null":                    {`{"a":1}`, `[{"op":"add","path":"/b"},{"op":"replace","path":"/a"}]`, `{"a":null,"b":null}`, ""},
-		"replace the root without a value":           {`{"a":1}`, `[{"op":"replace","path":""}]`, "", "has no value"},
-		"replace the root by a scalar":               {`{"a":1}`, `[{"op":"replace","path":"","value":2}]`, `{"a":1}`, ""},
-		"nulls are equal":                            {`{"a":[null]}`, `[{"op":"test","path":"/a","value":[null]},{"op":"add","path":"/b","value":null},{"op":"copy","from":"/b","path":"/c"},{"op":"test","path":"/c","value":null}]`, `{"a":[null],"b":null,"c":null}`, ""},
-		"copies are independent":                     {`{"a":{"b":{"c":1}}}`, `[{"op":"copy","from":"/a/b","path":"/d"},{"op":"add","path":"/d/e","value":2},{"op":"add","path":"/a/b/f","value":3},{"op":"copy","from":"/d","path":"/g"},{"op":"remove","path":"/g/c"}]`, `{"a":{"b":{"c":1,"f":3}},"d":{"c":1,"e":2},"g":{"e":2}}`, ""},
-		"nested too deeply":                          {`{"a":{}}`, deeper(25, 450), "", "exceeded max depth"},
-		"nested too deeply by moves":                 {`{"a":` + nested(6000) + `,"b":` + nested(6000) + `}`, `[{"op":"move","from":"/a","path":"/b` + strings.Repeat("/a", 6000) + `"}]`, "", "exceeded max depth"},
-		"add below null":                             {`{}`, `[{"op":"add","path":"/foo","value":null},{"op":"add","path":"/foo/x","value":1}]`, "", "doc is missing path"},
-		"many changes of a short list":               {`{"a":[0]}`, times(`{"op":"replace","path":"/a/0","value":1}`, 5000), `{"a":[1]}`, ""},
-		"many changes of a long list":                {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/0","value":1}`, 1000), "", jsonpatch.ErrMoved.Error()},
-		"many changes of an added long list":         {`{}`, `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:], "", jsonpatch.ErrMoved.Error()},
-		"many moves":                                 {fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)), times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000), "", jsonpatch.ErrMoved.Error()},
-		"many appends":                               {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/-","value":0}`, 1000), fmt.Sprintf(`{"a":%s}`, list(101_000)), ""},
-		"members":                                    {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/b","value":0}`, 1000), fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)), ""},
-		"few changes of a long list":                 {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"remove","path":"/a/0"}`, 100), fmt.Sprintf(`{"a":%s}`, list(99_900)), ""},
-		"copies":                                     {fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)), times(`{"op":"copy","from":"/a","path":"/b"}`, 40), "", "copy"},
+		"ordinary": {
+			doc:   `{"a":[1,2]}`,
+			patch: `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`,
+			want:  `{"a":[0,1]}`,
+		},
+		"test without a value": {
+			doc:   `{}`,
+			patch: `[{"op":"test","path":"/data/x"}]`,
+			err:   "is missing path: /data/x",
+		},
+		"test of a missing member without a value": {
+			doc:   `{"a":{}}`,
+			patch: `[{"op":"test","path":"/a/x"}]`,
+			err:   "operation 0, test, has no value",
+		},
+		"test of an existing member without a value": {
+			doc:   `{"a":1}`,
+			patch: `[{"op":"test","path":"/a"}]`,
+			err:   "testing value /a failed: test failed",
+		},
+		"a missing value is null": {
+			doc:   `{"a":1}`,
+			patch: `[{"op":"add","path":"/b"},{"op":"replace","path":"/a"}]`,
+			want:  `{"a":null,"b":null}`,
+		},
+		"replace the root without a value": {doc: `{"a":1}`, patch: `[{"op":"replace","path":""}]`, err: "has no value"},
+		"replace the root by a scalar": {
+			doc:   `{"a":1}`,
+			patch: `[{"op":"replace","path":"","value":2}]`,
+			want:  `{"a":1}`,
+		},
+		"nulls are equal": {
+			doc:   `{"a":[null]}`,
+			patch: `[{"op":"test","path":"/a","value":[null]},{"op":"add","path":"/b","value":null},{"op":"copy","from":"/b","path":"/c"},{"op":"test","path":"/c","value":null}]`,
+			want:  `{"a":[null],"b":null,"c":null}`,
+		},
+		"copies are independent": {
+			doc:   `{"a":{"b":{"c":1}}}`,
+			patch: `[{"op":"copy","from":"/a/b","path":"/d"},{"op":"add","path":"/d/e","value":2},{"op":"add","path":"/a/b/f","value":3},{"op":"copy","from":"/d","path":"/g"},{"op":"remove","path":"/g/c"}]`,
+			want:  `{"a":{"b":{"c":1,"f":3}},"d":{"c":1,"e":2},"g":{"e":2}}`,
+		},
+		"nested too deeply": {doc: `{"a":{}}`, patch: deeper(25, 450), err: "exceeded max depth"},
+		"nested too deeply by moves": {
+			doc:   `{"a":` + nested(6000) + `,"b":` + nested(6000) + `}`,
+			patch: `[{"op":"move","from":"/a","path":"/b` + strings.Repeat("/a", 6000) + `"}]`,
+			err:   "exceeded max depth",
+		},
+		"add below null": {
+			doc:   `{}`,
+			patch: `[{"op":"add","path":"/foo","value":null},{"op":"add","path":"/foo/x","value":1}]`,
+			err:   "doc is missing path",
+		},
+		"many changes of a short list": {
+			doc:   `{"a":[0]}`,
+			patch: times(`{"op":"replace","path":"/a/0","value":1}`, 5000),
+			want:  `{"a":[1]}`,
+		},
+		"many changes of a long list": {
+			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
+			patch: times(`{"op":"add","path":"/a/0","value":1}`, 1000),
+			err:   jsonpatch.ErrMoved.Error(),
+		},
+		"many changes of an added long list": {
+			doc:   `{}`,
+			patch: `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:],
+			err:   jsonpatch.ErrMoved.Error(),
+		},
+		"many moves": {
+			doc:   fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)),
+			patch: times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000),
+			err:   jsonpatch.ErrMoved.Error(),
+		},
+		"many appends": {
+			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
+			patch: times(`{"op":"add","path":"/a/-","value":0}`, 1000),
+			want:  fmt.Sprintf(`{"a":%s}`, list(101_000)),
+		},
+		"members": {
+			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
+			patch: times(`{"op":"add","path":"/b","value":0}`, 1000),
+			want:  fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)),
+		},
+		"few changes of a long list": {
+			doc:   fmt.Sprintf(`{"a":%s}`, list(100_000)),
+			patch: times(`{"op":"remove","path":"/a/0"}`, 100),
+			want:  fmt.Sprintf(`{"a":%s}`, list(99_900)),
+		},
+		"copies": {
+			doc:   fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)),
+			patch: times(`{"op":"copy","from":"/a","path":"/b"}`, 40),
+			err:   "copy",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := jsonpatch.Decode([]byte(c.patch))

@@ -67,7 +67,8 @@ type drawn struct {
 }
 
 func (d drawn) value(depth int) any {
-	switch n := d.IntN(10); {
+	n := d.IntN(10)
+	switch {
 	case n < 4 && depth > 0:
 		m := map[string]any{}
 		for range d.IntN(4) {
@@ -154,7 +155,9 @@ func FuzzApply(f *testing.F) {
 		f.Add([]byte(`{"a":[1,{"b":"\u003c"}],"b":{"c":0.10}}`), []byte(patch))
 	}
 	f.Fuzz(func(t *testing.T, doc, patch []byte) {
-		if !json.Valid(doc) || doc[0] != '{' && doc[0] != '[' || !json.Valid(patch) || bytes.Contains(doc, []byte("null")) || bytes.Contains(patch, []byte("null")) || len(doc)+len(patch) > 10_000 {
+		if !json.Valid(doc) || doc[0] != '{' && doc[0] != '[' || !json.Valid(patch) ||
+			bytes.Contains(doc, []byte("null")) || bytes.Contains(patch, []byte("null")) ||
+			len(doc)+len(patch) > 10_000 {
 			_, _ = byUs(doc, patch)
 			return // the library treats nulls inconsistently
 		}

@@ -42,8 +42,8 @@ type branch struct {
 	depth   int // upper bound of the depth of its values
 }
 
-// place is the end of a path: a member or an element, which need not exist.
-type place struct {
+// location is the end of a path: a member or an element, which need not exist.
+type location struct {
 	in  *branch
 	key string
 	// above holds the objects and lists on the path.
@@ -118,17 +118,18 @@ func (t *tree) open(n *node) bool {
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
 // find resolves a path (RFC 6901). It returns false if a value on the path is missing.
-func (t *tree) find(path string) (place, bool) {
+func (t *tree) find(path string) (location, bool) {
 	parts := strings.Split(path, "/")
 	if len(parts) < 2 || len(parts) > maxDepth {
-		return place{}, false
+		return location{}, false
 	}
-	at := place{in: t.root, above: make([]*branch, 0, len(parts)-1)}
+	at := location{in: t.root, above: make([]*branch, 0, len(parts)-1)}
 	for _, part := range parts[1:] {
-		if at.above = append(at.above, at.in); len(at.above) > 1 {
+		at.above = append(at.above, at.in)
+		if len(at.above) > 1 {
 			n, err := at.get()
 			if err != nil || n == nil || !t.open(n) {
-				return place{}, false
+				return location{}, false
 			}
 			at.in = n.tree
 			at.above[len(at.above)-1] = at.in
@@ -158,8 +159,8 @@ func index(key string, n int) (int, error) {
 	return i, nil
 }
 
-// get returns the value at the place. A missing member is null.
-func (p place) get() (*node, error) {
+// get returns the value at the location. A missing member is null.
+func (p location) get() (*node, error) {
 	if !p.in.list {
 		return p.in.members[p.key], nil
 	}
@@ -170,8 +171,8 @@ func (p place) get() (*node, error) {
 	return p.in.items[i], nil
 }
 
-// set replaces the value at the place, or adds a member.
-func (p place) set(n *node) error {
+// set replaces the value at the location, or adds a member.
+func (p location) set(n *node) error {
 	if err := p.updateDepths(n); err != nil {
 		return err
 	}
@@ -186,15 +187,16 @@ func (p place) set(n *node) error {
 	return err
 }
 
-// put adds or replaces a member, or inserts an element at the place.
-func (t *tree) put(p place, n *node) error {
+// put adds or replaces a member, or inserts an element at the location.
+func (t *tree) put(p location, n *node) error {
 	if !p.in.list {
 		return p.set(n)
 	}
 	i := len(p.in.items)
 	if p.key != "-" {
 		var err error
-		if i, err = index(p.key, i+1); errors.Is(err, errIndex) {
+		i, err = index(p.key, i+1)
+		if errors.Is(err, errIndex) {
 			return err
 		} else if err != nil {
 			return fmt.Errorf("value was not a proper array index: '%s': %w", p.key, err)
@@ -210,8 +212,8 @@ func (t *tree) put(p place, n *node) error {
 	return nil
 }
 
-// detach removes the value at the place.
-func (t *tree) detach(p place) error {
+// detach removes the value at the location.
+func (t *tree) detach(p location) error {
 	if !p.in.list {
 		if _, ok := p.in.members[p.key]; !ok {
 			return fmt.Errorf("Unable to remove nonexistent key: %s: %w", p.key, errMissing) //nolint:staticcheck // the words that clients know
@@ -232,7 +234,8 @@ func (t *tree) detach(p place) error {
 
 // shift counts elements that are shifted.
 func (t *tree) shift(n int) error {
-	if t.moved += n; t.moved > MaxMoved {
+	t.moved += n
+	if t.moved > MaxMoved {
 		return ErrMoved
 	}
 	return nil
@@ -251,14 +254,15 @@ func (n *node) depth() int {
 	return n.text.depth
 }
 
-// updateDepths updates the depths on the path for a node that is added at the place.
-func (p place) updateDepths(n *node) error {
+// updateDepths updates the depths on the path for a node that is added at the location.
+func (p location) updateDepths(n *node) error {
 	depth := n.depth()
 	if depth+len(p.above) > maxDepth {
 		return errDepth
 	}
 	for _, b := range slices.Backward(p.above) {
-		if depth++; b.depth >= depth {
+		depth++
+		if b.depth >= depth {
 			break // the branches above are deeper still
 		}
 		b.depth = depth
@@ -284,6 +288,7 @@ func (n *node) size() (bytes int) {
 	return bytes + 2
 }
 
+// clone returns a deep copy. The text of unopened nodes is shared.
 func (n *node) clone() *node {
 	switch {
 	case n == nil:

@@ -1,5 +1,14 @@
 package jsontext
 
+// compactState is what Compact expects at its position.
+type compactState uint8
+
+const (
+	expectValue compactState = iota
+	expectKey
+	expectEnd // of a value: a comma, a closing bracket, or the end of the document
+)
+
 // Compact reports whether a text is a JSON object or list that encoding/json would write unchanged:
 // it is valid, has no white space between values and no character that encoding/json escapes. It
 // returns false for documents of more than 64 levels.
@@ -7,68 +16,75 @@ func Compact(b []byte) bool {
 	const levels = 64
 	var lists uint64 // bit set of the open levels that are lists; the innermost is the lowest bit
 	depth, i := 0, 0
-value:
-	if i >= len(b) {
-		return false
-	}
-	switch c := b[i]; c {
-	case '{', '[':
-		if depth++; depth > levels {
+	state := expectValue
+	for i < len(b) {
+		c := b[i]
+		switch {
+		case state == expectKey:
+			i = keyEnd(b, i)
+			if i < 0 {
+				return false
+			}
+			state = expectValue
+		case state == expectValue && (c == '{' || c == '['):
+			depth++
+			if depth > levels {
+				return false
+			}
+			lists <<= 1
+			state = expectKey
+			if c == '[' {
+				lists |= 1
+				state = expectValue
+			}
+			i++
+			if i < len(b) && b[i] == c+2 { // the closing bracket
+				state = expectEnd
+			}
+		case state == expectValue:
+			i = compactScalarEnd(b, i)
+			if i < 0 {
+				return false
+			}
+			state = expectEnd
+		case depth == 0:
+			return false // more than one value
+		case c == ',':
+			i++
+			state = expectKey
+			if lists&1 != 0 {
+				state = expectValue
+			}
+		case c == '}' && lists&1 == 0, c == ']' && lists&1 != 0:
+			i++
+			depth--
+			lists >>= 1
+		default:
 			return false
 		}
-		lists <<= 1
-		i++
-		if i < len(b) && b[i] == c+2 { // the closing bracket
-			goto closing
-		}
-		if c == '{' {
-			goto key
-		}
-		lists |= 1
-		goto value
-	case '"':
-		if i = plainString(b, i+1); i < 0 {
-			return false
-		}
-	default:
-		if i = scalarEnd(b, i); i < 0 {
-			return false
-		}
 	}
-after:
-	if i >= len(b) || depth == 0 {
-		return depth == 0 && i == len(b)
+	return state == expectEnd && depth == 0
+}
+
+// keyEnd returns the index after a key without markup and its colon, or -1 if there is none at i.
+func keyEnd(b []byte, i int) int {
+	if b[i] != '"' {
+		return -1
 	}
-	switch {
-	case b[i] == ',':
-		i++
-		if lists&1 != 0 {
-			goto value
-		}
-	case b[i] == '}' && lists&1 == 0, b[i] == ']' && lists&1 != 0:
-		goto closing
-	default:
-		return false
+	i = plainString(b, i+1)
+	if i < 0 || i >= len(b) || b[i] != ':' {
+		return -1
 	}
-key:
-	if i >= len(b) || b[i] != '"' {
-		return false
+	return i + 1
+}
+
+// compactScalarEnd returns the index after a string without markup or another scalar, or -1 if there
+// is none at i.
+func compactScalarEnd(b []byte, i int) int {
+	if b[i] == '"' {
+		return plainString(b, i+1)
 	}
-	if i = plainString(b, i+1); i < 0 || i >= len(b) || b[i] != ':' {
-		return false
-	}
-	i++
-	// Most values of managed fields are empty objects.
-	if i+2 < len(b) && b[i] == '{' && b[i+1] == '}' {
-		i += 2
-		goto after
-	}
-	goto value
-closing:
-	i++
-	depth--
-	lists >>= 1
-	goto after
+	return scalarEnd(b, i)
 }
 
 // plainString is String for a string without markup. It returns -1 for any other.

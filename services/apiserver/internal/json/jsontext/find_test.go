@@ -16,7 +16,11 @@ func TestFind(t *testing.T) {
 	set := jsontext.Compile(
 		jsontext.Fields("a", "b"), jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 1}, {Name: "c"}},
 		jsontext.Fields("a", `q"uote`), jsontext.Fields("s"), jsontext.Fields("n"), jsontext.Fields("missing", "x"),
-		jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 2}}, jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
+		jsontext.Path{
+			{Name: "a"},
+			{Name: "b"},
+			{Element: true, Index: 2},
+		}, jsontext.Path{{Name: "a"}, {Name: "b"}, {Element: true, Index: 7}},
 		jsontext.Fields("twice", "x"), jsontext.Fields("twice", "y"), jsontext.Fields("a", "b", "c"), jsontext.Fields("s", "x"), jsontext.Path{},
 	)
 	got, err := set.Find([]byte(doc), nil)
@@ -33,7 +37,10 @@ func TestFind(t *testing.T) {
 
 func TestMalformedDocumentIsRejected(t *testing.T) {
 	set := jsontext.Compile(jsontext.Fields("a", "b"), jsontext.Path{{Name: "l"}, {Element: true, Index: 3}})
-	for _, doc := range []string{`{`, `{"a"`, `{"a":`, `{"a":{"b":1}`, `{"a":{"b":"1}}`, `{"a" 1}`, `{a:1}`, `{"x":1 "a":2}`, `{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`} {
+	for _, doc := range []string{
+		`{`, `{"a"`, `{"a":`, `{"a":{"b":1}`, `{"a":{"b":"1}}`, `{"a" 1}`, `{a:1}`, `{"x":1 "a":2}`,
+		`{"l":[1,,2]}`, `{"l":[1 2]}`, `{"l":[`,
+	} {
 		if _, err := set.Find([]byte(doc), nil); err == nil {
 			t.Errorf("%s: got no error", doc)
 		}
@@ -113,7 +120,8 @@ func walk(v any, p jsontext.Path) (any, bool) {
 		switch at := v.(type) {
 		case map[string]any:
 			var ok bool
-			if v, ok = at[s.Name]; !ok || s.Element {
+			v, ok = at[s.Name]
+			if !ok || s.Element {
 				return nil, false
 			}
 		case []any:

@@ -18,7 +18,8 @@ func TestManyPathsMatchFewPaths(t *testing.T) {
 	}
 	few := Compile(paths...)
 	for i := range many {
-		paths = append(paths, Fields(fmt.Sprint("other", i)), Fields("o", fmt.Sprint("other", i)), Path{{Name: "l"}, {Index: 100 + i, Element: true}})
+		paths = append(paths, Fields(fmt.Sprint("other", i)), Fields("o", fmt.Sprint("other", i)),
+			Path{{Name: "l"}, {Index: 100 + i, Element: true}})
 	}
 	all := Compile(append(paths, paths...)...)
 	for _, n := range []*node{&all.root, all.root.field([]byte("o")), all.root.field([]byte("l"))} {

@@ -19,6 +19,7 @@ func Put(doc, value []byte, path ...string) ([]byte, error) {
 	return put(doc, value, path, nil)
 }
 
+// put sets the value at a path below the members in done, which errors name.
 func put(doc, value []byte, path, done []string) ([]byte, error) {
 	if len(path) == 0 {
 		return value, nil

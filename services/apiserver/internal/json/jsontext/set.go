@@ -60,6 +60,7 @@ func Compile(paths ...Path) *Set {
 	return s
 }
 
+// child returns the child of a step, which it creates if necessary.
 func (n *node) child(s Step) *node {
 	if s.Element {
 		if c := n.element(s.Index); c != nil {

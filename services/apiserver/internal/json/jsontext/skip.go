@@ -11,7 +11,8 @@ var ErrMalformed = errors.New("malformed JSON")
 // errEnough ends a walk whose rest does not matter.
 var errEnough = errors.New("enough")
 
-func unlessEnough(err error) error {
+// ignoreEnough returns err unless it is errEnough.
+func ignoreEnough(err error) error {
 	if err == errEnough { // never wrapped
 		return nil
 	}
@@ -49,6 +50,7 @@ func Space(doc []byte, i int) int {
 	return i
 }
 
+// skipString returns the index after the string that begins at i.
 func skipString(doc []byte, i int) (int, error) {
 	for i++; ; {
 		n := bytes.IndexByte(doc[i:], '"')
@@ -69,11 +71,11 @@ func skipString(doc []byte, i int) (int, error) {
 // structural holds the bytes that matter within an object or list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
-func skipContainer(doc []byte, i int) (int, error) { return leave(doc, i, 0) }
+func skipContainer(doc []byte, i int) (int, error) { return skipToEnd(doc, i, 0) }
 
-// leave returns the position after the end of the outermost of depth objects and lists that are
+// skipToEnd returns the position after the end of the outermost of depth objects and lists that are
 // open at i.
-func leave(doc []byte, i, depth int) (int, error) {
+func skipToEnd(doc []byte, i, depth int) (int, error) {
 	for i < len(doc) {
 		b := doc[i]
 		if !structural[b] {
@@ -117,7 +119,7 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 		}
 		return end, true, err
 	})
-	return unlessEnough(err)
+	return ignoreEnough(err)
 }
 
 // MembersAt calls each for the members of the object that starts at i. It returns the position
@@ -138,7 +140,8 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 			return 0, err
 		}
 		name := doc[i+1 : end-1]
-		if i = Space(doc, end); i == len(doc) || doc[i] != ':' {
+		i = Space(doc, end)
+		if i == len(doc) || doc[i] != ':' {
 			return 0, ErrMalformed
 		}
 		end, more, err := each(name, Space(doc, i+1))
@@ -146,9 +149,10 @@ func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more 
 			return 0, err
 		}
 		if !more {
-			return leave(doc, end, 1)
+			return skipToEnd(doc, end, 1)
 		}
-		if i = Space(doc, end); i == len(doc) {
+		i = Space(doc, end)
+		if i == len(doc) {
 			return 0, ErrMalformed
 		}
 		switch doc[i] {
@@ -179,7 +183,7 @@ func Elements(doc []byte, each func(i int, value []byte) bool) error {
 		}
 		return end, true, err
 	})
-	return unlessEnough(err)
+	return ignoreEnough(err)
 }
 
 // ElementsAt is MembersAt for the elements of a list.
@@ -194,9 +198,10 @@ func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err
 			return 0, err
 		}
 		if !more {
-			return leave(doc, end, 1)
+			return skipToEnd(doc, end, 1)
 		}
-		if i = Space(doc, end); i == len(doc) {
+		i = Space(doc, end)
+		if i == len(doc) {
 			return 0, ErrMalformed
 		}
 		switch doc[i] {

@@ -50,6 +50,7 @@ func plainText(s []byte) bool {
 
 const hex = "0123456789abcdef"
 
+// appendEscaped appends the content of a JSON string.
 func appendEscaped(dst, s []byte) []byte {
 	start := 0
 	for i := 0; i < len(s); {
@@ -107,7 +108,8 @@ func LoneSurrogate(doc []byte) []byte {
 		if n < 0 {
 			return nil
 		}
-		if i += n; i+1 >= len(doc) {
+		i += n
+		if i+1 >= len(doc) {
 			return nil
 		}
 		unit, ok := surrogate(doc[i:])

@@ -70,7 +70,10 @@ func TestStringReportsFeatures(t *testing.T) {
 // A compact text is one that encoding/json writes unchanged.
 func TestCompactMatchesEncodingJSON(t *testing.T) {
 	for _, token := range tokens {
-		for _, text := range []string{"[" + token + "]", `{"k":` + token + `}`, `{"k":[` + token + `,"after"]}`, `[ ` + token + `]`, "[" + token + "] "} {
+		for _, text := range []string{
+			"[" + token + "]", `{"k":` + token + `}`, `{"k":[` + token + `,"after"]}`, `[ ` + token + `]`,
+			"[" + token + "] ",
+		} {
 			written, err := json.Marshal(json.RawMessage(text))
 			want := err == nil && bytes.Equal(written, []byte(text))
 			got := jsontext.Compact([]byte(text))

@@ -54,7 +54,8 @@ var classes = func() (c [256]uint8) {
 // not check that the string is UTF-8.
 func String(b []byte, i int) (end int, has Features) {
 	for {
-		if i = plainEnd(b, i); i == len(b) {
+		i = plainEnd(b, i)
+		if i == len(b) {
 			return -1, has
 		}
 		switch classes[b[i]] {
@@ -136,14 +137,16 @@ func Number(b []byte, i int) (end int, integer bool) {
 	case i < len(b) && b[i] == '0':
 		i++
 	default:
-		if i = digitsEnd(b, i); i < 0 {
+		i = digitsEnd(b, i)
+		if i < 0 {
 			return -1, false
 		}
 	}
 	integer = true
 	if i < len(b) && b[i] == '.' {
 		integer = false
-		if i = digitsEnd(b, i+1); i < 0 {
+		i = digitsEnd(b, i+1)
+		if i < 0 {
 			return -1, false
 		}
 	}

@@ -80,6 +80,7 @@ func EqualValues(a, b any) bool {
 // fewKeys is the number of map keys up to which sorting does not allocate.
 const fewKeys = 32
 
+// appendMap appends a map with its keys in order.
 func appendMap(dst []byte, m map[string]any) ([]byte, error) {
 	var few [fewKeys]string
 	keys := few[:0]

@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
+// randomValue returns a random JSON value.
 func randomValue(r *rand.Rand, depth int) any {
 	texts := []string{"", "a", "ü", "<&>", "\u2028", "\xff", "\"\\\n", "key"}
 	n := r.IntN(14)

@@ -12,6 +12,7 @@ func (d *Doc) Cleaned() (*Doc, error) {
 	return Parse(d.clean(make([]byte, 0, len(d.raw)), Root))
 }
 
+// clean appends the value at r without shadowed members and malformed text.
 func (d *Doc) clean(out []byte, r Ref) []byte {
 	switch d.Kind(r) {
 	case String, Key:
@@ -51,8 +52,8 @@ const (
 	maxDuplicates = 100
 	// maxPathBytes is the total size in bytes of the paths after which no more are reported.
 	maxPathBytes = 1 << 20
-	// maxComparedBytes limits the total size in bytes of paths that were already reported, because each is
-	// compared.
+	// maxComparedBytes limits the total size in bytes of paths that were
+	// already reported, because each is compared.
 	maxComparedBytes = 64 << 20
 )
 
@@ -67,6 +68,7 @@ func (d *Doc) Duplicates() []string {
 	return w.found
 }
 
+// duplicates collects the paths of duplicate fields.
 type duplicates struct {
 	doc   *Doc
 	path  []byte // path of the current value; shared, because it may be nearly as long as the document
@@ -80,6 +82,7 @@ func (w *duplicates) full() bool {
 	return len(w.found) >= maxDuplicates || w.bytes >= maxPathBytes || w.again >= maxComparedBytes
 }
 
+// walk collects the duplicate fields of the value at r.
 func (w *duplicates) walk(r Ref) {
 	d := w.doc
 	if w.full() {

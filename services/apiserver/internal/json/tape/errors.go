@@ -25,8 +25,8 @@ func (e *rangeError) Error() string {
 	return "json: cannot unmarshal number " + e.number + " into Go value of type float64"
 }
 
-// IsOutOfRange reports whether err is the error of Parse for a number that does not fit into a float64.
-// The syntax of such a document is correct.
+// IsOutOfRange reports whether err is the error of Parse for a number that does not fit into a
+// float64. The syntax of such a document is correct.
 func IsOutOfRange(err error) bool {
 	outOfRange := new(rangeError)
 	return errors.As(err, &outOfRange)

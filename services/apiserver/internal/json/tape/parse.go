@@ -11,6 +11,7 @@ import (
 // maxCount is the largest count that fits next to kind and flags.
 const maxCount = 1<<24 - 1
 
+// parser builds the tape of a document.
 type parser struct {
 	raw     []byte
 	at      int
@@ -107,11 +108,15 @@ func (p *parser) value() (opened bool, err error) {
 
 func (p *parser) push(kind Kind, start, end int, flags uint8) {
 	p.entries = append(p.entries, entry{
-		start: uint32(start), end: uint32(end), next: Ref(len(p.entries) + 1), count: uint32(kind)<<4 | uint32(flags),
+		start: uint32(start),
+		end:   uint32(end),
+		next:  Ref(len(p.entries) + 1),
+		count: uint32(kind)<<4 | uint32(flags),
 	})
 }
 
-func (p *parser) enter(kind Kind) error {
+// openContainer begins an array or object at the current character.
+func (p *parser) openContainer(kind Kind) error {
 	if len(p.open) >= MaxDepth {
 		return errInvalid
 	}
@@ -123,22 +128,22 @@ func (p *parser) enter(kind Kind) error {
 }
 
 func (p *parser) object() (bool, error) {
-	if err := p.enter(Object); err != nil {
+	if err := p.openContainer(Object); err != nil {
 		return false, err
 	}
 	if p.at < len(p.raw) && p.raw[p.at] == '}' {
-		p.leave()
+		p.closeContainer()
 		return false, nil
 	}
 	return true, p.key()
 }
 
 func (p *parser) array() (bool, error) {
-	if err := p.enter(Array); err != nil {
+	if err := p.openContainer(Array); err != nil {
 		return false, err
 	}
 	if p.at < len(p.raw) && p.raw[p.at] == ']' {
-		p.leave()
+		p.closeContainer()
 		return false, nil
 	}
 	return true, nil
@@ -160,8 +165,8 @@ func (p *parser) key() error {
 	return nil
 }
 
-// leave ends the innermost array or object at the current character.
-func (p *parser) leave() {
+// closeContainer ends the innermost array or object at the current character.
+func (p *parser) closeContainer() {
 	r := p.open[len(p.open)-1]
 	p.open = p.open[:len(p.open)-1]
 	p.at++
@@ -192,7 +197,8 @@ func (p *parser) closeAll() (done bool, err error) {
 			return false, errInvalid
 		}
 		object := e.kind() == Object
-		switch c := p.raw[p.at]; {
+		c := p.raw[p.at]
+		switch {
 		case c == ',':
 			p.at++
 			p.space()
@@ -201,7 +207,7 @@ func (p *parser) closeAll() (done bool, err error) {
 			}
 			return false, nil
 		case c == '}' && object, c == ']' && !object:
-			p.leave()
+			p.closeContainer()
 		default:
 			return false, errInvalid
 		}
@@ -217,6 +223,7 @@ func (p *parser) word(w string, kind Kind) error {
 	return nil
 }
 
+// number parses a number. An out-of-range number is reported after the syntax of the rest.
 func (p *parser) number() error {
 	start := p.at
 	end, integer := jsontext.Number(p.raw, start)

@@ -51,6 +51,7 @@ const Root Ref = 0
 // None stands for a missing value.
 const None Ref = 1<<32 - 1
 
+// entry is a key or a value on the tape.
 type entry struct {
 	start, end uint32 // of the text; without quotes for strings and keys
 	next       Ref    // the entry after the value
@@ -147,6 +148,7 @@ func (d *Doc) Find(object Ref, key string) Ref {
 	return None
 }
 
+// findAmongMany is Find for a large object. It builds an index on first use.
 func (d *Doc) findAmongMany(object Ref, key string) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,21 +181,22 @@ func (d *Doc) Item(array Ref, index int) Ref {
 	return i
 }
 
+// itemAmongMany is Item for a large array. It builds an index on first use.
 func (d *Doc) itemAmongMany(array Ref, index int) Ref {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	places, ok := d.items[array]
+	refs, ok := d.items[array]
 	if !ok {
-		places = make([]Ref, 0, d.Len(array))
+		refs = make([]Ref, 0, d.Len(array))
 		for i, end := d.First(array), d.Next(array); i < end; i = d.Next(i) {
-			places = append(places, i)
+			refs = append(refs, i)
 		}
 		if d.items == nil {
 			d.items = map[Ref][]Ref{}
 		}
-		d.items[array] = places
+		d.items[array] = refs
 	}
-	return places[index]
+	return refs[index]
 }
 
 // IsText reports whether a string or key equals s.

@@ -116,7 +116,8 @@ func TestDuplicatePathsAreBounded(t *testing.T) {
 		for i := range 200 {
 			twice = append(twice, fmt.Sprintf(`"a%d":1,"a%[1]d":2`, i))
 		}
-		value, first := "{"+strings.Join(twice, ",")+"}", "a0"
+		value := "{" + strings.Join(twice, ",") + "}"
+		first := "a0"
 		for range keys {
 			key := strings.Repeat("k", 50_000)
 			value, first = `{"`+key+`":`+value+`}`, key+"."+first

@@ -27,7 +27,8 @@ func (d *Doc) String(r Ref) string {
 // Runes returns the length of a string in code points.
 func (d *Doc) Runes(r Ref) int {
 	e := &d.entries[r]
-	switch f := e.flags(); {
+	f := e.flags()
+	switch {
 	case f&(escaped|malformed) != 0:
 		return utf8.RuneCountInString(d.String(r))
 	case f&wide != 0:
@@ -41,7 +42,8 @@ func (d *Doc) Runes(r Ref) int {
 func unescape(b []byte) []byte {
 	out := make([]byte, 0, len(b))
 	for i := 0; i < len(b); {
-		switch c := b[i]; {
+		c := b[i]
+		switch {
 		case c == '\\':
 			var r rune
 			r, i = unescapeOne(b, i+1)
@@ -58,6 +60,8 @@ func unescape(b []byte) []byte {
 	return out
 }
 
+// unescapeOne decodes the escape sequence at i, after the backslash. It returns the index after
+// it.
 func unescapeOne(b []byte, i int) (rune, int) {
 	switch b[i] {
 	case 'b':
@@ -86,6 +90,7 @@ func unescapeOne(b []byte, i int) (rune, int) {
 	return rune(b[i]), i + 1
 }
 
+// hexRune decodes four hexadecimal digits.
 func hexRune(b []byte) rune {
 	var r rune
 	for _, c := range b[:4] {
@@ -168,7 +173,8 @@ func Equal(a *Doc, x Ref, b *Doc, y Ref) bool {
 		if a.Len(x) != b.Len(y) {
 			return false
 		}
-		i, j := a.First(x), b.First(y)
+		i := a.First(x)
+		j := b.First(y)
 		for end := a.Next(x); i < end; i, j = a.Next(i), b.Next(j) {
 			if !Equal(a, i, b, j) {
 				return false

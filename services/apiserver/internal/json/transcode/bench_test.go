@@ -71,7 +71,16 @@ func podOf(t testing.TB) *corev1.Pod {
 	}
 	now := metav1.NewTime(time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC))
 	pod.Name, pod.Namespace, pod.UID, pod.CreationTimestamp = "pod-01234", "bench-4", "11111111-2222-3333-4444-555555555555", now
-	pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "bench", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: owned}}}
+	pod.ManagedFields = []metav1.ManagedFieldsEntry{
+		{
+			Manager:    "bench",
+			Operation:  "Update",
+			APIVersion: "v1",
+			Time:       &now,
+			FieldsType: "FieldsV1",
+			FieldsV1:   &metav1.FieldsV1{Raw: owned},
+		},
+	}
 	return pod
 }
 

@@ -28,10 +28,10 @@ const (
 	memoSlots = 256
 	// Pieces outside these sizes, in stored bytes, are not cached. Small pieces cost no more to
 	// write, and large ones rarely repeat.
-	leastPiece, mostPiece = 24, 16 << 10
+	minPiece, maxPiece = 24, 16 << 10
 	// After enoughTries lookups, a field is cached only while at least one lookup in worthwhile
-	// hits. The counts restart after mostTries.
-	enoughTries, worthwhile, mostTries = 48, 3, 1 << 12
+	// hits. The counts restart after maxTries.
+	enoughTries, worthwhile, maxTries = 48, 3, 1 << 12
 	// memoPatience is the number of other pieces that a cached piece survives in its slot.
 	memoPatience = 8
 )
@@ -70,16 +70,17 @@ func (m *Memo) hit(f *field) { m.scores[f.id].hits++ }
 
 // slot returns the slot of a piece, or nil if the piece is not to be cached.
 func (m *Memo) slot(f *field, raw []byte) *memoSlot {
-	if m == nil || len(raw) < leastPiece || len(raw) > mostPiece {
+	if m == nil || len(raw) < minPiece || len(raw) > maxPiece {
 		return nil
 	}
 	sc := &m.scores[f.id]
-	if sc.tries++; sc.tries >= enoughTries {
+	sc.tries++
+	if sc.tries >= enoughTries {
 		if sc.hits*worthwhile < sc.tries {
 			sc.tries--
 			return nil
 		}
-		if sc.tries >= mostTries {
+		if sc.tries >= maxTries {
 			*sc = score{}
 		}
 	}

@@ -28,7 +28,8 @@ func TestMemoHoldsNoInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, memo := weak.Make(&raw[0]), &transcode.Memo{}
+		first := weak.Make(&raw[0])
+		memo := &transcode.Memo{}
 		if _, ok := program.Append(nil, raw, 1, memo); !ok {
 			t.Fatal("not transcoded")
 		}

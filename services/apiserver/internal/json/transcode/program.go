@@ -119,6 +119,7 @@ type compiler struct {
 	count int
 }
 
+// message returns the program of a struct type.
 func (c *compiler) message(t reflect.Type) (*message, error) {
 	if m := c.known[t]; m != nil {
 		return m, nil
@@ -243,7 +244,8 @@ func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if f.kind = special(t); f.kind != none {
+	f.kind = special(t)
+	if f.kind != none {
 		return wireBytes, nil
 	}
 	marshals := reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) ||

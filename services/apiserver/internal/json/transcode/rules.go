@@ -46,7 +46,8 @@ func Each(b []byte, number int, visit func(content []byte) bool) bool {
 		if end < 0 || tag&7 != wireBytes && tag&7 != wireVarint {
 			return false
 		}
-		if i = end; tag&7 == wireVarint {
+		i = end
+		if tag&7 == wireVarint {
 			continue
 		}
 		if n > uint64(len(b)-end) {
@@ -73,7 +74,8 @@ func Number(b []byte, number int) (value uint64, ok bool) {
 		if end < 0 || tag&7 != wireBytes && tag&7 != wireVarint {
 			return 0, false
 		}
-		if i = end; tag&7 == wireBytes {
+		i = end
+		if tag&7 == wireBytes {
 			if n > uint64(len(b)-end) {
 				return 0, false
 			}
@@ -144,7 +146,7 @@ func (c *compiler) applyRules(m *message, t reflect.Type, names map[string]int) 
 }
 
 // pass reports whether a scanned message satisfies the rules.
-func (m *message) pass(b []byte, at []place, found uint64) bool {
+func (m *message) pass(b []byte, at []position, found uint64) bool {
 	if found&m.needed != m.needed {
 		return false
 	}

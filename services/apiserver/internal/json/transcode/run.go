@@ -59,7 +59,7 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 		}
 	}
 	if len(m.fields) <= 16 {
-		var at [16]place
+		var at [16]position
 		return r.write(m, dst, b, at[:], depth)
 	}
 	return r.manyFieldsOf(m, dst, b, depth)
@@ -69,12 +69,12 @@ func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
 //
 //go:noinline
 func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
-	var at [maxFields]place
+	var at [maxFields]position
 	return r.write(m, dst, b, at[:], depth)
 }
 
 // write scans a message and appends its fields.
-func (r *runner) write(m *message, dst, b []byte, at []place, depth int) ([]byte, bool) {
+func (r *runner) write(m *message, dst, b []byte, at []position, depth int) ([]byte, bool) {
 	found, ok := m.scan(b, at)
 	if !ok || depth > maxDepth {
 		return dst, false
@@ -115,9 +115,11 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 	var found uint64
 	for i := 0; i < len(b); {
 		start := i
-		tag, next := uint64(b[i]), i+1
+		tag := uint64(b[i])
+		next := i + 1
 		if tag >= 0x80 {
-			if tag, next = varint(b, start); next < 0 {
+			tag, next = varint(b, start)
+			if next < 0 {
 				return dst, false, false
 			}
 		}
@@ -129,7 +131,8 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 		if end < 0 {
 			return dst, false, false
 		}
-		if i = end; n == len(m.fields) {
+		i = end
+		if n == len(m.fields) {
 			continue // an unknown field
 		}
 		bit := uint64(1) << n
@@ -146,7 +149,8 @@ func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok,
 		if m.repeated&bit != 0 {
 			from = start
 			for bytes.HasPrefix(b[i:], b[start:next]) {
-				if _, end = valueAt(b, i+next-start, tag); end < 0 {
+				_, end = valueAt(b, i+next-start, tag)
+				if end < 0 {
 					return dst, false, false
 				}
 				i = end

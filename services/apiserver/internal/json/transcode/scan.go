@@ -3,17 +3,19 @@ package transcode
 // maxNumber is the largest field number of the protobuf encoding.
 const maxNumber = 1<<29 - 1
 
-// place is the position of a field's value in its message: the content of a string or message, the
+// position is the position of a field's value in its message: the content of a string or message, the
 // bytes of a number, or for a list or map everything from its first tag on.
-type place struct{ from, to uint32 }
+type position struct{ from, to uint32 }
 
 // scan records the positions of the fields of a message in at.
-func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
+func (m *message) scan(b []byte, at []position) (found uint64, ok bool) {
 	for i := 0; i < len(b); {
 		start := i
-		tag, next := uint64(b[i]), i+1
+		tag := uint64(b[i])
+		next := i + 1
 		if tag >= 0x80 {
-			if tag, next = varint(b, start); next < 0 {
+			tag, next = varint(b, start)
+			if next < 0 {
 				return 0, false
 			}
 		}
@@ -25,7 +27,8 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 		if end < 0 {
 			return 0, false
 		}
-		if i = end; n == len(m.fields) {
+		i = end
+		if n == len(m.fields) {
 			continue // an unknown field
 		}
 		bit := uint64(1) << n
@@ -36,7 +39,7 @@ func (m *message) scan(b []byte, at []place) (found uint64, ok bool) {
 			if repeated {
 				from = start
 			}
-			at[n] = place{uint32(from), uint32(i)}
+			at[n] = position{uint32(from), uint32(i)}
 		case repeated:
 			at[n].to = uint32(i)
 		default:
@@ -66,7 +69,8 @@ func valueAt(b []byte, i int, tag uint64) (from, end int) {
 	if i < len(b) && b[i] < 0x80 { // fast path
 		switch tag & 7 {
 		case wireBytes:
-			if end = i + 1 + int(b[i]); end <= len(b) {
+			end = i + 1 + int(b[i])
+			if end <= len(b) {
 				return i + 1, end
 			}
 			return i, -1

@@ -82,7 +82,8 @@ func (s *subject) decoded(raw []byte, version int64) ([]byte, error) {
 	if err := obj.Unmarshal(raw); err != nil {
 		return nil, err
 	}
-	if obj.SetResourceVersion(""); version != 0 {
+	obj.SetResourceVersion("")
+	if version != 0 {
 		obj.SetResourceVersion(fmt.Sprint(version))
 	}
 	return json.Marshal(obj)
@@ -107,7 +108,8 @@ func (s *subject) agrees(t testing.TB, raw []byte, version int64) (ok bool) {
 	if err != nil {
 		t.Fatalf("%s: decoding fails with %v, but it was transcoded to\n%.300s", s.name, err, got)
 	}
-	if want = append([]byte("before"), want...); !bytes.Equal(got, want) {
+	want = append([]byte("before"), want...)
+	if !bytes.Equal(got, want) {
 		at := 0
 		for at < min(len(got), len(want)) && got[at] == want[at] {
 			at++
@@ -137,17 +139,20 @@ func randomObjects(seed int64) *randfill.Filler {
 		func(n *int64, c randfill.Continue) { *n = int64(c.Uint64()) * int64(c.Intn(3)) },
 		func(q *resource.Quantity, c randfill.Continue) { *q = resource.MustParse(one(c, quantities)) },
 		func(t *metav1.Time, c randfill.Continue) {
-			if *t = (metav1.Time{}); c.Intn(4) > 0 {
+			*t = (metav1.Time{})
+			if c.Intn(4) > 0 {
 				*t = metav1.Unix(c.Int63n(315e9)-62e9, 0)
 			}
 		},
 		func(t *metav1.MicroTime, c randfill.Continue) {
-			if *t = (metav1.MicroTime{}); c.Intn(4) > 0 {
+			*t = (metav1.MicroTime{})
+			if c.Intn(4) > 0 {
 				*t = metav1.NewMicroTime(time.Unix(c.Int63n(315e9)-62e9, c.Int63n(1e9)))
 			}
 		},
 		func(i *intstr.IntOrString, c randfill.Continue) {
-			if *i = intstr.FromInt32(int32(c.Uint64())); c.Intn(2) > 0 {
+			*i = intstr.FromInt32(int32(c.Uint64()))
+			if c.Intn(2) > 0 {
 				*i = intstr.FromString(one(c, texts))
 			}
 		},
@@ -173,8 +178,8 @@ func (s *subject) random(t testing.TB, seed int64) []byte {
 // objects is the number of random objects of each kind.
 var objects = flag.Int64("objects", 20, "random objects of each kind")
 
-// TestRandomObjectsAreTranscoded checks that all random objects are transcoded and that the output is that of
-// encoding/json.
+// TestRandomObjectsAreTranscoded checks that all random objects are
+// transcoded and that the output is that of encoding/json.
 func TestRandomObjectsAreTranscoded(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -193,8 +198,8 @@ func TestRandomObjectsAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestDamagedMessagesMatchLibrary checks that damaged messages are either not transcoded or have the output of
-// encoding/json.
+// TestDamagedMessagesMatchLibrary checks that damaged messages are either not
+// transcoded or have the output of encoding/json.
 func TestDamagedMessagesMatchLibrary(t *testing.T) {
 	for _, s := range subjects(t) {
 		t.Run(s.name, func(t *testing.T) {
@@ -265,7 +270,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// TestCanonicalQuantitiesAreTranscoded checks that quantities are transcoded only in canonical form.
+// TestCanonicalQuantitiesAreTranscoded checks that quantities are
+// transcoded only in canonical form.
 func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	p, err := transcode.Compile(reflect.TypeFor[corev1.ResourceQuota]())
 	if err != nil {
@@ -273,8 +279,15 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	}
 	s := &subject{name: "quota", of: reflect.TypeFor[corev1.ResourceQuota](), program: p}
 	transcoded := 0
-	for _, number := range []string{"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.", "1e3", "999999999", "1000001", "999999999999999", "999999999999999999", "9223372036854775807", "9223372036854775808"} {
-		for _, suffix := range []string{"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E3", "K", "x"} {
+	for _, number := range []string{
+		"", "-1", "+1", "0", "00", "01", "1", "5", "999", "1000", "1024", "1500", "2048", "0.5", ".5", "1.",
+		"1e3", "999999999", "1000001", "999999999999999", "999999999999999999", "9223372036854775807",
+		"9223372036854775808",
+	} {
+		for _, suffix := range []string{
+			"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E3",
+			"K", "x",
+		} {
 			q := number + suffix
 			entry := append([]byte{1<<3 | 2, 1, 'c', 2<<3 | 2, byte(len(q) + 2), 1<<3 | 2, byte(len(q))}, q...)
 			spec := append([]byte{1<<3 | 2, byte(len(entry))}, entry...)
@@ -288,8 +301,8 @@ func TestCanonicalQuantitiesAreTranscoded(t *testing.T) {
 	}
 }
 
-// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded only if encoding/json would leave it
-// unchanged.
+// TestCanonicalEmbeddedJSONIsTranscoded checks that embedded JSON is transcoded
+// only if encoding/json would leave it unchanged.
 func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 	s := &subject{name: "revision", of: reflect.TypeFor[corev1.ConfigMap]()}
 	var err error
@@ -309,7 +322,9 @@ func TestCanonicalEmbeddedJSONIsTranscoded(t *testing.T) {
 		{`{"a":"\x"}`, false}, {`{"a":"\u12"}`, false}, {`{"a":"\u12g4"}`, false}, {`{"a":"`, false}, {`{"a":"\`, false}, {`{1:2}`, false}, {`{"a":1:2}`, false},
 	}
 	for _, test := range tests {
-		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(test.raw)}}}}}
+		obj := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(test.raw)}}}},
+		}
 		raw, err := obj.Marshal()
 		if err != nil {
 			t.Fatal(err)

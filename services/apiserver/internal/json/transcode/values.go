@@ -50,7 +50,8 @@ func numbers(b []byte) (one, two uint64, ok bool) {
 	for i := 0; i < len(b); {
 		tag := b[i]
 		var v uint64
-		if v, i = varint(b, i+1); i < 0 {
+		v, i = varint(b, i+1)
+		if i < 0 {
 			return 0, 0, false
 		}
 		switch tag {
@@ -78,12 +79,13 @@ func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
 		return append(dst, "null"...), true
 	}
 	s, n, ok := numbers(b)
-	seconds, nanos := int64(s), int32(n)
+	seconds := int64(s)
+	nanos := int32(n)
 	if !ok || seconds <= firstSecond || seconds >= endSecond || micro && (nanos < 0 || nanos >= 1e9) {
 		return dst, false
 	}
 	days, rest := floorDiv(seconds, 24*60*60)
-	year, month, day := civil(days)
+	year, month, day := dateOf(days)
 	dst = append(dst, '"')
 	dst = digits(digits(dst, year/100), year%100)
 	dst = append(digits(append(dst, '-'), month), '-')
@@ -111,9 +113,9 @@ func floorDiv(a, b int64) (int64, int64) {
 	return q, r
 }
 
-// civil returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
+// dateOf returns the Gregorian date of a day counted from 1970-01-01. It counts in eras of 400
 // years, which start in March.
-func civil(days int64) (year, month, day int64) {
+func dateOf(days int64) (year, month, day int64) {
 	const eraDays = 146097
 	era, ofEra := floorDiv(days+719468, eraDays)
 	ofYears := (ofEra - ofEra/1460 + ofEra/36524 - ofEra/(eraDays-1)) / 365
@@ -149,7 +151,8 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 			end, str = i, b[next:]
 			break
 		}
-		if _, i = varint(b, i+1); i < 0 {
+		_, i = varint(b, i+1)
+		if i < 0 {
 			return dst, false
 		}
 	}
@@ -203,7 +206,8 @@ func canonical(s []byte) bool {
 	n, i := int64(0), 0
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		n = n*10 + int64(s[i]-'0')
-		if i++; i > 15 {
+		i++
+		if i > 15 {
 			return false
 		}
 	}

@@ -26,7 +26,13 @@ import (
 // returns the defaulted result with its managedFields. A conflict is a 409 that names each field
 // and its owner, unless force is set. Apply changes neither argument. ctx bounds conversions by a
 // webhook.
-func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, manager string, force bool) (registry.Object, error) {
+func (m *Manager) Apply(
+	ctx context.Context,
+	live registry.Object,
+	patch map[string]any,
+	manager string,
+	force bool,
+) (registry.Object, error) {
 	obj, err := m.apply(ctx, live, patch, manager, force)
 	if err != nil {
 		return nil, m.form.apiError(err)
@@ -34,7 +40,14 @@ func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[str
 	return obj, nil
 }
 
-func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[string]any, manager string, force bool) (registry.Object, error) {
+// apply merges a configuration into the live object and returns the new object.
+func (m *Manager) apply(
+	ctx context.Context,
+	live registry.Object,
+	patch map[string]any,
+	manager string,
+	force bool,
+) (registry.Object, error) {
 	gvk, err := m.applicable(patch)
 	if err != nil {
 		return nil, err
@@ -68,7 +81,8 @@ func (m *Manager) apply(ctx context.Context, live registry.Object, patch map[str
 	self := m.owner(manager, metav1.ManagedFieldsOperationApply)
 	r, err := m.merge(ctx, have, applied, entries, self, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
-		if conflicts = m.withoutLastApplied(manager, live, conflicts); len(conflicts) == 0 {
+		conflicts = m.withoutLastApplied(manager, live, conflicts)
+		if len(conflicts) == 0 {
 			r, err = m.merge(ctx, have, applied, entries, self, true)
 		} else {
 			return nil, conflictError(conflicts)
@@ -144,9 +158,10 @@ func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, en
 func (m *Manager) after(r merged, before managed, self owner) managed {
 	entries := managed{}
 	for id, s := range r.sets {
-		o, set := ownerOf(id), s.Set()
+		o := ownerOf(id)
+		set := s.Set()
 		if o == self {
-			set = set.Difference(stripped)
+			set = set.Difference(unownedFields)
 		}
 		if set.Empty() && o == self {
 			continue
@@ -175,6 +190,7 @@ func (v *view) object(t *typed.TypedValue) (registry.Object, error) {
 	return v.form.complete(obj)
 }
 
+// fromTyped converts a typed value to an object of the kind.
 func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 	content, ok := t.AsValue().Unstructured().(map[string]any)
 	if !ok {
@@ -204,12 +220,12 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 	}
 	patch, err := t.FromUnstructured(configuration)
 	if err == nil {
-		err = fitting(obj, configuration)
+		err = checkNumbers(obj, configuration)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert patch object to typed object: %w", err)
 	}
-	if found := wholes(nil, t.Schema, t.TypeRef, patch.AsValue()); len(found) > 0 {
+	if found := atomicPaths(nil, t.Schema, t.TypeRef, patch.AsValue()); len(found) > 0 {
 		return nil, fmt.Errorf("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: %s", strings.Join(found, ", "))
 	}
 	var live *typed.TypedValue
@@ -245,9 +261,9 @@ func (f *Fields) typeFor(k *registry.Kind, obj runtime.Object) typed.ParseableTy
 	return f.types.of(reflect.TypeOf(obj).Elem())
 }
 
-// fitting rejects numbers that overflow the Go type. The conversion of a tree to an object would
+// checkNumbers rejects numbers that overflow the Go type. The conversion of a tree to an object would
 // truncate them.
-func fitting(obj runtime.Object, configuration map[string]any) error {
+func checkNumbers(obj runtime.Object, configuration map[string]any) error {
 	if untypedObject(obj) {
 		return nil
 	}
@@ -258,8 +274,8 @@ func fitting(obj runtime.Object, configuration map[string]any) error {
 	return json.Unmarshal(doc, reflect.New(reflect.TypeOf(obj).Elem()).Interface())
 }
 
-// wholes returns the paths of atomic lists and maps in a value.
-func wholes(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (found []string) {
+// atomicPaths returns the paths of atomic lists and maps in a value.
+func atomicPaths(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (found []string) {
 	atom, ok := s.Resolve(ref)
 	switch {
 	case !ok || v == nil || v.IsNull():
@@ -269,7 +285,7 @@ func wholes(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (f
 		}
 		v.AsMap().Iterate(func(name string, field value.Value) bool {
 			if f, ok := atom.Map.FindField(name); ok {
-				found = append(found, wholes(append(at, fieldpath.PathElement{FieldName: &name}), s, f.Type, field)...)
+				found = append(found, atomicPaths(append(at, fieldpath.PathElement{FieldName: &name}), s, f.Type, field)...)
 			}
 			return true
 		})
@@ -279,7 +295,7 @@ func wholes(at fieldpath.Path, s *smd.Schema, ref smd.TypeRef, v value.Value) (f
 		}
 		l := v.AsList()
 		for i := range l.Length() {
-			found = append(found, wholes(append(at, fieldpath.PathElement{Index: &i}), s, atom.List.ElementType, l.At(i))...)
+			found = append(found, atomicPaths(append(at, fieldpath.PathElement{Index: &i}), s, atom.List.ElementType, l.At(i))...)
 		}
 	}
 	return found

@@ -17,7 +17,9 @@ import (
 // largePod returns a pod of about 6 KB as JSON.
 func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
 	b.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{}, Annotations: map[string]string{}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{}, Annotations: map[string]string{}},
+	}
 	for i := range 8 {
 		p.Labels[fmt.Sprint("label-", i)] = "value"
 		p.Annotations[fmt.Sprint("example.org/annotation-", i)] = "a value that is somewhat longer"
@@ -77,7 +79,9 @@ func BenchmarkUpdate(b *testing.B) {
 func BenchmarkApply(b *testing.B) {
 	m, live := podManager(b)
 	patch := map[string]any{
-		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p", "namespace": "n", "labels": map[string]any{"label-1": "value", "mine": "1"}},
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+			"name": "p", "namespace": "n", "labels": map[string]any{"label-1": "value", "mine": "1"},
+		},
 		"spec": map[string]any{"containers": []any{map[string]any{"name": "c1", "image": "registry.example.org/some/image:v1"}}},
 	}
 	b.ReportAllocs()
@@ -93,7 +97,9 @@ func BenchmarkCreateDocument(b *testing.B) {
 	m := custom(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
-		parts = append(parts, map[string]any{"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"}})
+		parts = append(parts, map[string]any{
+			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
+		})
 	}
 	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
 	b.ReportAllocs()
@@ -110,7 +116,9 @@ func BenchmarkPatchDocument(b *testing.B) {
 	m := custom(b, documentRules)
 	parts := []any{}
 	for i := range 30 {
-		parts = append(parts, map[string]any{"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"}})
+		parts = append(parts, map[string]any{
+			"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"},
+		})
 	}
 	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
 	if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {

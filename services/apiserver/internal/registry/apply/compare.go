@@ -77,8 +77,8 @@ func (t *pathSet) node(n int) *fieldpath.Set {
 	return t.nodes[n-1]
 }
 
-// back drops the nodes below the first n elements of the path.
-func (t *pathSet) back(n int) {
+// truncate drops the nodes below the first n elements of the path.
+func (t *pathSet) truncate(n int) {
 	if len(t.nodes) > n {
 		t.nodes = t.nodes[:n]
 	}
@@ -94,8 +94,8 @@ func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
 
 func (c *comparer) pop() {
 	c.path = c.path[:len(c.path)-1]
-	c.set.back(len(c.path))
-	c.removed.back(len(c.path))
+	c.set.truncate(len(c.path))
+	c.removed.truncate(len(c.path))
 }
 
 // object compares two objects except for the fields without owners.
@@ -185,6 +185,7 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	}
 }
 
+// leaf compares two values that have no owners below them.
 func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
@@ -212,6 +213,7 @@ func (s *shape) isEmpty(v reflect.Value) bool {
 	return true
 }
 
+// maps compares two maps. b may be invalid.
 func (c *comparer) maps(s *shape, a, b reflect.Value) {
 	for _, key := range keysOf(a) {
 		other := reflect.Value{}
@@ -260,6 +262,7 @@ type element struct {
 	inB  bool
 }
 
+// lists compares two lists, whose items are identified by keys or by value. Either may be invalid.
 func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
 		return
@@ -303,6 +306,7 @@ func length(list reflect.Value) int {
 	return list.Len()
 }
 
+// each calls f for the elements of a list, which may be absent.
 func each(list reflect.Value, f func(reflect.Value)) {
 	if !list.IsValid() {
 		return
@@ -366,6 +370,7 @@ func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
 	return fieldpath.PathElement{Key: &keys}, nil
 }
 
+// scalarValue returns a scalar as a value of a path element.
 func scalarValue(v reflect.Value) value.Value {
 	switch {
 	case v.CanInt():

@@ -132,7 +132,8 @@ func TestManyConflictsOfLongPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := statusErr.Status()
-	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
+	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxConflictBytes ||
+		!strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
 		t.Errorf("got %d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
 	}
 }

@@ -19,7 +19,10 @@ func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
 	k := &registry.Kind{
 		Names: registry.Names{
-			Group: "example.org", Version: "v1", Resource: "things", Kind: "Thing",
+			Group:    "example.org",
+			Version:  "v1",
+			Resource: "things",
+			Kind:     "Thing",
 		},
 		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
 		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
@@ -80,10 +83,19 @@ func TestObjectsWithoutGoType(t *testing.T) {
 		want  string // owners at the end
 		parts int
 	}{
-		{"with rules", rules, `second Apply example.org/v1 {"f:spec":{"f:parts":{"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}}}}
-first Update example.org/v1 {"f:spec":{".":{},"f:parts":{".":{},"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:value":{}}},"f:size":{}}}`, 2},
-		{"without", "", `second Apply example.org/v1 {"f:spec":{".":{},"f:parts":{}}}
-first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`, 1},
+		{
+			name:  "with rules",
+			rules: rules,
+			want: `second Apply example.org/v1 {"f:spec":{"f:parts":{"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}}}}
+first Update example.org/v1 {"f:spec":{".":{},"f:parts":{".":{},"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:value":{}}},"f:size":{}}}`,
+			parts: 2,
+		},
+		{
+			name: "without",
+			want: `second Apply example.org/v1 {"f:spec":{".":{},"f:parts":{}}}
+first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`,
+			parts: 1,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := custom(t, c.rules)

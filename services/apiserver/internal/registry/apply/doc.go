@@ -6,18 +6,17 @@
 // patch into the live object, or returns a conflict if another manager owns a field that the patch
 // changes. Package writes calls both on decoded, defaulted objects, before admission.
 //
-//	fields.go     the managers, and the fields that a path does not change
-//	types.go      merge rules of Go types, derived on first use
-//	shape.go      a Go type and its merge rules, compiled for comparisons
-//	compare.go    the fields that differ between two Go values; documentdiff.go
-//	              for objects without a Go type, types.go for unusual ones of
-//	              these, equal.go for whether any field differs
-//	managed.go    managedFields ⇄ sets of fields; fields.go caches parsed sets
-//	update.go     effect of an update on the sets
-//	apply.go      effect of an apply on the object and the sets
-//	update.go  migration from client-side apply
-//	managed.go   the 409 of an apply
-//	form.go    objects and sets of other versions
+//	fields.go        the managers, the fields that a path does not change, and a cache of parsed sets
+//	types.go         merge rules of Go types, derived on first use
+//	shape.go         a Go type and its merge rules, compiled for comparisons
+//	compare.go       the fields that differ between two Go values
+//	equal.go         whether any field differs between two Go values
+//	documentdiff.go  the fields that differ between two objects without a Go type
+//	documents.go     managedFields of objects without a Go type
+//	managed.go       managedFields ⇄ sets of fields, and the 409 of an apply
+//	update.go        effect of an update on the sets, and the migration from client-side apply
+//	apply.go         effect of an apply on the object and the sets
+//	form.go          objects and sets of other versions
 //
 // Sets of fields are shared and never changed in place. The package's only state is the derived
 // merge rules and a bounded number of parsed sets. Managers are safe for concurrent use.

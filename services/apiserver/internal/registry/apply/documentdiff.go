@@ -64,7 +64,12 @@ func (d *documentDiff) free() {
 	clear(d.names[:cap(d.names)])
 	clear(d.set.nodes[:cap(d.set.nodes)])
 	clear(d.removed.nodes[:cap(d.removed.nodes)])
-	*d = documentDiff{path: d.path[:0], names: d.names[:0], set: pathSet{nodes: d.set.nodes[:0]}, removed: pathSet{nodes: d.removed.nodes[:0]}}
+	*d = documentDiff{
+		path:    d.path[:0],
+		names:   d.names[:0],
+		set:     pathSet{nodes: d.set.nodes[:0]},
+		removed: pathSet{nodes: d.removed.nodes[:0]},
+	}
 	documentDiffs.Put(d)
 }
 
@@ -73,8 +78,8 @@ func (d *documentDiff) below(e fieldpath.PathElement, visit func() bool) bool {
 	d.path = append(d.path, e)
 	ok := visit()
 	d.path = d.path[:len(d.path)-1]
-	d.set.back(len(d.path))
-	d.removed.back(len(d.path))
+	d.set.truncate(len(d.path))
+	d.removed.truncate(len(d.path))
 	return ok
 }
 
@@ -128,6 +133,8 @@ func (d *documentDiff) fine(ref smd.TypeRef, v any) bool {
 	return ok
 }
 
+// objects compares two objects with the given rules. It returns false if the comparison needs the
+// library.
 func (d *documentDiff) objects(rules *smd.Map, a, b map[string]any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
@@ -277,6 +284,8 @@ func (d *documentDiff) addChild(e fieldpath.PathElement, ref smd.TypeRef, v any)
 	return d.below(e, func() bool { return d.add(ref, v) })
 }
 
+// object adds the fields of an object that only one side has. It returns false if the comparison
+// needs the library.
 func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 	was := d.whole
 	d.whole = was || rules.ElementRelationship == smd.Atomic
@@ -304,6 +313,8 @@ func (d *documentDiff) object(rules *smd.Map, m map[string]any) bool {
 	return true
 }
 
+// list adds the items of a list that only one side has. It returns false if the comparison needs
+// the library.
 func (d *documentDiff) list(rules *smd.List, l []any) bool {
 	was := d.whole
 	d.whole = was || rules.ElementRelationship == smd.Atomic
@@ -317,7 +328,8 @@ func (d *documentDiff) list(rules *smd.List, l []any) bool {
 		var e fieldpath.PathElement
 		if keyed {
 			var ok bool
-			if e, ok = elementOf(rules, v); !ok || !d.whole && seen.Has(e) {
+			e, ok = elementOf(rules, v)
+			if !ok || !d.whole && seen.Has(e) {
 				return false
 			}
 			seen.Insert(e)

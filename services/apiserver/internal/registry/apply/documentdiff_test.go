@@ -70,6 +70,7 @@ func (d documents) any(depth int) any {
 	return d.scalar()
 }
 
+// spec returns a random object with fields of all merge rules.
 func (d documents) spec(depth int) map[string]any {
 	m := map[string]any{}
 	if depth == 0 {
@@ -101,7 +102,8 @@ func (d documents) spec(depth int) map[string]any {
 		if d.Intn(often) > 0 {
 			continue
 		}
-		switch m[name] = of(); d.Intn(100) {
+		m[name] = of()
+		switch d.Intn(100) {
 		case 0:
 			m[name] = nil
 		case 1:
@@ -118,7 +120,8 @@ func (d documents) mixed(a, b any) any {
 		if y, ok := b.(map[string]any); ok {
 			m := map[string]any{}
 			for name, v := range x {
-				switch w, both := y[name]; {
+				w, both := y[name]
+				switch {
 				case both:
 					m[name] = d.mixed(v, w)
 				case d.Intn(4) > 0:
@@ -171,14 +174,16 @@ func TestDocumentDifferencesMatchTheMergeLibrary(t *testing.T) {
 				unusual++
 				continue
 			}
-			if usual++; err != nil {
+			usual++
+			if err != nil {
 				t.Fatalf("%s, %d: %v and %v: got unexpected error %v", name, i, live, obj.Object, err)
 			}
 			if want.set.Empty() && want.removed.Empty() {
 				same++
 			}
 			if !got.set.Equals(want.set) || !got.removed.Equals(want.removed) {
-				t.Fatalf("%s, %d: %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live, obj.Object, got.set, want.set, got.removed, want.removed)
+				t.Fatalf("%s, %d: got %v\n%v\nset\n%s\nwant\n%s\nremoved\n%s\nwant\n%s", name, i, live,
+					obj.Object, got.set, want.set, got.removed, want.removed)
 			}
 		}
 		if usual < 4000 || unusual < 100 && rules != "" || same > usual/2 {

@@ -87,6 +87,7 @@ func listOf(tree any) ([]any, bool) {
 	return list, ok
 }
 
+// sameEntry reports whether two entries of managedFields are equal, except for their times.
 func sameEntry(x, y map[string]any) bool {
 	counts := func(m map[string]any) int {
 		if _, ok := m["time"]; ok {
@@ -161,9 +162,9 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	return e, ok
 }
 
-// setManagedFields sets the managedFields of the object, without reflection for documents. asked
+// setManagedFields sets the managedFields of the object, without reflection for documents. requested
 // holds the entries of before, whose trees are reused for equal field sets.
-func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, asked []metav1.ManagedFieldsEntry) {
+func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, requested []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
 		obj.SetManagedFields(list)
@@ -171,7 +172,7 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, bef
 	}
 	trees := make([]any, len(list))
 	for i := range list {
-		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.fields(asked, raw) })
+		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.fields(requested, raw) })
 		if !ok {
 			obj.SetManagedFields(list)
 			return
@@ -232,8 +233,8 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[
 	return m, true
 }
 
-// firstDifference returns the parts of two trees that differ. It omits members that are equal in both, at any
-// depth. differ is false if no part is left.
+// firstDifference returns the parts of two trees that differ. It omits members that are equal in
+// both, at any depth. differ is false if no part is left.
 func firstDifference(a, b map[string]any) (x, y map[string]any, differ bool) {
 	x, y = map[string]any{}, map[string]any{}
 	for name, v := range a {

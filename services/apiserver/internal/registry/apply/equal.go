@@ -21,9 +21,10 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 			return false
 		}
 		ch, err := m.typedDifferences(a, b)
-		return err == nil && ch.set.Difference(stripped).Empty() && ch.removed.Difference(stripped).Empty()
+		return err == nil && ch.set.Difference(unownedFields).Empty() && ch.removed.Difference(unownedFields).Empty()
 	}
-	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	x := reflect.ValueOf(a).Elem()
+	y := reflect.ValueOf(b).Elem()
 	for i := range s.fields {
 		f := &s.fields[i]
 		if f.name == "metadata" {
@@ -39,6 +40,7 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 	return true
 }
 
+// equalMeta compares metadata, except for managedFields.
 func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 	x, _ := f.get(a)
 	y, _ := f.get(b)
@@ -70,7 +72,8 @@ const (
 // equal reports whether two values have equal JSON.
 func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	if !a.IsValid() || !b.IsValid() {
-		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
+		bothEmpty := (s.kind == mapShape || s.kind == listShape) && s.isEmpty(a) && s.isEmpty(b)
+		return a.IsValid() == b.IsValid() || how == loosely && bothEmpty
 	}
 	switch s.kind {
 	case scalarShape:
@@ -109,6 +112,7 @@ func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	return true
 }
 
+// equalScalars reports whether two values of a scalar type are equal.
 func equalScalars(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:
@@ -126,22 +130,24 @@ func equalScalars(a, b reflect.Value) bool {
 	return a.Int() == b.Int()
 }
 
+// equalOpaque reports whether two values that encode themselves have equal JSON.
 func equalOpaque(a, b reflect.Value) bool {
 	if a.CanAddr() && b.CanAddr() {
-		return alike(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
+		return equalPointees(a.Addr().Interface(), b.Addr().Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
 	if a.Type() == quantities && b.Type() == quantities { // map values are not addressable
-		x, y := a.Interface().(resource.Quantity), b.Interface().(resource.Quantity)
-		return alike(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
+		x := a.Interface().(resource.Quantity)
+		y := b.Interface().(resource.Quantity)
+		return equalPointees(&x, &y) || reflect.DeepEqual(encoded(a), encoded(b))
 	}
 	return reflect.DeepEqual(a.Interface(), b.Interface()) || reflect.DeepEqual(encoded(a), encoded(b))
 }
 
 var quantities = reflect.TypeFor[resource.Quantity]()
 
-// alike reports whether two pointers point to equal values. For the usual types it avoids
+// equalPointees reports whether two pointers point to equal values. For the usual types it avoids
 // reflect.DeepEqual, which costs more than all other fields of an object.
-func alike(a, b any) bool {
+func equalPointees(a, b any) bool {
 	same := false
 	switch p := a.(type) {
 	case *metav1.Time:
@@ -156,6 +162,7 @@ func alike(a, b any) bool {
 	return same || reflect.DeepEqual(a, b)
 }
 
+// identical reports whether b is a pointer to the same value as a.
 func identical[T comparable](a *T, b any) bool {
 	p, ok := b.(*T)
 	return ok && *a == *p

@@ -145,8 +145,8 @@ func (f *Fields) Sent(gvk schema.GroupVersionKind, make func() runtime.Object, s
 	}, sub)
 }
 
-// Standalone returns the manager of a subresource whose objects have a kind of their own that is not in
-// the catalog.
+// Standalone returns the manager of a subresource whose objects have a
+// kind of their own that is not in the catalog.
 func (f *Fields) Standalone(kind *registry.Kind, subresource string) *Manager {
 	return &Manager{view: f.add(kind, map[string]*view{}), gvk: kind.GVK(), subresource: subresource}
 }
@@ -228,6 +228,7 @@ func (k *keptSets) get(key setKey) (fieldSet, bool) {
 	return k.byKey.Get(key)
 }
 
+// add caches a decoded set, unless it is too large.
 func (k *keptSets) add(key setKey, s fieldSet) {
 	if len(key.raw) > keptBytes/8 {
 		return

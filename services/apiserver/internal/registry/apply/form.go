@@ -39,6 +39,7 @@ func formOf(k *registry.Kind) form {
 // valueForm is the form of objects with a Go type.
 type valueForm struct{ kind *registry.Kind }
 
+// convert converts an object through the stored version.
 func (f valueForm) convert(_ context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	obj = obj.DeepCopyObject().(registry.Object)
 	var err error
@@ -74,6 +75,7 @@ func (valueForm) apiError(err error) error { return err }
 // documentForm is the form of objects without a Go type.
 type documentForm struct{ kind *registry.Kind }
 
+// convert converts an object as a JSON document.
 func (f documentForm) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
 	if !ok {
@@ -123,7 +125,9 @@ func (documentForm) apiError(err error) error {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return err
 	}
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
+	return &apierrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()},
+	}
 }
 
 // convert returns an object of this version converted to another version through the stored form.

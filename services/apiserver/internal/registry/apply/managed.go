@@ -66,7 +66,8 @@ func reset(list []metav1.ManagedFieldsEntry) bool {
 		return list != nil && len(list) == 0
 	}
 	e := list[0]
-	return e.Manager == "" && e.Operation == "" && e.APIVersion == "" && e.Time == nil && e.FieldsType == "" && e.FieldsV1 == nil && e.Subresource == ""
+	return e.Manager == "" && e.Operation == "" && e.APIVersion == "" && e.Time == nil &&
+		e.FieldsType == "" && e.FieldsV1 == nil && e.Subresource == ""
 }
 
 var (
@@ -138,8 +139,13 @@ func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
 			}
 		}
 		list = append(list, metav1.ManagedFieldsEntry{
-			Manager: o.Manager, Operation: o.Operation, APIVersion: e.version, Time: e.time,
-			FieldsType: fieldsV1, FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: o.Subresource,
+			Manager:     o.Manager,
+			Operation:   o.Operation,
+			APIVersion:  e.version,
+			Time:        e.time,
+			FieldsType:  fieldsV1,
+			FieldsV1:    &metav1.FieldsV1{Raw: raw},
+			Subresource: o.Subresource,
 		})
 	}
 	slices.SortFunc(list, func(a, b metav1.ManagedFieldsEntry) int {
@@ -208,8 +214,8 @@ func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
 // stamp returns a time in the precision of entries.
 func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }
 
-// maxConflictBytes is the size in bytes after which no more conflicts are formatted. The response has a
-// lower limit.
+// maxConflictBytes is the size in bytes after which no more conflicts
+// are formatted. The response has a lower limit.
 const maxConflictBytes = 1 << 20
 
 // conflictError returns the 409 of an apply: a cause for each field, and the text that clients
@@ -221,7 +227,8 @@ func conflictError(conflicts merge.Conflicts) error {
 	var lines []string
 	size := 0
 	for i, c := range conflicts {
-		manager, path := ownerOf(c.Manager).String(), c.Path.String()
+		manager := ownerOf(c.Manager).String()
+		path := c.Path.String()
 		causes = append(causes, metav1.StatusCause{
 			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + manager, Field: path,
 		})
@@ -229,7 +236,8 @@ func conflictError(conflicts merge.Conflicts) error {
 			lines = append(lines, fmt.Sprintf("conflicts with %s:", manager))
 		}
 		lines = append(lines, "- "+path)
-		if size += len(manager) + len(path); size > maxConflictBytes && i+1 < len(conflicts) {
+		size += len(manager) + len(path)
+		if size > maxConflictBytes && i+1 < len(conflicts) {
 			lines = append(lines, fmt.Sprintf("and %d more", len(conflicts)-i-1))
 			break
 		}
@@ -264,7 +272,8 @@ const MaxPaths = 32 << 20
 // errCrowded returns the error for objects that exceed MaxMembers or MaxPaths. An apply to such an
 // object is rejected; after other writes it has no managedFields.
 func errCrowded() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes", MaxMembers, MaxPaths))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members with separate field owners, or their paths have more than %d bytes",
+		MaxMembers, MaxPaths))
 }
 
 // crowded reports whether a value has more than MaxMembers at one path, or exceeds MaxPaths.
@@ -280,8 +289,9 @@ type pathCounter struct {
 }
 
 // visit reports whether the limits are exceeded by a value whose path has the given size in bytes.
-func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
-	if w.paths += path; w.paths > MaxPaths {
+func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (exceeded bool) {
+	w.paths += path
+	if w.paths > MaxPaths {
 		return true
 	}
 	if x == nil || x.IsNull() {
@@ -302,8 +312,8 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (is bool) 
 					of = f.Type
 				}
 			}
-			is = w.visit(of, y, path+len(key)+1)
-			return !is
+			exceeded = w.visit(of, y, path+len(key)+1)
+			return !exceeded
 		})
 	case x.IsList():
 		l := x.AsList()
@@ -326,7 +336,7 @@ func (w *pathCounter) visit(ref smd.TypeRef, x value.Value, path int) (is bool) 
 			}
 		}
 	}
-	return is
+	return exceeded
 }
 
 // indexStep is the approximate size in bytes of an element's index in a path.

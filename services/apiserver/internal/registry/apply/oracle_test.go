@@ -118,7 +118,8 @@ func deployment(t *rapid.T, whole bool) map[string]any {
 		}
 		return c
 	}
-	meta, spec := map[string]any{"name": "d", "namespace": "n"}, map[string]any{}
+	meta := map[string]any{"name": "d", "namespace": "n"}
+	spec := map[string]any{}
 	if maybe("labels?") {
 		labels := map[string]any{}
 		for _, n := range some("labels", "a", "b") {
@@ -162,7 +163,9 @@ type sequence struct {
 }
 
 func (s *sequence) manager() string {
-	return rapid.SampledFrom([]string{"kubectl", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12"}).Draw(s.t, "manager")
+	return rapid.SampledFrom([]string{
+		"kubectl", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12",
+	}).Draw(s.t, "manager")
 }
 
 func (s *sequence) apply() {
@@ -233,6 +236,8 @@ func (s *sequence) onlyOwner(before, after registry.Object, manager string) {
 	}
 }
 
+// update updates the object with random content through both implementations and compares the
+// results.
 func (s *sequence) update() {
 	manager := s.manager()
 	tree := deployment(s.t, true)
@@ -347,15 +352,26 @@ func TestSequencesMatchApimachinery(t *testing.T) {
 // ownership.
 func TestTextsOfQuantities(t *testing.T) {
 	m := deploymentManager(t, "")
-	for _, texts := range [][2]string{{"1", "+1"}, {"1", "001"}, {"1e3", "1E3"}, {"100", "1e2"}, {"1e2", "100e0"}, {"1Gi", "01Gi"}, {"1", "2"}} {
+	for _, texts := range [][2]string{
+		{"1", "+1"},
+		{"1", "001"},
+		{"1e3", "1E3"},
+		{"100", "1e2"},
+		{"1e2", "100e0"},
+		{"1Gi", "01Gi"},
+		{"1", "2"},
+	} {
 		with := func(q string) *appsv1.Deployment {
 			d := &appsv1.Deployment{}
 			d.Name, d.UID = "a", "u"
-			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}}}
+			d.Spec.Template.Spec.Containers = []corev1.Container{
+				{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}},
+			}
 			d.GetObjectKind().SetGroupVersionKind(m.gvk)
 			return d
 		}
-		live, obj := with(texts[0]), with(texts[1])
+		live := with(texts[0])
+		obj := with(texts[1])
 		update(t, m, nil, live, "one")
 		other := obj.DeepCopy()
 		live.SetUID("u")

@@ -80,7 +80,11 @@ func wantOwners(t *testing.T, o registry.Object, want ...string) {
 // rule 8).
 func TestManagedFieldsOfTheRequest(t *testing.T) {
 	given := metav1.ManagedFieldsEntry{
-		Manager: "given", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:x":{}}}`)},
+		Manager:    "given",
+		Operation:  "Update",
+		APIVersion: "v1",
+		FieldsType: "FieldsV1",
+		FieldsV1:   &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:x":{}}}`)},
 	}
 	broken := given
 	broken.FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:data":`)}
@@ -91,11 +95,22 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 		list []metav1.ManagedFieldsEntry
 		want []string
 	}{
-		{"none", "", nil, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"empty list resets ownership", "", []metav1.ManagedFieldsEntry{}, nil},
-		{"one empty entry resets ownership", "", []metav1.ManagedFieldsEntry{{}}, nil},
-		{"valid entries are used", "", []metav1.ManagedFieldsEntry{given}, []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
-		{"malformed entries are ignored", "", []metav1.ManagedFieldsEntry{broken}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{
+			name: "none",
+			want: []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
+		{name: "empty list resets ownership", list: []metav1.ManagedFieldsEntry{}},
+		{name: "one empty entry resets ownership", list: []metav1.ManagedFieldsEntry{{}}},
+		{
+			name: "valid entries are used",
+			list: []metav1.ManagedFieldsEntry{given},
+			want: []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
+		{
+			name: "malformed entries are ignored",
+			list: []metav1.ManagedFieldsEntry{broken},
+			want: []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, _ := managerOf(t, configMapGVK, c.sub)
@@ -112,7 +127,11 @@ func TestManagedFieldsOfTheRequest(t *testing.T) {
 
 func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 	m, _ := managerOf(t, podGVK, "")
-	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: "Pending"}}
+	live := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec:       corev1.PodSpec{NodeName: "n"},
+		Status:     corev1.PodStatus{Phase: "Pending"},
+	}
 	update(t, m, nil, live, "creator")
 	const creator = `creator Update v1 {"f:spec":{"f:nodeName":{}}}`
 	wantOwners(t, live, creator)
@@ -126,10 +145,14 @@ func TestSubresourcesIgnoreManagedFields(t *testing.T) {
 
 func TestUntrackedUntilApplied(t *testing.T) {
 	m, _ := managerOf(t, configMapGVK, "")
-	live, obj := configMap("a", "1"), configMap("a", "2")
+	live := configMap("a", "1")
+	obj := configMap("a", "2")
 	update(t, m, live, obj, "someone")
 	wantOwners(t, obj, "")
-	patch := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"b": "1"}}
+	patch := map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
+		"data": map[string]any{"b": "1"},
+	}
 	out, err := m.Apply(t.Context(), obj, patch, "applier", false)
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +211,9 @@ func TestOtherVersions(t *testing.T) {
 	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
 	v2 := f.Manager(catalog.Kind(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
 	cpu := int32(50)
-	a := &autoscalingv1.HorizontalPodAutoscaler{Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: &cpu}}
+	a := &autoscalingv1.HorizontalPodAutoscaler{
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: &cpu},
+	}
 	a.Name, a.UID = "a", "u"
 	update(t, v1, nil, a, "one")
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
@@ -204,19 +229,24 @@ func TestOtherVersions(t *testing.T) {
 	update(t, v2, live, b, "two")
 	wantOwners(t, b, `one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
 
-	patch := map[string]any{"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)}}
+	patch := map[string]any{
+		"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
+		"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)},
+	}
 	back, err := v2.convert(t.Context(), b, v1.view)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
+	if _, err := v1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) ||
+		!strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
 		t.Fatalf("got %v, want a conflict", err)
 	}
 	out, err := v1.Apply(t.Context(), back, patch, "three", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
+	wantOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`,
+		`two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
 	// An entry with an unknown version is dropped.
 	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
 	next := out.DeepCopyObject().(registry.Object)
@@ -258,7 +288,8 @@ func TestFromClientSideApply(t *testing.T) {
 	changed.Data["b"] = "9"
 	update(t, m, live, changed, "someone")
 	_, err = m.Apply(t.Context(), changed, config, "kubectl", false)
-	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") || !strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
+	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") ||
+		!strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 }
@@ -320,7 +351,8 @@ func FuzzDecodeManagedFields(f *testing.F) {
 		if json.Unmarshal(raw, &list) != nil {
 			return
 		}
-		live, obj := configMap("a", "1"), configMap("a", "2", "b", "3")
+		live := configMap("a", "1")
+		obj := configMap("a", "2", "b", "3")
 		live.ManagedFields = list
 		if err := m.Update(t.Context(), live, obj, "x"); err != nil {
 			return

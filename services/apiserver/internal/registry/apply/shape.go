@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/value"
 )
 
+// shapeKind is how the values of a shape are compared.
 type shapeKind uint8
 
 const (
@@ -60,6 +61,7 @@ func (v *view) shapeOf() *shape {
 	return c.compile(v.goType(), t.TypeRef, false)
 }
 
+// shapeKey identifies a shape: a Go type with the merge rules of its schema type.
 type shapeKey struct {
 	t        reflect.Type
 	name     string
@@ -67,6 +69,7 @@ type shapeKey struct {
 	whole    bool
 }
 
+// compiler builds shapes from Go types and a schema. done holds the finished and the begun ones.
 type compiler struct {
 	schema *smd.Schema
 	done   map[shapeKey]*shape
@@ -107,12 +110,14 @@ func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape 
 	return s
 }
 
+// fill sets the fields of a shape for a type and its merge rules.
 func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Atom, whole bool) {
 	s.whole = whole
 	switch {
 	case encodesItself(t):
 		s.kind = opaqueShape
-		byParts := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic || atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		byParts := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic ||
+			atom.List != nil && atom.List.ElementRelationship != smd.Atomic
 		if !whole && byParts {
 			s.kind = foreignShape
 			s.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
@@ -170,12 +175,16 @@ func (c *compiler) structure(s *shape, t reflect.Type, at []int, rules *smd.Map)
 				}
 			}
 			s.fields = append(s.fields, fieldShape{
-				name: name, index: index, omitEmpty: strings.Contains(options, "omitempty"), shape: c.compile(f.Type, rule, s.whole),
+				name:      name,
+				index:     index,
+				omitEmpty: strings.Contains(options, "omitempty"),
+				shape:     c.compile(f.Type, rule, s.whole),
 			})
 		}
 	}
 }
 
+// listKeys sets the key fields of a list of type map.
 func (c *compiler) listKeys(s *shape, l *smd.List) {
 	element, _ := c.schema.Resolve(l.ElementType)
 	for _, name := range l.Keys {

@@ -31,6 +31,8 @@ const (
 	deduced = "__untyped_deduced_"
 )
 
+// newTypes returns the merge types of Go types and everything below them. They are derived on
+// first use.
 func newTypes(roots []reflect.Type) *mergeTypes {
 	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
 		d := &deriver{known: map[string]bool{}}
@@ -104,10 +106,12 @@ func (d *deriver) ref(t reflect.Type, tag reflect.StructTag) smd.TypeRef {
 	}
 }
 
+// list returns the merge rules of a list from the tags of its field.
 func (d *deriver) list(t reflect.Type, tag reflect.StructTag) *smd.List {
 	l := &smd.List{ElementType: d.ref(t.Elem(), ""), ElementRelationship: smd.Atomic}
 	strategy := strings.Split(tag.Get("patchStrategy"), ",")
-	switch kind := tag.Get("listType"); {
+	kind := tag.Get("listType")
+	switch {
 	case kind == "map":
 		l.ElementRelationship, l.Keys = smd.Associative, strings.Split(tag.Get("listMapKey"), ",")
 	case kind == "set":

@@ -29,9 +29,9 @@ const (
 	unknownManager    = "unknown"
 )
 
-// stripped holds the fields without owners: fields that the server sets, and fields that identify
+// unownedFields holds the fields without owners: fields that the server sets, and fields that identify
 // an object.
-var stripped = fieldpath.NewSet(
+var unownedFields = fieldpath.NewSet(
 	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
 	fieldpath.MakePathOrDie("metadata", "creationTimestamp"), fieldpath.MakePathOrDie("metadata", "selfLink"),
@@ -46,11 +46,12 @@ var stripped = fieldpath.NewSet(
 // apply. ctx bounds conversions by a webhook.
 func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager string) error {
 	before := RecordedIn(obj)
-	asked := before.Entries()
+	requested := before.Entries()
 	entries := managed{}
-	if forget := m.subresource == "" && reset(asked); !forget {
+	forget := m.subresource == "" && reset(requested)
+	if !forget {
 		if m.subresource == "" {
-			entries = m.decodeOrNone(asked)
+			entries = m.decodeOrNone(requested)
 		}
 		if len(entries) == 0 && live != nil {
 			entries = m.decodeOrNone(RecordedIn(live).Entries())
@@ -71,7 +72,7 @@ func (m *Manager) Update(ctx context.Context, live, obj registry.Object, manager
 	if err != nil {
 		return err
 	}
-	setManagedFields(obj, list, before, asked)
+	setManagedFields(obj, list, before, requested)
 	return nil
 }
 
@@ -96,7 +97,7 @@ func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries
 		return err
 	}
 	changes[own] = diff.filtered(m.filter)
-	taken := changes[own].set.Difference(stripped)
+	taken := changes[own].set.Difference(unownedFields)
 	for o, e := range entries {
 		ch, ok := changes[e.version]
 		if !ok {

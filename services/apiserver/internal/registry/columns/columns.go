@@ -29,7 +29,11 @@ const (
 // of another type.
 func Of[T registry.Object](name, typ, format, desc string, priority int32, cell func(T) any) registry.Column {
 	return registry.Column{
-		Name: name, Type: typ, Format: format, Description: desc, Priority: priority,
+		Name:        name,
+		Type:        typ,
+		Format:      format,
+		Description: desc,
+		Priority:    priority,
 		Cell: func(o registry.Object) any {
 			t, ok := o.(T)
 			if !ok {
@@ -99,11 +103,13 @@ func Doc(of Documented, field string) string { return of.SwaggerDoc()[field] }
 
 // Containers returns the names and the images of containers, each joined by commas.
 func Containers(cs []corev1.Container) (names, images string) {
-	n, i := make([]string, len(cs)), make([]string, len(cs))
-	for k := range cs {
-		n[k], i[k] = cs[k].Name, cs[k].Image
+	nameList := make([]string, len(cs))
+	imageList := make([]string, len(cs))
+	for i := range cs {
+		nameList[i] = cs[i].Name
+		imageList[i] = cs[i].Image
 	}
-	return strings.Join(n, ","), strings.Join(i, ",")
+	return strings.Join(nameList, ","), strings.Join(imageList, ",")
 }
 
 // ContainerNames returns the names of Containers.

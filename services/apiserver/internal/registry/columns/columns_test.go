@@ -42,10 +42,19 @@ func TestTypedColumns(t *testing.T) {
 		priority int32
 		cell     any
 	}{
-		{columns.Text("T", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }), "string", 0, "n"},
-		{columns.WideText("W", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }), "string", 1, "n"},
-		{columns.Int("I", "d", func(p *corev1.Pod) int64 { return int64(len(p.Spec.Containers)) }), "integer", 0, int64(2)},
-		{columns.Bool("B", "d", func(p *corev1.Pod) bool { return p.Spec.HostNetwork }), "boolean", 0, true},
+		{column: columns.Text("T", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }), typ: "string", cell: "n"},
+		{
+			column:   columns.WideText("W", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }),
+			typ:      "string",
+			priority: 1,
+			cell:     "n",
+		},
+		{
+			column: columns.Int("I", "d", func(p *corev1.Pod) int64 { return int64(len(p.Spec.Containers)) }),
+			typ:    "integer",
+			cell:   int64(2),
+		},
+		{column: columns.Bool("B", "d", func(p *corev1.Pod) bool { return p.Spec.HostNetwork }), typ: "boolean", cell: true},
 	} {
 		c := test.column
 		if c.Type != test.typ || c.Priority != test.priority || c.Description != "d" {
@@ -79,7 +88,8 @@ func TestTexts(t *testing.T) {
 		{"first of none", columns.First(nil, 3), "<none>"},
 		{"first of few", columns.First([]string{"a", "b", "c"}, 3), "a,b,c"},
 		{"first of many", columns.First([]string{"a", "b", "c", "d", "e"}, 3), "a,b,c + 2 more..."},
-		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"), "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
+		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"),
+			"OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
 	} {
 		if test.got != test.want {
 			t.Errorf("%s: got %q, want %q", test.what, test.got, test.want)

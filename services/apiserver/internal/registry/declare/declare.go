@@ -54,32 +54,33 @@ func Rules[T registry.Object](rules func(at validate.At, obj T)) func(registry.O
 
 // Changes is Rules for a new object and the live one.
 func Changes[T registry.Object](rules func(at validate.At, obj, old T)) func(obj, old registry.Object) field.ErrorList {
-	return func(o, l registry.Object) field.ErrorList {
-		return validate.Check(func(at validate.At) { rules(at, o.(T), l.(T)) })
+	return func(obj, old registry.Object) field.ErrorList {
+		return validate.Check(func(at validate.At) { rules(at, obj.(T), old.(T)) })
 	}
 }
 
-// Parts returns the Parts of a kind with a spec and a status.
-func Parts[T registry.Object, S, U any](of func(T) (*S, *U)) registry.Parts {
-	p := Spec(func(o T) *S { spec, _ := of(o); return spec })
+// Parts returns the Parts of a kind with a spec and a status, which partsOf returns.
+func Parts[T registry.Object, S, U any](partsOf func(T) (*S, *U)) registry.Parts {
+	p := Spec(func(o T) *S { spec, _ := partsOf(o); return spec })
 	p.CopyStatus = func(to, from registry.Object) {
-		var status U
-		if from != nil {
-			_, have := of(from.(T))
-			status = *have
+		_, target := partsOf(to.(T))
+		if from == nil {
+			var empty U
+			*target = empty
+			return
 		}
-		_, into := of(to.(T))
-		*into = status
+		_, source := partsOf(from.(T))
+		*target = *source
 	}
 	return p
 }
 
 // Spec is Parts for a kind without a status.
-func Spec[T registry.Object, S any](of func(T) *S) registry.Parts {
+func Spec[T registry.Object, S any](specOf func(T) *S) registry.Parts {
 	return registry.Parts{
-		CopySpec: func(to, from registry.Object) { *of(to.(T)) = *of(from.(T)) },
+		CopySpec: func(to, from registry.Object) { *specOf(to.(T)) = *specOf(from.(T)) },
 		SpecChanged: func(obj, old registry.Object) bool {
-			return !semantic.Equal(of(obj.(T)), of(old.(T)))
+			return !semantic.Equal(specOf(obj.(T)), specOf(old.(T)))
 		},
 	}
 }
@@ -105,7 +106,11 @@ func View(name, kind string, prepare func(obj, old registry.Object)) registry.Su
 }
 
 // CheckedView is View with additional rules for changes.
-func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(at validate.At, obj, old T)) registry.Subresource {
+func CheckedView[T registry.Object](
+	name, kind string,
+	prepare func(obj, old T),
+	check func(at validate.At, obj, old T),
+) registry.Subresource {
 	s := View(name, kind, Change(prepare))
 	s.ValidateUpdate = Changes(check)
 	return s
@@ -153,9 +158,10 @@ func Warning[T registry.Object](s registry.Subresource, warnings func(T) []strin
 // Scale returns the scale subresource of a kind whose default number of replicas is 1.
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {
 	return registry.Subresource{
-		Name: "scale", Verbs: Edit(),
-		GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
-		New: New[autoscalingv1.Scale],
+		Name:  "scale",
+		Verbs: Edit(),
+		GVK:   autoscalingv1.SchemeGroupVersion.WithKind("Scale"),
+		New:   New[autoscalingv1.Scale],
 		Scale: &registry.Scale{
 			Replicas:    func(o registry.Object) int32 { return Replicas(*replicas(o.(T))) },
 			SetReplicas: func(o registry.Object, n int32) { *replicas(o.(T)) = &n },

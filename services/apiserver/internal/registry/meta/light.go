@@ -28,7 +28,7 @@ func light(obj registry.Object) metav1.Object {
 	return lightDocument{u, entries}
 }
 
-// lightDocument implements metav1.Object.
+// lightDocument is a document with separately decoded managedFields. It implements metav1.Object.
 type lightDocument struct {
 	*unstructured.Unstructured
 	entries []metav1.ManagedFieldsEntry

@@ -28,11 +28,15 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		entries []any
 		want    string
 	}{
-		"good":            {[]any{good, good}, ""},
-		"an operation":    {[]any{good, with("operation", "Delete")}, "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
-		"a type":          {[]any{with("fieldsType", "FieldsV2")}, "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
-		"a manager":       {[]any{with("manager", strings.Repeat("m", 200))}, "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
-		"a sub-resource":  {[]any{with("subresource", strings.Repeat("s", 300))}, "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
+		"good": {[]any{good, good}, ""},
+		"an operation": {[]any{good, with("operation", "Delete")},
+			"metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
+		"a type": {[]any{with("fieldsType", "FieldsV2")},
+			"metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
+		"a manager": {[]any{with("manager", strings.Repeat("m", 200))},
+			"metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
+		"a sub-resource": {[]any{with("subresource", strings.Repeat("s", 300))},
+			"metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
 		"malformed time":  {[]any{with("time", "now"), with("operation", "Delete")}, ""}, // the entries are dropped
 		"malformed entry": {[]any{"x", with("operation", "Delete")}, ""},
 	} {
@@ -44,7 +48,8 @@ func TestManagedFieldsOfDocuments(t *testing.T) {
 		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
-		if got := meta.ValidateUpdate(k, nil, object(), object(), noRules); (len(got) > 0) != (c.want != "") || len(got) > 0 && got[0].Error() != c.want {
+		if got := meta.ValidateUpdate(k, nil, object(), object(), noRules); (len(got) > 0) != (c.want != "") ||
+			len(got) > 0 && got[0].Error() != c.want {
 			t.Errorf("%s in an update: got %v, want %s", name, got, c.want)
 		}
 	}

@@ -41,82 +41,111 @@ func TestValidateCreate(t *testing.T) {
 		meta metav1.ObjectMeta
 		want string
 	}{
-		{"fine", namespaced, metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"x/y": "z"}}, ""},
 		{
-			"neither name nor generateName", namespaced, metav1.ObjectMeta{Namespace: "n"},
-			"metadata.name: Required value: name or generateName is required",
+			name: "fine",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"x/y": "z"}},
 		},
 		{
-			"bad name", namespaced, metav1.ObjectMeta{Name: "Bad_Name", Namespace: "n"},
-			`metadata.name: Invalid value: "Bad_Name": ` + badSubdomain,
+			name: "neither name nor generateName",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Namespace: "n"},
+			want: "metadata.name: Required value: name or generateName is required",
 		},
 		{
-			"bad generateName with a generated name", namespaced,
-			metav1.ObjectMeta{Name: "Bad_abcde", GenerateName: "Bad_", Namespace: "n"},
-			`metadata.generateName: Invalid value: "Bad_": ` + badSubdomain + "\n" +
+			name: "bad name",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "Bad_Name", Namespace: "n"},
+			want: `metadata.name: Invalid value: "Bad_Name": ` + badSubdomain,
+		},
+		{
+			name: "bad generateName with a generated name",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "Bad_abcde", GenerateName: "Bad_", Namespace: "n"},
+			want: `metadata.generateName: Invalid value: "Bad_": ` + badSubdomain + "\n" +
 				`metadata.name: Invalid value: "Bad_abcde": ` + badSubdomain,
 		},
 		{
-			"bad label key and bad annotation key", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"bad key": "x"}, Annotations: map[string]string{"/x": "1"}},
-			`metadata.labels: Invalid value: "bad key": ` + badQualified + "\n" +
+			name: "bad label key and bad annotation key",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{
+				Name:        "a",
+				Namespace:   "n",
+				Labels:      map[string]string{"bad key": "x"},
+				Annotations: map[string]string{"/x": "1"},
+			},
+			want: `metadata.labels: Invalid value: "bad key": ` + badQualified + "\n" +
 				`metadata.annotations: Invalid value: "/x": prefix part must be non-empty`,
 		},
 		{
-			"bad label value", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"good": "not ok!"}},
-			`metadata.labels: Invalid value: "not ok!": ` + badValue,
+			name: "bad label value",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"good": "not ok!"}},
+			want: `metadata.labels: Invalid value: "not ok!": ` + badValue,
 		},
 		{
-			"bad finalizer and bad owner", namespaced,
-			metav1.ObjectMeta{
-				Name: "a", Namespace: "n", Finalizers: []string{"noslash"},
+			name: "bad finalizer and bad owner",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{
+				Name:            "a",
+				Namespace:       "n",
+				Finalizers:      []string{"noslash"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o"}},
 			},
-			`metadata.ownerReferences.uid: Invalid value: "": uid must not be empty` + "\n" +
+			want: `metadata.ownerReferences.uid: Invalid value: "": uid must not be empty` + "\n" +
 				`metadata.finalizers[0]: Invalid value: "noslash": name is neither a standard finalizer name nor is it fully qualified`,
 		},
 		{
-			"standard finalizers", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"kubernetes", "orphan", "example.com/x"}}, "",
+			name: "standard finalizers",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"kubernetes", "orphan", "example.com/x"}},
 		},
 		{
-			"any finalizer", &registry.Kind{
+			name: "any finalizer",
+			kind: &registry.Kind{
 				Names: registry.Names{
 					Namespaced:   true,
 					AnyFinalizer: true,
 				},
 			},
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"noslash"}}, "",
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"noslash"}},
 		},
 		{
-			"conflicting finalizers", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"orphan", "foregroundDeletion"}},
-			`metadata.finalizers: Invalid value: []string{"orphan", "foregroundDeletion"}: finalizer orphan and foregroundDeletion cannot be both set`,
+			name: "conflicting finalizers",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"orphan", "foregroundDeletion"}},
+			want: `metadata.finalizers: Invalid value: []string{"orphan", "foregroundDeletion"}: finalizer orphan and foregroundDeletion cannot be both set`,
 		},
 		{
-			"two controllers", namespaced,
-			metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: []metav1.OwnerReference{
+			name: "two controllers",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "v1", Kind: "A", Name: "o", UID: "1", Controller: &yes},
 				{APIVersion: "v1", Kind: "B", Name: "p", UID: "2", Controller: &yes},
 			}},
-			"metadata.ownerReferences: Invalid value: *",
+			want: "metadata.ownerReferences: Invalid value: *",
 		},
 		{
-			"cluster-scoped with a namespace", &registry.Kind{}, metav1.ObjectMeta{Name: "a", Namespace: "n"},
-			"metadata.namespace: Forbidden: not allowed on this type",
+			name: "cluster-scoped with a namespace",
+			kind: &registry.Kind{},
+			meta: metav1.ObjectMeta{Name: "a", Namespace: "n"},
+			want: "metadata.namespace: Forbidden: not allowed on this type",
 		},
 		{
-			"namespaced without one", namespaced, metav1.ObjectMeta{Name: "a"},
-			"metadata.namespace: Required value",
+			name: "namespaced without one",
+			kind: namespaced,
+			meta: metav1.ObjectMeta{Name: "a"},
+			want: "metadata.namespace: Required value",
 		},
 		{
-			"a rule of the kind", &registry.Kind{
+			name: "a rule of the kind",
+			kind: &registry.Kind{
 				Names: registry.Names{
 					ValidateName: meta.DNSLabel,
 				},
-			}, metav1.ObjectMeta{Name: "a.b"},
-			`metadata.name: Invalid value: "a.b": must not contain dots`,
+			},
+			meta: metav1.ObjectMeta{Name: "a.b"},
+			want: `metadata.name: Invalid value: "a.b": must not contain dots`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -146,29 +175,33 @@ func TestValidateUpdate(t *testing.T) {
 		change func(*metav1.ObjectMeta)
 		want   string
 	}{
-		{"nothing", nil, func(*metav1.ObjectMeta) {}, ""},
-		{"labels", nil, func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} }, ""},
+		{name: "nothing", change: func(*metav1.ObjectMeta) {}},
+		{name: "labels", change: func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} }},
 		{
-			"no resourceVersion", nil, func(m *metav1.ObjectMeta) { m.ResourceVersion = "" },
-			`metadata.resourceVersion: Invalid value: "": must be specified for an update`,
+			name:   "no resourceVersion",
+			change: func(m *metav1.ObjectMeta) { m.ResourceVersion = "" },
+			want:   `metadata.resourceVersion: Invalid value: "": must be specified for an update`,
 		},
 		{
-			"name", nil, func(m *metav1.ObjectMeta) { m.Name = "b" },
-			`metadata.name: Invalid value: "b": field is immutable`,
+			name:   "name",
+			change: func(m *metav1.ObjectMeta) { m.Name = "b" },
+			want:   `metadata.name: Invalid value: "b": field is immutable`,
 		},
 		{
-			"generation", nil, func(m *metav1.ObjectMeta) { m.Generation = 2 },
-			"metadata.generation: Invalid value: 2: must not be decremented",
+			name:   "generation",
+			change: func(m *metav1.ObjectMeta) { m.Generation = 2 },
+			want:   "metadata.generation: Invalid value: 2: must not be decremented",
 		},
 		{
-			"finalizer without a domain", nil, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x"} },
-			`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`,
+			name:   "finalizer without a domain",
+			change: func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x"} },
+			want:   `metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`,
 		},
 		{
-			"a finalizer while it is being deleted",
-			func(m *metav1.ObjectMeta) { m.DeletionTimestamp = &deleted; m.Finalizers = []string{"a/b"} },
-			func(m *metav1.ObjectMeta) { m.Finalizers = append(m.Finalizers, "a/c") },
-			`metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"a/c"}`,
+			name:   "a finalizer while it is being deleted",
+			before: func(m *metav1.ObjectMeta) { m.DeletionTimestamp = &deleted; m.Finalizers = []string{"a/b"} },
+			change: func(m *metav1.ObjectMeta) { m.Finalizers = append(m.Finalizers, "a/c") },
+			want:   `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"a/c"}`,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -198,8 +231,13 @@ func TestServerFields(t *testing.T) {
 	other := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
 	five, six := int64(5), int64(6)
 	sent := metav1.ObjectMeta{
-		Name: "a", UID: "mine", CreationTimestamp: other, DeletionTimestamp: &other,
-		DeletionGracePeriodSeconds: &five, Generation: 9, SelfLink: "/x",
+		Name:                       "a",
+		UID:                        "mine",
+		CreationTimestamp:          other,
+		DeletionTimestamp:          &other,
+		DeletionGracePeriodSeconds: &five,
+		Generation:                 9,
+		SelfLink:                   "/x",
 	}
 	t.Run("create", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: *sent.DeepCopy()}
@@ -214,7 +252,10 @@ func TestServerFields(t *testing.T) {
 		}
 	})
 	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		UID: "u", CreationTimestamp: at, DeletionTimestamp: &at, DeletionGracePeriodSeconds: &six,
+		UID:                        "u",
+		CreationTimestamp:          at,
+		DeletionTimestamp:          &at,
+		DeletionGracePeriodSeconds: &six,
 	}}
 	t.Run("update", func(t *testing.T) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: other, SelfLink: "/x"}}
@@ -243,19 +284,19 @@ func TestNames(t *testing.T) {
 		prefix bool
 		ok     bool
 	}{
-		{"subdomain", meta.DNSSubdomain, "a.b-c", false, true},
-		{"subdomain", meta.DNSSubdomain, "A", false, false},
-		{"subdomain", meta.DNSSubdomain, "a-", false, false},
-		{"subdomain", meta.DNSSubdomain, "a-", true, true},
-		{"label", meta.DNSLabel, long, false, true},
-		{"label", meta.DNSLabel, long + "a", false, false},
-		{"label", meta.DNSLabel, "a.b", false, false},
-		{"1035 label", meta.DNS1035Label, "1a", false, false},
-		{"1035 label", meta.DNS1035Label, "a1", false, true},
-		{"segment", meta.PathSegment, "system:x y", false, true},
-		{"segment", meta.PathSegment, "a/b", false, false},
-		{"segment", meta.PathSegment, "a%b", false, false},
-		{"segment", meta.PathSegment, "..", false, false},
+		{name: "subdomain", rule: meta.DNSSubdomain, value: "a.b-c", ok: true},
+		{name: "subdomain", rule: meta.DNSSubdomain, value: "A"},
+		{name: "subdomain", rule: meta.DNSSubdomain, value: "a-"},
+		{name: "subdomain", rule: meta.DNSSubdomain, value: "a-", prefix: true, ok: true},
+		{name: "label", rule: meta.DNSLabel, value: long, ok: true},
+		{name: "label", rule: meta.DNSLabel, value: long + "a"},
+		{name: "label", rule: meta.DNSLabel, value: "a.b"},
+		{name: "1035 label", rule: meta.DNS1035Label, value: "1a"},
+		{name: "1035 label", rule: meta.DNS1035Label, value: "a1", ok: true},
+		{name: "segment", rule: meta.PathSegment, value: "system:x y", ok: true},
+		{name: "segment", rule: meta.PathSegment, value: "a/b"},
+		{name: "segment", rule: meta.PathSegment, value: "a%b"},
+		{name: "segment", rule: meta.PathSegment, value: ".."},
 	} {
 		if got := test.rule(test.value, test.prefix); (len(got) == 0) != test.ok {
 			t.Errorf("%s %q (prefix %t): %v", test.name, test.value, test.prefix, got)

@@ -29,6 +29,7 @@ func PathSegment(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
 
+// Limits of generated names, in characters.
 const (
 	randomLength  = 5
 	maxNameLength = 63
@@ -37,8 +38,6 @@ const (
 // GenerateName returns a name for a generateName: the prefix, cut so that the name has at most 63
 // characters, and five random characters.
 func GenerateName(prefix string) string {
-	if most := maxNameLength - randomLength; len(prefix) > most {
-		prefix = prefix[:most]
-	}
+	prefix = prefix[:min(len(prefix), maxNameLength-randomLength)]
 	return prefix + rand.String(randomLength)
 }

@@ -33,7 +33,9 @@ func ValidateObject(obj metav1.Object, namespaced bool, name validation.Validate
 	if len(wrong) == 0 {
 		return errs
 	}
-	finalizers, managed := at.Child("finalizers").String(), at.Child("managedFields").String()
+	finalizers := at.Child("finalizers").String()
+	managed := at.Child("managedFields").String()
+	// The errors of owner references precede those of finalizers and managed fields.
 	after := slices.IndexFunc(errs, func(e *field.Error) bool {
 		return strings.HasPrefix(e.Field, finalizers) || strings.HasPrefix(e.Field, managed)
 	})
@@ -49,23 +51,24 @@ type ownerless struct{ metav1.Object }
 // GetOwnerReferences implements metav1.Object.
 func (ownerless) GetOwnerReferences() []metav1.OwnerReference { return nil }
 
-// sortOfOwner holds the parts of an owner reference that appear in errors.
-type sortOfOwner struct {
-	apiVersion, kind  string
-	named, identified bool
+// ownerErrorKey identifies owner references that have the same errors: it holds the parts of a
+// reference that determine the text of errors.
+type ownerErrorKey struct {
+	apiVersion, kind string
+	hasName, hasUID  bool
 }
 
 // validateOwners is validation.ValidateOwnerReferences that reuses the error of similar references.
 func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.ErrorList) {
-	known := map[sortOfOwner]field.ErrorList{}
+	known := map[ownerErrorKey]field.ErrorList{}
 	controller := ""
 	for i, o := range owners {
-		sort := sortOfOwner{o.APIVersion, o.Kind, o.Name != "", o.UID != ""}
-		wrong, ok := known[sort]
+		key := ownerErrorKey{apiVersion: o.APIVersion, kind: o.Kind, hasName: o.Name != "", hasUID: o.UID != ""}
+		wrong, ok := known[key]
 		if !ok {
 			wrong = validation.ValidateOwnerReferences(owners[i:i+1], at)
-			if len(wrong) > 0 && len(known) < wrongOwners && !slices.ContainsFunc(wrong, ofAll) {
-				known[sort] = wrong
+			if len(wrong) > 0 && len(known) < wrongOwners && !slices.ContainsFunc(wrong, showsOwner) {
+				known[key] = wrong
 			}
 		}
 		errs = append(errs, wrong...)
@@ -77,13 +80,14 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 			controller = this
 			continue
 		}
-		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
+		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(
+			`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
 	}
 	return errs
 }
 
-// ofAll reports whether an error contains the whole owner reference.
-func ofAll(e *field.Error) bool {
+// showsOwner reports whether an error contains the whole owner reference.
+func showsOwner(e *field.Error) bool {
 	_, is := e.BadValue.(metav1.OwnerReference)
 	return is
 }

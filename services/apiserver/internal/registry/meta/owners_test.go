@@ -24,11 +24,19 @@ func TestManyOwners(t *testing.T) {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	for round := range 40 {
 		made := metav1.ObjectMeta{
-			Name: pick("a", "A"), Namespace: "n", Labels: map[string]string{pick("a", "-"): "b"},
-			Finalizers: []string{pick("a.b/c", "orphan", "-/-")}, ManagedFields: []metav1.ManagedFieldsEntry{{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate}},
+			Name:          pick("a", "A"),
+			Namespace:     "n",
+			Labels:        map[string]string{pick("a", "-"): "b"},
+			Finalizers:    []string{pick("a.b/c", "orphan", "-/-")},
+			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate}},
 		}
 		for range 50 + r.IntN(200) {
-			o := metav1.OwnerReference{APIVersion: pick("v1", "apps/v1", "", "apps/", "a/b/c"), Kind: pick("Pod", "Event", ""), Name: pick("x", "y", ""), UID: "u"}
+			o := metav1.OwnerReference{
+				APIVersion: pick("v1", "apps/v1", "", "apps/", "a/b/c"),
+				Kind:       pick("Pod", "Event", ""),
+				Name:       pick("x", "y", ""),
+				UID:        "u",
+			}
 			switch r.IntN(12) {
 			case 0:
 				o.UID = ""
@@ -50,7 +58,9 @@ func TestManyOwners(t *testing.T) {
 
 // TestManyWrongOwners: equal errors share their texts.
 func TestManyWrongOwners(t *testing.T) {
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)}}
+	obj := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)},
+	}
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
 	if n := len(meta.ValidateCreate(kind, obj)); n != 40_000 {
 		t.Errorf("got %d errors", n)
@@ -65,7 +75,9 @@ func TestManyWrongOwners(t *testing.T) {
 func TestManyControllers(t *testing.T) {
 	yes := true
 	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
-	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 20_000)}}
+	obj := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 20_000)},
+	}
 	for i := range obj.OwnerReferences {
 		obj.OwnerReferences[i] = metav1.OwnerReference{APIVersion: "v", Kind: "K", Name: "n", UID: "u", Controller: &yes}
 	}

@@ -20,18 +20,25 @@ func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
-// ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled in.
-// First come the rules of metadata for all kinds, then those of the kind in their order. rules
-// returns the errors of the kind's own rules, given the errors before them.
-func ValidateUpdate(k *registry.Kind, order registry.Order, obj, old registry.Object, rules func(found field.ErrorList) field.ErrorList) field.ErrorList {
+// ValidateUpdate validates an update, after KeepServerFields and with the resourceVersion filled
+// in. First come the rules of metadata for all kinds, then those of the kind in their order.
+// rules returns the errors of the kind's own rules, given the errors before them.
+func ValidateUpdate(
+	k *registry.Kind,
+	order registry.Order,
+	obj, old registry.Object,
+	rules func(found field.ErrorList) field.ErrorList,
+) field.ErrorList {
 	at := field.NewPath("metadata")
 	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
-	itself := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
-	var errs, whole field.ErrorList
-	if len(change) > 0 || len(finalizers) > 0 || len(itself) > 0 || obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
+	invalidFinalizers := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
+	// complete holds the errors of the metadata as of a new object. Unchanged metadata is valid.
+	var errs, complete field.ErrorList
+	if len(change) > 0 || len(finalizers) > 0 || len(invalidFinalizers) > 0 ||
+		obj.GetGenerateName() != old.GetGenerateName() || k.ValidateNameOf != nil {
 		errs = slices.Concat(ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at), change)
-		whole = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
+		complete = append(ValidateObject(obj, k.Namespaced, nameRule(k, obj), at), finalizers...)
 	}
 	if order == nil {
 		order = registry.Order{registry.MetaChange, registry.Rules}
@@ -42,7 +49,7 @@ func ValidateUpdate(k *registry.Kind, order registry.Order, obj, old registry.Ob
 		case registry.MetaChange:
 			errs = slices.Concat(errs, change, finalizers)
 		case registry.Meta:
-			errs = append(errs, whole...)
+			errs = append(errs, complete...)
 		case registry.Created:
 			errs = append(errs, k.Create.Validate(obj)...)
 		case registry.Rules:
@@ -55,6 +62,7 @@ func ValidateUpdate(k *registry.Kind, order registry.Order, obj, old registry.Ob
 	return errs
 }
 
+// nameRule returns the rule for the name of an object.
 func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
 	switch {
 	case k.ValidateNameOf != nil:
@@ -65,6 +73,7 @@ func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc
 	return validation.NameIsDNSSubdomain
 }
 
+// validateFinalizers rejects finalizers without a domain, unless the kind allows them.
 func validateFinalizers(k *registry.Kind, obj registry.Object, path *field.Path) field.ErrorList {
 	if k.AnyFinalizer {
 		return nil

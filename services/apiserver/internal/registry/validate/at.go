@@ -83,14 +83,22 @@ func (a At) Absent(name string, set bool, detail string) {
 	}
 }
 
-// Required, Invalid, Forbidden, Duplicate, NotFound and TooLong record an error.
+// Required records that a required field is missing.
 func (a At) Required(name, detail string) { a.Add(field.Required(a.to(name), detail)) }
-func (a At) Invalid(name string, v any, det string) {
-	a.Add(field.Invalid(a.to(name), Internal(v), det))
+
+// Invalid records an invalid value.
+func (a At) Invalid(name string, value any, detail string) {
+	a.Add(field.Invalid(a.to(name), Internal(value), detail))
 }
-func (a At) Forbidden(name, detail string)    { a.Add(field.Forbidden(a.to(name), detail)) }
+
+// Forbidden records a field that must not be set.
+func (a At) Forbidden(name, detail string) { a.Add(field.Forbidden(a.to(name), detail)) }
+
+// Duplicate records a value that occurs twice.
 func (a At) Duplicate(name string, value any) { a.Add(field.Duplicate(a.to(name), Internal(value))) }
-func (a At) NotFound(name string, value any)  { a.Add(field.NotFound(a.to(name), value)) }
+
+// NotFound records a reference to a value that does not exist.
+func (a At) NotFound(name string, value any) { a.Add(field.NotFound(a.to(name), value)) }
 
 // DuplicateOf is Duplicate with a reason.
 func (a At) DuplicateOf(name string, value any, detail string) {

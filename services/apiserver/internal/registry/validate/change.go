@@ -13,8 +13,8 @@ func (a At) Immutable(name string, now, before any) {
 	}
 }
 
-// Same tells whether two values mean the same: an empty list or map is none,
-// and quantities are compared by what they are worth.
+// Same reports whether two values have the same meaning: an empty list or map equals nil, and
+// quantities are compared by their amounts.
 func Same(a, b any) bool { return semantic.Equal(a, b) }
 
 // NotDecremented requires a counter that does not decrease.

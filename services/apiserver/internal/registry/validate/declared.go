@@ -38,7 +38,9 @@ func Minimum[T cmp.Ordered](least T) Declaration[T] {
 		if value == nil || *value >= least {
 			return nil, false
 		}
-		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be greater than or equal to %v", least)).WithOrigin("minimum")}, false
+		return field.ErrorList{
+			field.Invalid(path, *value, fmt.Sprintf("must be greater than or equal to %v", least)).WithOrigin("minimum"),
+		}, false
 	}
 }
 

@@ -34,18 +34,17 @@ func (a At) OrdinaryIP(name, value string) {
 		a.Invalid(name, value, "must be a valid IP address")
 		return
 	}
-	for _, special := range []struct {
-		is     bool
-		detail string
-	}{
-		{ip.IsUnspecified(), fmt.Sprintf("may not be unspecified (%v)", value)},
-		{ip.IsLoopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"},
-		{ip.IsLinkLocalUnicast(), "may not be in the link-local range (169.254.0.0/16, fe80::/10)"},
-		{ip.IsLinkLocalMulticast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"},
-	} {
-		if special.is {
-			a.Invalid(name, value, special.detail)
-		}
+	if ip.IsUnspecified() {
+		a.Invalid(name, value, fmt.Sprintf("may not be unspecified (%v)", value))
+	}
+	if ip.IsLoopback() {
+		a.Invalid(name, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
+	}
+	if ip.IsLinkLocalUnicast() {
+		a.Invalid(name, value, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
+	}
+	if ip.IsLinkLocalMulticast() {
+		a.Invalid(name, value, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 	}
 }
 

@@ -119,10 +119,10 @@ func (a At) CountOrPercent(name string, v intstr.IntOrString) {
 
 // AtMostWhole requires a percentage of at most 100. It ignores numbers.
 func (a At) AtMostWhole(name string, v intstr.IntOrString) {
-	var percent int
 	if v.Type != intstr.String || len(content.IsValidPercent(v.StrVal)) > 0 {
 		return
 	}
+	var percent int
 	if _, err := fmt.Sscanf(v.StrVal, "%d%%", &percent); err == nil && percent > 100 {
 		a.Invalid(name, v, "must not be greater than 100%")
 	}

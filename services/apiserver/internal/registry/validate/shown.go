@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// versioned finds the names of types of a package that is called by a version.
+// versioned matches the name of a type in a package that is named after a version, such as v1.Pod.
 var versioned = regexp.MustCompile(`\bv\d+(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // InPackage replaces the package of versioned Go types in a text by pkg.
@@ -16,8 +16,8 @@ func InPackage(text, pkg string) string {
 	return versioned.ReplaceAllStringFunc(text, func(name string) string { return pkg + name[strings.IndexByte(name, '.'):] })
 }
 
-// Internal returns a value that messages show with the types of its own group, as Kubernetes' internal
-// types are called, if it has types of the API. Other values are returned as they are.
+// Internal returns a value whose text in messages has the names of Kubernetes' internal types, such
+// as core.Pod for v1.Pod. It returns v itself if no part of v has a type of the API.
 func Internal(v any) any {
 	r := reflect.ValueOf(v)
 	if r.Kind() == reflect.Pointer && !r.IsNil() {
@@ -27,20 +27,21 @@ func Internal(v any) any {
 		return v
 	}
 	groups := map[string]string{}
-	collect(r.Type(), groups, map[reflect.Type]bool{})
+	collectGroups(r.Type(), groups, map[reflect.Type]bool{})
 	if len(groups) == 0 {
 		return v
 	}
 	return grouped{r.Interface(), groups}
 }
 
-// grouped is a value with the groups of its types, by their names in Go.
+// grouped is a value whose text is formatted only if the message is.
 type grouped struct {
-	value  any
+	value any
+	// groups holds the group of each type by the type's name in Go.
 	groups map[string]string
 }
 
-// String is made only when the message is.
+// String formats the value as %#v does, with groups in place of versions.
 func (g grouped) String() string {
 	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", g.value), func(name string) string {
 		if group, ok := g.groups[name]; ok {
@@ -50,25 +51,26 @@ func (g grouped) String() string {
 	})
 }
 
-// collect adds the types of the API that a type has.
-func collect(t reflect.Type, groups map[string]string, seen map[reflect.Type]bool) {
+// collectGroups adds the groups of all API types that occur in a type.
+func collectGroups(t reflect.Type, groups map[string]string, seen map[reflect.Type]bool) {
 	if seen[t] {
 		return
 	}
 	seen[t] = true
-	// Types of metav1 have no other name.
-	if group := path.Base(path.Dir(t.PkgPath())); t.PkgPath() != "" && group != "meta" && versioned.MatchString(t.String()) {
+	group := path.Base(path.Dir(t.PkgPath()))
+	isAPI := t.PkgPath() != "" && versioned.MatchString(t.String())
+	if isAPI && group != "meta" { // types of metav1 have no internal name
 		groups[t.String()] = group
 	}
 	switch t.Kind() {
 	case reflect.Map:
-		collect(t.Key(), groups, seen)
-		collect(t.Elem(), groups, seen)
+		collectGroups(t.Key(), groups, seen)
+		collectGroups(t.Elem(), groups, seen)
 	case reflect.Pointer, reflect.Slice, reflect.Array:
-		collect(t.Elem(), groups, seen)
+		collectGroups(t.Elem(), groups, seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			collect(t.Field(i).Type, groups, seen)
+			collectGroups(t.Field(i).Type, groups, seen)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // Limits of the names of signers, in bytes.
 const (
-	longestDomain = 253
-	longestPath   = 253
+	maxDomain = 253
+	maxPath   = 253
 )
 
 // SignerName requires a domain and a path with one segment.
@@ -22,27 +22,27 @@ func (a At) SignerName(name, signer string) {
 		a.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
 		return
 	}
-	a.MaxBytes(name, domain, longestDomain)
+	a.MaxBytes(name, domain, maxDomain)
 	labels := strings.Split(domain, ".")
-	partRules := func(whole, part string, format Format) {
+	validatePart := func(whole, part string, format Format) {
 		for _, msg := range format(part) {
 			a.Invalid(name, whole, fmt.Sprintf("validating label %q: %s", part, msg))
 		}
 	}
 	for _, label := range labels {
-		partRules(domain, label, DNSLabel)
+		validatePart(domain, label, DNSLabel)
 	}
 	if len(labels) < 2 {
 		a.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
 	}
 	for part := range strings.SplitSeq(path, ".") {
-		partRules(path, part, DNSSubdomain)
+		validatePart(path, part, DNSSubdomain)
 	}
-	a.MaxBytes(name, signer, longestDomain+1+longestPath)
+	a.MaxBytes(name, signer, maxDomain+1+maxPath)
 }
 
-// TrustBundleName requires the signer's name, with a colon for the slash, as prefix of a bundle's
-// name. A bundle without a signer has no colon.
+// TrustBundleName is the Format of the name of a ClusterTrustBundle. It requires the signer's name
+// as prefix, with a colon in place of the slash. The name of a bundle without a signer has no colon.
 func TrustBundleName(signer string) Format {
 	return func(name string) []string {
 		if signer == "" {
@@ -51,9 +51,13 @@ func TrustBundleName(signer string) Format {
 			}
 			return DNSSubdomain(name)
 		}
-		own, ok := strings.CutPrefix(name, strings.ReplaceAll(signer, "/", ":")+":")
+		prefix := strings.ReplaceAll(signer, "/", ":") + ":"
+		own, ok := strings.CutPrefix(name, prefix)
 		if !ok {
-			return []string{fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s:", signer, strings.ReplaceAll(signer, "/", ":"))}
+			return []string{
+				fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s:", signer,
+					strings.ReplaceAll(signer, "/", ":")),
+			}
 		}
 		return DNSSubdomain(own)
 	}

@@ -110,7 +110,8 @@ func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(va
 
 // HasLabel requires a label with a value.
 func (a At) HasLabel(name string, labels map[string]string, key, value string) {
-	switch got, ok := labels[key]; {
+	got, ok := labels[key]
+	switch {
 	case !ok:
 		a.Child(name).Add(field.Required(a.to(name).Key(key), fmt.Sprintf("must be '%s'", value)))
 	case got != value:

@@ -50,6 +50,7 @@ func (a At) WebhookService(namespace, name string, path *string, port int32) {
 	}
 }
 
+// webhookPath validates the URL path of a webhook's service.
 func (a At) webhookPath(name, path string) {
 	switch path {
 	case "", "/":

@@ -1,5 +1,5 @@
-// Package requesttest has request states for tests, and a request.Work whose operations call functions of
-// the test.
+// Package requesttest has request states for tests, and a request.Work
+// whose operations call functions of the test.
 package requesttest
 
 import (

@@ -92,7 +92,8 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 	if errors.As(err, &status) {
 		return err
 	}
-	return invalid(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
+	return invalid(s, field.Invalid(field.NewPath("spec", "clusterIPs"), s.Spec.ClusterIPs,
+		fmt.Sprintf("failed to allocate IP %v: %v", ip, err)))
 }
 
 // ready returns the ranges from which addresses of a family can be allocated. A range without a
@@ -242,7 +243,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 			if _, err := a.Cache.MostRecent(ctx); err != nil {
 				return netip.Addr{}, err
 			}
-			if err := a.look(ctx); err != nil {
+			if err := a.refresh(ctx); err != nil {
 				return netip.Addr{}, err
 			}
 		}
@@ -272,7 +273,9 @@ func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
 		ObjectMeta: metav1.ObjectMeta{Name: addr.String(), Labels: map[string]string{
 			networkingv1.LabelIPAddressFamily: string(familyOf(addr)), networkingv1.LabelManagedBy: managedBy,
 		}},
-		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name}},
+		Spec: networkingv1.IPAddressSpec{
+			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: s.Namespace, Name: s.Name},
+		},
 	}
 }
 

@@ -72,8 +72,10 @@ func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
 	a.ports = newPorts(&bits{
-		store: c.Store, key: c.Root + "/ranges/servicenodeports", codec: newRangeCodec(c.Scheme),
-		now: func() uint64 { return c.Cache.Era() },
+		store: c.Store,
+		key:   c.Root + "/ranges/servicenodeports",
+		codec: newRangeCodec(c.Scheme),
+		now:   func() uint64 { return c.Cache.Era() },
 	}, c.Ports, a.portsInUse, a.metrics)
 	if c.DualWrite || c.Bitmap {
 		a.bits = a.addressBitsOf()
@@ -84,7 +86,8 @@ func New(c Config) *Allocator {
 // Complete fills in the fields of a service that need no allocation: allocated values that an
 // update omits and the live service has, address families and their policy. old is nil at creation.
 func (a *Allocator) Complete(obj, old registry.Object) field.ErrorList {
-	s, was := obj.(*corev1.Service), (*corev1.Service)(nil)
+	s := obj.(*corev1.Service)
+	was := (*corev1.Service)(nil)
 	if old != nil {
 		was = old.(*corev1.Service)
 		keepAllocated(s, was)
@@ -150,11 +153,13 @@ func (a *Allocator) release(ctx context.Context, s *corev1.Service, h allocation
 	defer cancel()
 	for _, ip := range h.addresses {
 		if err := a.releaseAddress(ctx, s, ip); err != nil {
-			a.Logger.Warn("failed to release a cluster IP; the next repair releases it", "service", s.Namespace+"/"+s.Name, "address", ip, "error", err)
+			a.Logger.Warn("failed to release a cluster IP; the next repair releases it", "service",
+				s.Namespace+"/"+s.Name, "address", ip, "error", err)
 		}
 	}
 	if err := a.ports.free(ctx, h.ports); err != nil {
-		a.Logger.Warn("failed to release node ports; the next repair releases them", "service", s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
+		a.Logger.Warn("failed to release node ports; the next repair releases them", "service",
+			s.Namespace+"/"+s.Name, "ports", h.ports, "error", err)
 	}
 }
 

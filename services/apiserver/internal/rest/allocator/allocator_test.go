@@ -21,21 +21,25 @@ func TestAddressSpans(t *testing.T) {
 		prefix, first, last string
 		size, static        uint64
 	}{
-		{"10.0.0.0/24", "10.0.0.1", "10.0.0.254", 254, 16},
-		{"10.0.0.0/20", "10.0.0.1", "10.0.15.254", 4094, 255},
-		{"10.0.0.0/16", "10.0.0.1", "10.0.255.254", 65534, 256},
-		{"10.0.0.8/29", "10.0.0.9", "10.0.0.14", 6, 0},
-		{"fd00::/120", "fd00::1", "fd00::ff", 255, 16},
-		{"fd00::/64", "fd00::1", "fd00::ffff:ffff:ffff:ffff", 1<<64 - 1, 256},
+		{prefix: "10.0.0.0/24", first: "10.0.0.1", last: "10.0.0.254", size: 254, static: 16},
+		{prefix: "10.0.0.0/20", first: "10.0.0.1", last: "10.0.15.254", size: 4094, static: 255},
+		{prefix: "10.0.0.0/16", first: "10.0.0.1", last: "10.0.255.254", size: 65534, static: 256},
+		{prefix: "10.0.0.8/29", first: "10.0.0.9", last: "10.0.0.14", size: 6},
+		{prefix: "fd00::/120", first: "fd00::1", last: "fd00::ff", size: 255, static: 16},
+		{prefix: "fd00::/64", first: "fd00::1", last: "fd00::ffff:ffff:ffff:ffff", size: 1<<64 - 1, static: 256},
 	} {
 		s := spanOf(netip.MustParsePrefix(c.prefix))
 		if s.size != c.size || s.static != c.static || s.first.String() != c.first || plus(s.first, s.size-1).String() != c.last {
-			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static", c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last, c.static)
+			t.Errorf("%s: got %d addresses from %s to %s, %d static, want %d from %s to %s, %d static",
+				c.prefix, s.size, s.first, plus(s.first, s.size-1), s.static, c.size, c.first, c.last,
+				c.static)
 		}
-		if s.contains(s.prefix.Addr()) || !s.contains(s.first) || !s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
+		if s.contains(s.prefix.Addr()) || !s.contains(s.first) ||
+			!s.contains(netip.MustParseAddr(c.last)) || s.contains(netip.MustParseAddr(c.last).Next()) {
 			t.Errorf("%s: wrong bounds", c.prefix)
 		}
-		n, seen := 0, map[netip.Addr]bool{}
+		n := 0
+		seen := map[netip.Addr]bool{}
 		for addr := range s.candidates() {
 			if !s.contains(addr) || seen[addr] {
 				t.Fatalf("%s: candidate %s is outside the span or repeated", c.prefix, addr)
@@ -44,7 +48,8 @@ func TestAddressSpans(t *testing.T) {
 				t.Fatalf("%s: candidate %d is %s, want static addresses last", c.prefix, n, addr)
 			}
 			seen[addr] = true
-			if n++; n == 5000 {
+			n++
+			if n == 5000 {
 				break
 			}
 		}
@@ -61,8 +66,10 @@ func testPorts(t *testing.T, size int) *ports {
 
 func portsOver(store storage.Interface, size int) *ports {
 	return newPorts(&bits{
-		store: store, key: "/registry/ranges/servicenodeports",
-		codec: newRangeCodec(builtin.Scheme()), now: func() uint64 { return 0 },
+		store: store,
+		key:   "/registry/ranges/servicenodeports",
+		codec: newRangeCodec(builtin.Scheme()),
+		now:   func() uint64 { return 0 },
 	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
 		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
 }
@@ -70,7 +77,8 @@ func portsOver(store storage.Interface, size int) *ports {
 // TestPortsAreStoredAsKubernetesDoes compares the stored form with that of Kubernetes: an
 // envelope, the range, and a big-endian number whose lowest bit is the first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
-	p, ctx := testPorts(t, 2768), context.Background()
+	p := testPorts(t, 2768)
+	ctx := context.Background()
 	if _, err := p.allocate(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +112,8 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 // TestPortsOfAnotherReplicaAreFreed releases at one replica a port that it has not seen another
 // replica allocate.
 func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
-	one, ctx := testPorts(t, 8), context.Background()
+	one := testPorts(t, 8)
+	ctx := context.Background()
 	other := portsOver(one.store, 8)
 	if _, err := one.allocate(ctx, []int{30000}); err != nil {
 		t.Fatal(err)
@@ -121,7 +130,8 @@ func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
 }
 
 func TestPortBands(t *testing.T) {
-	p, ctx := testPorts(t, 64), context.Background()
+	p := testPorts(t, 64)
+	ctx := context.Background()
 	const static = 16
 	for i := range 64 - 1 { // one is used by a service from the start
 		got, err := p.allocate(ctx, []int{0})
@@ -135,7 +145,8 @@ func TestPortBands(t *testing.T) {
 	if _, err := p.allocate(ctx, []int{0}); !errors.Is(err, errFull) {
 		t.Errorf("full range: got %v, want errFull", err)
 	}
-	if _, err := p.allocate(ctx, []int{30064}); err == nil || err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
+	if _, err := p.allocate(ctx, []int{30064}); err == nil ||
+		err.Error() != "provided port is not in the valid range. The range of valid ports is 30000-30063" {
 		t.Errorf("port out of range: got %v", err)
 	}
 	if err := p.free(ctx, []int{30003, 30003, 7}); err != nil {

@@ -113,8 +113,8 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	return storage.ErrUnavailable
 }
 
-// look reads the current state of the store.
-func (b *bits) look(ctx context.Context) error {
+// refresh reads the current state of the store.
+func (b *bits) refresh(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	era := b.now() // before the read
@@ -206,10 +206,10 @@ func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) erro
 	return err
 }
 
-// leaks copies positions from old to next that no service has, until they were found so often that
+// copyUnused copies positions from old to next that no service has, until they were found so often that
 // no service in creation can have them. found holds how often each was found so far. givenUp is the
 // number of positions not copied.
-func leaks(old, next *bitSet, found map[int]int) (now map[int]int, givenUp int) {
+func copyUnused(old, next *bitSet, found map[int]int) (now map[int]int, givenUp int) {
 	now = map[int]int{}
 	for at := range old.taken.BitLen() {
 		if !old.has(at) || next.has(at) {

@@ -16,8 +16,8 @@ var bitKeys = []string{"/ranges/serviceips", "/ranges/secondaryserviceips"}
 // Maximum sizes of a range allocation: the part of a range that Kubernetes records, and the limit
 // of one value in the store.
 const (
-	mostBits4 = 1 << 20
-	mostBits6 = 1<<16 - 1
+	maxBitsIPv4 = 1 << 20
+	maxBitsIPv6 = 1<<16 - 1
 )
 
 // addressBits holds the taken addresses of a configured range in the form of servers without
@@ -34,13 +34,16 @@ type addressBits struct {
 // addressBitsOf returns the addressBits of the configured ranges.
 func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
-		b := &addressBits{span: spanOf(p), most: mostBits6}
+		b := &addressBits{span: spanOf(p), most: maxBitsIPv6}
 		if p.Addr().Is4() {
-			b.most = mostBits4
+			b.most = maxBitsIPv4
 		}
 		b.bits = &bits{
-			store: a.Store, key: a.Root + bitKeys[i], text: p.Masked().String(), codec: newRangeCodec(a.Scheme),
-			now: func() uint64 { return a.Cache.Era() },
+			store: a.Store,
+			key:   a.Root + bitKeys[i],
+			text:  p.Masked().String(),
+			codec: newRangeCodec(a.Scheme),
+			now:   func() uint64 { return a.Cache.Era() },
 		}
 		b.rebuild = func(ctx context.Context) (places []int, err error) {
 			services, err := (&run{Allocator: a}).newest(ctx)
@@ -54,8 +57,8 @@ func (a *Allocator) addressBitsOf() (out []*addressBits) {
 	return out
 }
 
-// place returns the position of an address, or false if the range allocation does not cover it.
-func (b *addressBits) place(addr netip.Addr) (int, bool) {
+// position returns the position of an address, or false if the range allocation does not cover it.
+func (b *addressBits) position(addr netip.Addr) (int, bool) {
 	if !b.span.contains(addr) {
 		return 0, false
 	}
@@ -66,7 +69,7 @@ func (b *addressBits) place(addr netip.Addr) (int, bool) {
 // places returns the positions of the addresses that have one.
 func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 	for _, addr := range addrs {
-		if at, ok := b.place(addr); ok {
+		if at, ok := b.position(addr); ok {
 			out = append(out, at)
 		}
 	}
@@ -75,7 +78,7 @@ func (b *addressBits) places(addrs []netip.Addr) (out []int) {
 
 // mark marks an address as taken. It returns errAddressTaken if it is taken.
 func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
@@ -89,7 +92,7 @@ func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
 }
 
 func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	if !ok {
 		return nil
 	}
@@ -101,7 +104,7 @@ func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
 
 // marked reports whether an address is taken in the last known state, which may be outdated.
 func (b *addressBits) marked(addr netip.Addr) bool {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return ok && b.known != nil && b.known.has(at)
@@ -112,10 +115,10 @@ func (a *Allocator) marked(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.bits, func(b *addressBits) bool { return b.marked(addr) })
 }
 
-// look reads the current state of all ranges.
-func (a *Allocator) look(ctx context.Context) error {
+// refresh reads the current state of all ranges.
+func (a *Allocator) refresh(ctx context.Context) error {
 	for _, b := range a.bits {
-		if err := b.look(ctx); err != nil {
+		if err := b.refresh(ctx); err != nil {
 			return err
 		}
 	}
@@ -130,7 +133,8 @@ func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
 		if err := a.deleteAddress(ctx, addr.String()); err != nil {
-			a.Logger.Warn("failed to release an address that another server has; the next repair releases it", "address", addr, "error", err)
+			a.Logger.Warn("failed to release an address that another server has; the next repair releases it",
+				"address", addr, "error", err)
 		}
 	}
 	return err
@@ -181,9 +185,9 @@ func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// addressBits rebuilds a range allocation of addresses from the services. The stored
+// rebuildAddressBits rebuilds a range allocation of addresses from the services. The stored
 // state is read before the services, so an allocation in between makes the write fail.
-func (r *run) addressBits(ctx context.Context, b *addressBits) error {
+func (r *run) rebuildAddressBits(ctx context.Context, b *addressBits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, text, err := b.read(ctx)
@@ -201,7 +205,7 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 			if familyOf(addr) != familyOf(b.span.first) {
 				continue
 			}
-			at, ok := b.place(addr)
+			at, ok := b.position(addr)
 			if r.Bitmap {
 				r.reportBit(ctx, b, s, addr, old, next, text == "")
 			}
@@ -211,7 +215,7 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 		}
 	}
 	var leaked int
-	b.leaked, leaked = leaks(old, next, b.leaked)
+	b.leaked, leaked = copyUnused(old, next, b.leaked)
 	if r.Bitmap && leaked > 0 {
 		r.metrics.addressRepairKinds.WithLabelValues("leak").Add(float64(leaked))
 	}
@@ -221,9 +225,10 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 // reportBit reports an address of a service that the stored state lacks, that another
 // service has in next, or that is out of range. fresh means that nothing was stored.
 func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, fresh bool) {
-	at, ok := b.place(addr)
+	at, ok := b.position(addr)
 	p := problem{action: "ClusterIPAllocation"}
-	switch family := familyOf(addr); {
+	family := familyOf(addr)
+	switch {
 	case !ok:
 		p.kind, p.reason = "outOfRange", "ClusterIPOutOfRange"
 		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
@@ -239,8 +244,8 @@ func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, 
 	r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
 }
 
-// unconfigured reports addresses of families that the cluster has no range for.
-func (r *run) unconfigured(ctx context.Context) error {
+// reportUnconfigured reports addresses of families that the cluster has no range for.
+func (r *run) reportUnconfigured(ctx context.Context) error {
 	services, err := r.newest(ctx)
 	if err != nil {
 		return err
@@ -250,7 +255,8 @@ func (r *run) unconfigured(ctx context.Context) error {
 			if family := familyOf(addr); !r.configured(family) {
 				r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
-					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service", addr, family),
+					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service",
+						addr, family),
 				})
 			}
 		}
@@ -261,9 +267,11 @@ func (r *run) unconfigured(ctx context.Context) error {
 // distance returns the difference between two addresses of a span.
 func distance(from, to netip.Addr) uint64 {
 	if from.Is4() {
-		a, b := from.As4(), to.As4()
+		a := from.As4()
+		b := to.As4()
 		return uint64(binary.BigEndian.Uint32(b[:]) - binary.BigEndian.Uint32(a[:]))
 	}
-	a, b := from.As16(), to.As16()
+	a := from.As16()
+	b := to.As16()
 	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
 }

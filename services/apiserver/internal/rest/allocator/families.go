@@ -119,6 +119,7 @@ func shrink(s, was *corev1.Service) (errs field.ErrorList) {
 	return errs
 }
 
+// singleHasOne rejects a single-stack service with two addresses or families.
 func singleHasOne(s *corev1.Service) (errs field.ErrorList) {
 	if policyOf(s) != corev1.IPFamilyPolicySingleStack {
 		return nil
@@ -143,7 +144,8 @@ func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
 		addr, _ := parseAddress(s.Spec.ClusterIPs[i])
 		f := familyOf(addr)
 		if !a.configured(f) {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i), s.Spec.ClusterIPs, string(f)+" is not configured on this cluster"))
+			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i),
+				s.Spec.ClusterIPs, string(f)+" is not configured on this cluster"))
 			continue
 		}
 		s.Spec.IPFamilies = append(s.Spec.IPFamilies, f)
@@ -153,7 +155,8 @@ func (a *Allocator) inferFamilies(s *corev1.Service) (errs field.ErrorList) {
 
 func (a *Allocator) familiesExist(s *corev1.Service) (errs field.ErrorList) {
 	if policyOf(s) == corev1.IPFamilyPolicyRequireDualStack && len(a.Prefixes) < 2 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services"))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), s.Spec.IPFamilyPolicy,
+			"this cluster is not configured for dual-stack services"))
 	}
 	for i, f := range s.Spec.IPFamilies {
 		if !a.configured(f) {

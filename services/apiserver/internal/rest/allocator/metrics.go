@@ -28,6 +28,8 @@ type metrics struct {
 	addressRepairKinds, portRepairKind *prometheus.CounterVec
 }
 
+// newMetrics registers the metrics. count returns the usage of each range when metrics are
+// scraped.
 func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *metrics {
 	const ip, port = "kube_apiserver_clusterip_allocator_", "kube_apiserver_nodeport_allocator_"
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -40,18 +42,30 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 			Name: ip + "allocation_duration_seconds", Help: "[ALPHA] Duration in seconds to allocate a Cluster IP by ServiceCIDR",
 			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 		}, []string{"cidr"}),
-		portsAllocated: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "allocated_ports", Help: "[ALPHA] Gauge measuring the number of allocated NodePorts for Services"}),
-		portsAvailable: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "available_ports", Help: "[ALPHA] Gauge measuring the number of available NodePorts for Services"}),
-		portCount:      counters(port+"allocation_total", "[ALPHA] Number of NodePort allocations", "scope"),
-		portErrors:     counters(port+"allocation_errors_total", "[ALPHA] Number of NodePort allocation errors", "scope"),
+		portsAllocated: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: port + "allocated_ports",
+			Help: "[ALPHA] Gauge measuring the number of allocated NodePorts for Services",
+		}),
+		portsAvailable: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: port + "available_ports",
+			Help: "[ALPHA] Gauge measuring the number of available NodePorts for Services",
+		}),
+		portCount:  counters(port+"allocation_total", "[ALPHA] Number of NodePort allocations", "scope"),
+		portErrors: counters(port+"allocation_errors_total", "[ALPHA] Number of NodePort allocation errors", "scope"),
 		addressRepairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_clusterip_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
+			Name: "apiserver_clusterip_repair_reconcile_errors_total",
+			Help: "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
 		}),
 		portRepairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_nodeport_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
+			Name: "apiserver_nodeport_repair_reconcile_errors_total",
+			Help: "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
 		}),
-		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total", "[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid", "type"),
-		portRepairKind:     counters("apiserver_nodeport_repair_port_errors_total", "[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown", "type"),
+		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total",
+			"[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid",
+			"type"),
+		portRepairKind: counters("apiserver_nodeport_repair_port_errors_total",
+			"[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown",
+			"type"),
 	}
 	r.MustRegister(newUsageGauges(ip, count), m.addressCount, m.addressErrors, m.addressTime,
 		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,

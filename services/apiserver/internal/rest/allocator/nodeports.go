@@ -34,8 +34,10 @@ func (a *Allocator) claimPorts(ctx context.Context, c *claim, was *corev1.Servic
 	}
 	if hasHealthCheck(s) && !slices.Contains(had, int(s.Spec.HealthCheckNodePort)) {
 		wishes = append(wishes, wantedPort{
-			port: int(s.Spec.HealthCheckNodePort), path: field.NewPath("spec", "healthCheckNodePort"),
-			what: "HealthCheck NodePort", set: func(n int32) { s.Spec.HealthCheckNodePort = n },
+			port: int(s.Spec.HealthCheckNodePort),
+			path: field.NewPath("spec", "healthCheckNodePort"),
+			what: "HealthCheck NodePort",
+			set:  func(n int32) { s.Spec.HealthCheckNodePort = n },
 		})
 	}
 	wanted := make([]int, len(wishes))
@@ -109,8 +111,10 @@ func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []wantedPort, sh
 			continue
 		}
 		wishes = append(wishes, wantedPort{
-			port: int(p.NodePort), path: field.NewPath("spec", "ports").Index(i).Child("nodePort"),
-			what: "nodePort", set: func(n int32) { p.NodePort = n },
+			port: int(p.NodePort),
+			path: field.NewPath("spec", "ports").Index(i).Child("nodePort"),
+			what: "nodePort",
+			set:  func(n int32) { p.NodePort = n },
 		})
 	}
 	return wishes, func() {
@@ -130,10 +134,10 @@ func requested(s *corev1.Service, port int32) int32 {
 	return 0
 }
 
-// allocateDryRun is take for a dry run. It allocates nothing and does not check whether a port is free,
-// because that may change before the real write.
+// allocateDryRun is take for a dry run. It allocates nothing and does not check whether a port is
+// free, because that may change before the real write.
 func (p *ports) allocateDryRun(_ context.Context, wanted []int) ([]int, error) {
-	got, err := p.pick(&bitSet{taken: newBits()}, slices.Clone(wanted))
+	got, err := p.mark(&bitSet{taken: newBits()}, slices.Clone(wanted))
 	return got, err
 }
 
@@ -183,7 +187,7 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 	}
 	var got []int
 	err := p.change(ctx, func(s *bitSet) (err error) {
-		got, err = p.pick(s, wanted)
+		got, err = p.mark(s, wanted)
 		return err
 	})
 	p.metrics.ports(wanted, err)
@@ -193,8 +197,8 @@ func (p *ports) allocate(ctx context.Context, wanted []int) ([]int, error) {
 	return got, nil
 }
 
-// pick marks the wanted ports as taken and returns them.
-func (p *ports) pick(s *bitSet, wanted []int) ([]int, error) {
+// mark marks the wanted ports as taken and returns them.
+func (p *ports) mark(s *bitSet, wanted []int) ([]int, error) {
 	got := make([]int, len(wanted))
 	for i, port := range wanted {
 		var offset int
@@ -208,7 +212,10 @@ func (p *ports) pick(s *bitSet, wanted []int) ([]int, error) {
 			at, ok := p.offset(port)
 			switch {
 			case !ok:
-				return nil, &portError{i, fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.span.String())}
+				return nil, &portError{
+					i,
+					fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.span.String()),
+				}
 			case s.has(at):
 				return nil, &portError{i, errPortTaken}
 			}

@@ -46,18 +46,18 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
 	r := &run{Allocator: a, seen: map[string]bool{}}
-	check := r.addresses
+	check := r.repairAddresses
 	if a.Bitmap {
-		check = r.unconfigured
+		check = r.reportUnconfigured
 	}
 	addresses := check(ctx)
 	for _, b := range a.bits {
-		addresses = errors.Join(addresses, r.addressBits(ctx, b))
+		addresses = errors.Join(addresses, r.rebuildAddressBits(ctx, b))
 	}
 	if addresses != nil {
 		a.metrics.addressRepairs.Inc()
 	}
-	ports := r.ports(ctx)
+	ports := r.repairPorts(ctx)
 	if ports != nil {
 		a.metrics.portRepairs.Inc()
 	}
@@ -79,9 +79,9 @@ func (r *run) newest(ctx context.Context) ([]*corev1.Service, error) {
 	return r.Services.list()
 }
 
-// addresses repairs both directions: each service has its addresses, and each address has its
+// repairAddresses repairs both directions: each service has its addresses, and each address has its
 // service.
-func (r *run) addresses(ctx context.Context) error {
+func (r *run) repairAddresses(ctx context.Context) error {
 	services, err := r.newest(ctx)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func (r *run) addresses(ctx context.Context) error {
 	var errs []error
 	for _, s := range services {
 		for _, addr := range addressesOf(s) {
-			errs = append(errs, r.addressOf(ctx, s, addr))
+			errs = append(errs, r.repairAddress(ctx, s, addr))
 		}
 	}
 	if _, err := r.Cache.MostRecent(ctx); err != nil { // includes the writes above
@@ -101,14 +101,14 @@ func (r *run) addresses(ctx context.Context) error {
 	}
 	for _, addr := range live {
 		if addr.Labels[networkingv1.LabelManagedBy] == managedBy {
-			errs = append(errs, r.ownerOf(ctx, addr))
+			errs = append(errs, r.deleteUnowned(ctx, addr))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// addressOf ensures that the IPAddress object of a service's address refers to the service.
-func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+// repairAddress ensures that the IPAddress object of a service's address refers to the service.
+func (r *run) repairAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
 	// A range that is being deleted still contains addresses of services.
 	spans, err := r.spans(family, func(*networkingv1.ServiceCIDR) bool { return true })
@@ -128,7 +128,8 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 	}
 	if !found {
 		r.report(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
-			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing", family, addr),
+			"repair", "ClusterIPNotAllocated", "ClusterIPAllocation", fmt.Sprintf("Cluster IP [%v]: %s is not allocated; repairing",
+				family, addr),
 		})
 		if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
 			return err
@@ -159,6 +160,7 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 	return r.recreate(ctx, s, addr, live)
 }
 
+// labelled reports whether an address has the labels of this allocator.
 func labelled(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
 	return addr.Labels[networkingv1.LabelIPAddressFamily] == string(family) && addr.Labels[networkingv1.LabelManagedBy] == managedBy
 }
@@ -175,6 +177,7 @@ func (r *run) ownerNow(addr *networkingv1.IPAddress) (*corev1.Service, error) {
 	return s, nil
 }
 
+// recreate replaces an IPAddress object by one that refers to the service.
 func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
 	if err := r.deleteSeen(ctx, live); err != nil {
 		return err
@@ -195,13 +198,14 @@ func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) erro
 	return ignoreNotFound(err)
 }
 
-// ownerOf deletes an address without a service.
-func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
+// deleteUnowned deletes an address without a service.
+func (r *run) deleteUnowned(ctx context.Context, addr *networkingv1.IPAddress) error {
 	about := aboutAddress(addr)
 	if !refersToService(addr) {
 		r.report(ctx, about, r.metrics.addressRepairKinds, problem{
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
-			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up", addr.Name, addr.Spec.ParentRef),
+			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up",
+				addr.Name, addr.Spec.ParentRef),
 		})
 		return r.deleteSeen(ctx, addr)
 	}
@@ -240,9 +244,9 @@ func (a *Allocator) portsInUse(ctx context.Context) (out []int, err error) {
 	return out, err
 }
 
-// ports rebuilds the range allocation from the services. The stored state is read before the
+// repairPorts rebuilds the range allocation from the services. The stored state is read before the
 // services, so an allocation in between makes the write fail.
-func (r *run) ports(ctx context.Context) error {
+func (r *run) repairPorts(ctx context.Context) error {
 	p := r.Allocator.ports
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,10 +262,10 @@ func (r *run) ports(ctx context.Context) error {
 	next := p.empty(old)
 	for _, s := range services {
 		for _, port := range portsOf(s) {
-			r.portOf(ctx, s, port, old, next, text == "")
+			r.addPort(ctx, s, port, old, next, text == "")
 		}
 	}
-	found, leaked := leaks(old, next, r.repairs.leaked)
+	found, leaked := copyUnused(old, next, r.repairs.leaked)
 	r.repairs.leaked = found
 	if leaked > 0 {
 		r.metrics.portRepairKind.WithLabelValues("leak").Add(float64(leaked))
@@ -269,8 +273,8 @@ func (r *run) ports(ctx context.Context) error {
 	return p.replace(ctx, old, next, text)
 }
 
-// portOf adds a service's port to the new state.
-func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, fresh bool) {
+// addPort adds a service's port to the new state.
+func (r *run) addPort(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, fresh bool) {
 	p := r.Allocator.ports
 	at, ok := p.offset(port)
 	switch {
@@ -304,13 +308,22 @@ type about struct {
 
 func aboutService(s *corev1.Service) about {
 	return about{corev1.ObjectReference{
-		APIVersion: "v1", Kind: "Service", Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+		APIVersion:      "v1",
+		Kind:            "Service",
+		Namespace:       s.Namespace,
+		Name:            s.Name,
+		UID:             s.UID,
+		ResourceVersion: s.ResourceVersion,
 	}}
 }
 
 func aboutAddress(a *networkingv1.IPAddress) about {
 	return about{corev1.ObjectReference{
-		APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "IPAddress", Name: a.Name, UID: a.UID, ResourceVersion: a.ResourceVersion,
+		APIVersion:      networkingv1.SchemeGroupVersion.String(),
+		Kind:            "IPAddress",
+		Name:            a.Name,
+		UID:             a.UID,
+		ResourceVersion: a.ResourceVersion,
 	}}
 }
 
@@ -334,10 +347,19 @@ func (r *run) report(ctx context.Context, on about, count *prometheus.CounterVec
 	}
 	now := r.Now()
 	event := &eventsv1.Event{
-		TypeMeta:   metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", strings.ReplaceAll(on.Name, ":", "."), now.UnixNano()), Namespace: namespace},
-		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: controller + "-" + r.Identity,
-		Action: p.action, Reason: p.reason, Regarding: on.ObjectReference, Note: p.note, Type: corev1.EventTypeWarning,
+		TypeMeta: metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      fmt.Sprintf("%s.%x", strings.ReplaceAll(on.Name, ":", "."), now.UnixNano()),
+			Namespace: namespace,
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: controller,
+		ReportingInstance:   controller + "-" + r.Identity,
+		Action:              p.action,
+		Reason:              p.reason,
+		Regarding:           on.ObjectReference,
+		Note:                p.note,
+		Type:                corev1.EventTypeWarning,
 	}
 	path := internalclient.Collection(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
 	if err := r.API.Create(ctx, path, event); err != nil {

@@ -138,7 +138,8 @@ func keepAllocated(s, was *corev1.Service) {
 // keepNodePorts gives each port without a node port that of the live port with the
 // same name, unless the client chose it for another port.
 func keepNodePorts(s, was *corev1.Service) {
-	had, chosen := map[string]int32{}, nodePortsOf(s)
+	had := map[string]int32{}
+	chosen := nodePortsOf(s)
 	for i := range was.Spec.Ports {
 		had[was.Spec.Ports[i].Name] = was.Spec.Ports[i].NodePort
 	}
@@ -201,7 +202,7 @@ func (a *Allocator) RepairService(ctx context.Context, namespace, name string) e
 	r := &run{Allocator: a, seen: map[string]bool{}}
 	var errs []error
 	for _, addr := range addressesOf(s) {
-		errs = append(errs, r.addressOf(ctx, s, addr))
+		errs = append(errs, r.repairAddress(ctx, s, addr))
 	}
 	return errors.Join(errs...)
 }

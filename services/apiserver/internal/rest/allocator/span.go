@@ -23,7 +23,8 @@ type span struct {
 func spanOf(p netip.Prefix) span {
 	p = p.Masked()
 	s := span{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
-	hosts, reserved := p.Addr().BitLen()-p.Bits(), uint64(1)
+	hosts := p.Addr().BitLen() - p.Bits()
+	reserved := uint64(1)
 	if p.Addr().Is4() {
 		reserved = 2
 	}
@@ -87,7 +88,8 @@ func plus(a netip.Addr, n uint64) netip.Addr {
 		return netip.AddrFrom4(b)
 	}
 	b := a.As16()
-	high, low := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	high := binary.BigEndian.Uint64(b[:8])
+	low := binary.BigEndian.Uint64(b[8:])
 	if low+n < low {
 		high++
 	}

@@ -73,7 +73,9 @@ func Controllers() (manager, scheduler Component) {
 	probe := func(url string) func(context.Context) (string, bool, error) {
 		return func(ctx context.Context) (string, bool, error) { return probeHealth(ctx, client, url) }
 	}
-	return Component{"controller-manager", probe(controllerManagerHealth)}, Component{"scheduler", probe(schedulerHealth)}
+	manager = Component{Name: "controller-manager", Check: probe(controllerManagerHealth)}
+	scheduler = Component{Name: "scheduler", Check: probe(schedulerHealth)}
+	return manager, scheduler
 }
 
 // probeHealth requests a health endpoint. It returns the response body and whether the component is
@@ -85,17 +87,17 @@ func probeHealth(ctx context.Context, client *http.Client, url string) (string, 
 	}
 	r.Header.Set("User-Agent", "kube-apiserver")
 	r.Header.Set("Accept", "*/*")
-	answer, err := client.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return err.Error(), false, nil
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxResponse))
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return "", false, err
 	}
-	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusBadRequest {
-		return fmt.Sprintf("HTTP probe failed with statuscode: %d", answer.StatusCode), false, nil
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), false, nil
 	}
 	return string(body), true, nil
 }

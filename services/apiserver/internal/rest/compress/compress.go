@@ -59,8 +59,10 @@ type segment struct {
 	length int64  // of the text
 }
 
+// segmentOverhead is an estimate of the memory in bytes of a cached segment without its data.
 const segmentOverhead = 160
 
+// size returns the memory of a cached segment in bytes.
 func (s *segment) size() int64 { return int64(cap(s.data)) + segmentOverhead }
 
 // flight is a segment that is being compressed. Other requests wait for it.
@@ -79,12 +81,16 @@ const share = 1
 // New returns a cache within a memory budget. The registerer may be nil.
 func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
-		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
+		budget:  budget,
+		flights: map[Key]*flight{},
+		seed:    maphash.MakeSeed(),
 		hits: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Number of response segments found in the cache of compressed segments.",
+			Name: "binnacle_compressed_segment_hits_total",
+			Help: "[ALPHA] Number of response segments found in the cache of compressed segments.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Number of response segments not found in the cache of compressed segments.",
+			Name: "binnacle_compressed_segment_misses_total",
+			Help: "[ALPHA] Number of response segments not found in the cache of compressed segments.",
 		}),
 	}
 	_, _ = rand.Read(c.secret[:]) // does not fail
@@ -103,9 +109,16 @@ func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	if r != nil {
 		r.MustRegister(c.hits, c.misses, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "binnacle_compressed_segment_bytes", Help: "[ALPHA] Size in bytes of cached compressed segments.",
-		}, func() float64 { c.mu.Lock(); defer c.mu.Unlock(); return float64(c.size) }))
+		}, c.cachedBytes))
 	}
 	return c, nil
+}
+
+// cachedBytes returns the size of all segments.
+func (c *Cache) cachedBytes() float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return float64(c.size)
 }
 
 // get returns a segment, and compresses the text of fill if the segment is not cached. Of several
@@ -129,16 +142,7 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 	c.flights[k] = f
 	c.mu.Unlock()
 	c.misses.Inc()
-	defer func() {
-		c.mu.Lock()
-		delete(c.flights, k)
-		if f.seg != nil {
-			c.keep(k, f.seg)
-		}
-		c.mu.Unlock()
-		close(f.done)
-		c.budget.Settle()
-	}()
+	defer c.finish(k, f)
 	buf := texts.Get().(*[]byte)
 	text, err := fill((*buf)[:0])
 	if err != nil {
@@ -151,13 +155,28 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 	return f.seg, f.err
 }
 
+// finish caches the segment of a flight, if it has one, and wakes the requests that wait for it.
+func (c *Cache) finish(k Key, f *flight) {
+	c.mu.Lock()
+	delete(c.flights, k)
+	if f.seg != nil {
+		c.keep(k, f.seg)
+	}
+	c.mu.Unlock()
+	close(f.done)
+	c.budget.Settle()
+}
+
+// texts holds buffers for the text of a segment.
 var texts = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
 
+// keep caches a segment. The caller holds mu.
 func (c *Cache) keep(k Key, s *segment) {
 	c.segments.Add(k, s)
 	c.add(s.size())
 }
 
+// add counts bytes of cached segments; negative for dropped ones. The caller holds mu.
 func (c *Cache) add(bytes int64) {
 	c.size += bytes
 	c.part.Add(bytes)
@@ -168,13 +187,13 @@ func (c *Cache) add(bytes int64) {
 func (c *Cache) shrink(bytes int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.size
-	for was-c.size < bytes {
+	before := c.size
+	for before-c.size < bytes {
 		if _, _, ok := c.segments.RemoveOldest(); !ok {
 			break
 		}
 	}
-	return was - c.size
+	return before - c.size
 }
 
 // compress returns the segment of a text.
@@ -198,9 +217,9 @@ func (c *Cache) compress(text []byte) (*segment, error) {
 type Stream struct {
 	cache  *Cache
 	w      io.Writer
-	begun  bool
-	crc    uint32
-	length int64
+	begun  bool   // the header is written
+	crc    uint32 // of the text so far
+	length int64  // of the text so far
 }
 
 // NewStream begins a response on w.
@@ -233,6 +252,7 @@ func (s *Stream) Segment(k Key, fill func([]byte) ([]byte, error)) error {
 	return s.append(seg)
 }
 
+// append writes a segment and updates the checksum and the length of the text.
 func (s *Stream) append(seg *segment) error {
 	if err := s.begin(); err != nil {
 		return err
@@ -243,6 +263,7 @@ func (s *Stream) append(seg *segment) error {
 	return err
 }
 
+// begin writes the header before the first segment.
 func (s *Stream) begin() error {
 	if s.begun {
 		return nil

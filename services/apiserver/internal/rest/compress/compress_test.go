@@ -103,7 +103,8 @@ func TestSegmentIsCompressedOnce(t *testing.T) {
 // TestKeysAreSecret checks that keys cannot be computed from the content of segments, so that
 // clients cannot search for collisions.
 func TestKeysAreSecret(t *testing.T) {
-	a, b := newCache(t), newCache(t)
+	a := newCache(t)
+	b := newCache(t)
 	text := []byte("the same objects")
 	if a.KeyOf(text) != a.KeyOf(bytes.Clone(text)) || a.KeyOf(text) == a.KeyOf(text[1:]) {
 		t.Error("key does not identify the content")

@@ -11,13 +11,12 @@ func combine(first, second uint32, length int64) uint32 {
 	return multiply(powers.xToThe(uint64(length)*8), first) ^ second
 }
 
-// multiply multiplies two polynomials over GF(2), bit-reflected, modulo the
-// IEEE polynomial.
+// multiply multiplies two polynomials over GF(2), bit-reflected, modulo the IEEE polynomial.
 func multiply(a, b uint32) uint32 {
-	var p uint32
-	for m := uint32(1) << 31; m != 0; m >>= 1 {
-		if a&m != 0 {
-			p ^= b
+	var product uint32
+	for bit := uint32(1) << 31; bit != 0; bit >>= 1 {
+		if a&bit != 0 {
+			product ^= b
 		}
 		if b&1 != 0 {
 			b = b>>1 ^ crc32.IEEE
@@ -25,12 +24,13 @@ func multiply(a, b uint32) uint32 {
 			b >>= 1
 		}
 	}
-	return p
+	return product
 }
 
 // squares holds x^(2^i).
 type squares [64]uint32
 
+// powers holds the powers by which xToThe computes others.
 var powers = func() (s squares) {
 	s[0] = 1 << 30 // x
 	for i := 1; i < len(s); i++ {
@@ -39,10 +39,11 @@ var powers = func() (s squares) {
 	return s
 }()
 
+// xToThe returns x^n modulo the polynomial, by repeated squaring.
 func (s *squares) xToThe(n uint64) uint32 {
 	p := uint32(1) << 31 // 1
-	for i := 0; n != 0; i, n = i+1, n>>1 {
-		if n&1 != 0 {
+	for i := range s {
+		if n&(1<<i) != 0 {
 			p = multiply(s[i], p)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // fields.
 func Detects(validation string) bool { return validation != metav1.FieldValidationIgnore }
 
-// Report rejects unknown and duplicate fields, adds warnings for them, or ignores them, depending on
-// fieldValidation. refuse converts the strict decoding error to an API error.
+// Report rejects unknown and duplicate fields, adds warnings for them, or ignores them, depending
+// on fieldValidation. refuse converts the strict decoding error to an API error.
 func Report(ctx context.Context, validation string, unknown []error, refuse func(error) error) error {
 	switch {
 	case len(unknown) == 0, !Detects(validation):

@@ -121,12 +121,13 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Error(w, r, err)
 }
 
-// takesNew reports whether the path is a collection that objects can be added to. All namespaces
+// allowsCreate reports whether the path is a collection that objects can be added to. All namespaces
 // together are not, unless the path has an empty namespace segment.
-func (c *Call) takesNew() bool {
+func (c *Call) allowsCreate() bool {
 	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "" || c.Op.EmptyNamespace)
 }
 
+// handler serves one operation of a call.
 type handler func(*Call) error
 
 // Operation serves a kind that stores nothing, or a subresource that is not a view of its object.
@@ -140,6 +141,7 @@ type Operation struct {
 	Serve   func(*Call) error
 }
 
+// operationKey identifies an Operation. sub is empty for the kind itself.
 type operationKey struct {
 	of  schema.GroupResource
 	sub string
@@ -148,11 +150,11 @@ type operationKey struct {
 const (
 	// MaxSelectorBytes bounds the memory in bytes of the large selectors of all watches.
 	MaxSelectorBytes = 64 << 20
-	// smallSelectors is the memory in bytes below which selectors are not limited. A watch takes about as
-	// much without them.
+	// smallSelectors is the memory in bytes below which selectors are not
+	// limited. A watch takes about as much without them.
 	smallSelectors = 16 << 10
-	// requirementBytes is the memory of a requirement, and selectorFactor that of its values per byte of
-	// text.
+	// requirementBytes is the memory of a requirement, and selectorFactor
+	// that of its values per byte of text.
 	requirementBytes = 256
 	selectorFactor   = 10
 )
@@ -164,9 +166,9 @@ func newSelectorLimit() selectorLimit {
 	return selectorLimit{limit.New[string](limit.Options{Size: MaxSelectorBytes, Share: true})}
 }
 
-// keep reserves memory for the selectors of a watch, which are kept as long as the watch, until release is
-// called.
-func (l selectorLimit) keep(ctx context.Context, label, field string) (release func(), err error) {
+// reserve reserves memory for the selectors of a watch, which are kept as
+// long as the watch, until release is called.
+func (l selectorLimit) reserve(ctx context.Context, label, field string) (release func(), err error) {
 	size := selectorFactor*(len(label)+len(field)) + requirementBytes*requestinfo.Requirements(field, label)
 	if size < smallSelectors {
 		return func() {}, nil

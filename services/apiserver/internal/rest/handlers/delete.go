@@ -22,8 +22,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. At most audit
-// levels, nothing else records an option that the query holds.
+// unsafeAnnotation is the audit annotation of a deletion that ignores read errors. Most audit levels
+// do not record the options of a deletion.
 const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete serves DELETE of an object.
@@ -88,7 +88,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 		}
 		o.TypeMeta = metav1.TypeMeta{}
 		tracing.Event(c.Context(), "Decoded delete options")
-		c.askedDelete(o)
+		c.recordDeleteOptions(o)
 		tracing.Event(c.Context(), eventRecorded)
 	} else {
 		q := c.R.URL.Query()
@@ -129,11 +129,11 @@ func (a *API) deleteCollection(c *Call) error {
 		return err
 	}
 	if len(do.DryRun) > 0 {
-		if err := request.Estimate(c.Context(), perTried*max(len(p.Items), p.Count)); err != nil {
+		if err := request.Estimate(c.Context(), dryRunCost*max(len(p.Items), p.Count)); err != nil {
 			return err
 		}
 	}
-	one := func(s *watchcache.Entry) error {
+	deleteOne := func(s *watchcache.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
@@ -142,19 +142,19 @@ func (a *API) deleteCollection(c *Call) error {
 		}
 		return nil
 	}
-	if err := a.eachBeside(p, one); err != nil {
+	if err := a.eachInParallel(p, deleteOne); err != nil {
 		return err
 	}
 	return p.show(c, f)
 }
 
-// perTried is the cost in bytes of a dry-run deletion of one object. A dry run never waits for the
+// dryRunCost is the cost in bytes of a dry-run deletion of one object. A dry run never waits for the
 // store.
-const perTried = 1 << 10
+const dryRunCost = 1 << 10
 
-// eachBeside calls visit for the objects of a page, in parallel if so configured. It repanics a
-// panic of visit in the goroutine of the request, so that it does not end the server.
-func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
+// eachInParallel calls visit for the objects of a page, in DeleteCollectionWorkers goroutines. It
+// repeats a panic of visit in the goroutine of the request, so that it does not end the server.
+func (a *API) eachInParallel(p *page, visit func(*watchcache.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)
 	}
@@ -165,13 +165,13 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	defer func() { _ = g.Wait() }() // also if the walk panics: no visit outlives the request
 	err := p.Each(func(s *watchcache.Entry) error {
 		if failed.Load() {
-			return errBeside
+			return errParallel
 		}
 		g.Go(func() (err error) {
 			defer func() {
 				if failure := exchange.Failed(recover()); failure != nil {
 					panicked.CompareAndSwap(nil, &failure)
-					err = errBeside
+					err = errParallel
 				}
 				if err != nil {
 					failed.Store(true)
@@ -191,5 +191,5 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	return err
 }
 
-// errBeside ends a walk after an error or panic in another goroutine.
-var errBeside = errors.New("another failed")
+// errParallel ends a walk after an error or panic in another goroutine.
+var errParallel = errors.New("deletion of another object failed")

@@ -11,17 +11,20 @@ import (
 	"binnacle/services/apiserver/internal/rest/responsewriters"
 )
 
-// TestWorkerPanicFailsRequest checks that a panic of a concurrent deletion becomes a panic of the request,
-// which the server recovers.
+// TestWorkerPanicFailsRequest checks that a panic of a concurrent deletion becomes a
+// panic of the request, which the server recovers.
 func TestWorkerPanicFailsRequest(t *testing.T) {
 	for workers := range 4 {
 		a := &API{Config: Config{DeleteCollectionWorkers: workers}}
-		p := &page{List: responsewriters.List{Items: make([]*watchcache.Entry, 20), Walk: func(visit func(*watchcache.Entry) error) (err error) {
-			for i := 0; i < 20 && err == nil; i++ {
-				err = visit(nil)
-			}
-			return err
-		}}}
+		p := &page{List: responsewriters.List{
+			Items: make([]*watchcache.Entry, 20),
+			Walk: func(visit func(*watchcache.Entry) error) (err error) {
+				for i := 0; i < 20 && err == nil; i++ {
+					err = visit(nil)
+				}
+				return err
+			},
+		}}
 		bug := errors.New("a bug")
 		func() {
 			defer func() {
@@ -33,7 +36,7 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 					t.Errorf("%d workers: got panic %v, want %v", workers, v, bug)
 				}
 			}()
-			err := a.eachBeside(p, func(*watchcache.Entry) error { panic(bug) })
+			err := a.eachInParallel(p, func(*watchcache.Entry) error { panic(bug) })
 			t.Errorf("%d workers: got %v, want a panic", workers, err)
 		}()
 	}
@@ -42,7 +45,8 @@ func TestWorkerPanicFailsRequest(t *testing.T) {
 // TestWorkersEndWhenWalkPanics checks that no worker continues after the request.
 func TestWorkersEndWhenWalkPanics(t *testing.T) {
 	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
-	started, finish := make(chan struct{}), make(chan struct{})
+	started := make(chan struct{})
+	finish := make(chan struct{})
 	p := &page{List: responsewriters.List{Items: make([]*watchcache.Entry, 2), Walk: func(visit func(*watchcache.Entry) error) error {
 		_ = visit(nil) // its error is returned at the end
 		<-started
@@ -55,7 +59,7 @@ func TestWorkersEndWhenWalkPanics(t *testing.T) {
 			t.Errorf("got panic %v, worker ended: %v", v, ended.Load())
 		}
 	}()
-	err := a.eachBeside(p, func(*watchcache.Entry) error {
+	err := a.eachInParallel(p, func(*watchcache.Entry) error {
 		close(started)
 		<-finish
 		ended.Store(true)

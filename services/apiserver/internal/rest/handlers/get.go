@@ -41,8 +41,8 @@ func (a *API) get(c *Call) error {
 	if err := noExport(c.R.URL.RawQuery); err != nil {
 		return err
 	}
-	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
-	revision, err := parseRevision(asked)
+	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	revision, err := parseRevision(version)
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (a *API) get(c *Call) error {
 		revision = -1
 	}
 	tracing.Event(c.Context(), "About to Get from storage")
-	e, ok, err := c.read(revision, asked)
+	e, ok, err := c.read(revision, version)
 	if err != nil {
 		return err
 	}
@@ -64,11 +64,12 @@ func (a *API) get(c *Call) error {
 }
 
 // read returns an object from the cache once the cache has reached a version.
-func (c *Call) read(revision int64, asked string) (*watchcache.Entry, bool, error) {
+func (c *Call) read(revision int64, version string) (*watchcache.Entry, bool, error) {
 	ctx, span := tracing.Start(c.Context(), "cacher.Get", func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String("audit-id", request.From(c.Context()).TracedID), attribute.String("key", strings.TrimPrefix(c.key(), c.api.Root)),
-			attribute.String("resource-version", asked),
+			attribute.String("audit-id", request.From(c.Context()).TracedID), attribute.String("key",
+				strings.TrimPrefix(c.key(), c.api.Root)),
+			attribute.String("resource-version", version),
 		}
 	})
 	defer span.End()
@@ -114,9 +115,9 @@ func checkNotGone(s *watchcache.Store) error {
 	return nil
 }
 
-// selects returns apiset.ErrChanged if objects are selected by fields that the entries of the store
+// checkSelectable returns apiset.ErrChanged if objects are selected by fields that the entries of the store
 // do not have, because the definition of the kind has changed since. Such fields would be empty.
-func (c *Call) selects(o *listOptions, variant string) error {
+func (c *Call) checkSelectable(o *listOptions, variant string) error {
 	if o.FieldSelector != "" && variant != c.Variant {
 		return apiset.ErrChanged
 	}
@@ -145,9 +146,10 @@ func (c *Call) newest(ctx context.Context, s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheWait)
 	defer cancel()
 	defer audit.From(ctx).Track(audit.Store).Done()
-	back := request.Suspend(ctx)
+	resume := request.Suspend(ctx)
 	_, err := s.MostRecent(ctx)
-	if back(); err != nil {
+	resume()
+	if err != nil {
 		return errBehind(ctx, err)
 	}
 	return checkNotGone(s)
@@ -173,32 +175,33 @@ func errBehind(ctx context.Context, err error) error {
 // errEnough ends a walk that has found enough objects.
 var errEnough = errors.New("enough")
 
-// readable returns the entry, or the object read again if the entry is unreadable for a passing
-// reason.
+// readable returns the entry. If the entry is unreadable for a reason that may have passed, it reads
+// the object from the store again.
 func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcache.Entry, error) {
-	var why *storage.UnreadableError
-	if !errors.As(e.Unreadable(), &why) {
+	var unreadable *storage.UnreadableError
+	if !errors.As(e.Unreadable(), &unreadable) {
 		return e, nil
 	}
 	if revision == 0 && a.CorruptObjects.Named {
 		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
-	if why.Passing { // the reason may have passed
+	if unreadable.Passing {
 		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
 		if err == nil {
-			if e = c.Store.Entry(kv); e.Unreadable() == nil {
+			e = c.Store.Entry(kv)
+			if e.Unreadable() == nil {
 				return e, nil
 			}
 		} else if errors.Is(err, storage.ErrNotFound) {
 			return nil, c.ref().Translate(err)
 		}
-		errors.As(errors.Join(err, e.Unreadable()), &why)
+		errors.As(errors.Join(err, e.Unreadable()), &unreadable)
 	}
-	return nil, a.CorruptObjects.OfObject(why)
+	return nil, a.CorruptObjects.OfObject(unreadable)
 }
 
-// objectError converts the error of an undecodable object to its API error. It returns all other errors
-// unchanged.
+// objectError converts the error of an undecodable object to its API
+// error. It returns all other errors unchanged.
 func (a *API) objectError(e *watchcache.Entry, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
@@ -207,8 +210,8 @@ func (a *API) objectError(e *watchcache.Entry, err error) error {
 	return a.CorruptObjects.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 }
 
-// leftOut reports whether a list at any version and a watch leave out an object.
-func (a *API) leftOut(e *watchcache.Entry) bool {
+// omitsUnreadable reports whether a list at any version and a watch leave out an object.
+func (a *API) omitsUnreadable(e *watchcache.Entry) bool {
 	var why *storage.UnreadableError
 	return a.CorruptObjects.Named || errors.As(e.Unreadable(), &why) && why.Undecodable
 }
@@ -219,13 +222,14 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	sel := selectionOf(c, o)
 	var corrupt []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
-		if (o.Watch || o.revision == 0) && a.leftOut(e) {
+		if (o.Watch || o.revision == 0) && a.omitsUnreadable(e) {
 			return true
 		}
 		corrupt = appendCorrupt(corrupt, e)
 		return len(corrupt) == 0 || !a.CorruptObjects.Enough(len(corrupt))
 	})
 	if o.Limit > 0 && len(corrupt) > 0 {
+		// Drop the unreadable objects after the last object of the page.
 		last, left, end := "", o.Limit, corrupt[len(corrupt)-1].Key
 		sel.Pause = scan.Pause
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
@@ -246,6 +250,7 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	return a.CorruptObjects.OfList(c.GroupResource(), corrupt)
 }
 
+// appendCorrupt appends the read error of an entry, if it has one.
 func appendCorrupt(corrupt []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
 	var why *storage.UnreadableError
 	if errors.As(e.Unreadable(), &why) {
@@ -254,12 +259,9 @@ func appendCorrupt(corrupt []*storage.UnreadableError, e *watchcache.Entry) []*s
 	return corrupt
 }
 
-// errFound ends a walk that has found enough objects.
-var errFound = errors.New("found")
-
-// whichUndecodable returns the error of a list that found undecodable objects while it was encoded,
-// before anything was sent. It returns all other errors unchanged.
-func (a *API) whichUndecodable(c *Call, l *responsewriters.List, err error) error {
+// listError converts the error of a list that contains undecodable objects to its API error, which
+// names them. Encoding failed before anything was sent. It returns all other errors unchanged.
+func (a *API) listError(c *Call, l *responsewriters.List, err error) error {
 	var undecodable *codec.UndecodableError
 	if !errors.As(err, &undecodable) {
 		return err
@@ -271,7 +273,7 @@ func (a *API) whichUndecodable(c *Call, l *responsewriters.List, err error) erro
 		if errors.As(failed, &undecodable) {
 			corrupt = append(corrupt, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.CorruptObjects.Enough(len(corrupt)) {
-				return errFound
+				return errEnough
 			}
 		}
 		return nil
@@ -310,16 +312,16 @@ func (a *API) listComponents(c *Call) error {
 		return err
 	}
 	list := &responsewriters.List{}
-	var asked []*componentstatus.Component
+	var selected []*componentstatus.Component
 	for i := range a.Components {
 		named := fields.Set{metav1.ObjectNameField: a.Components[i].Name}
 		if o.label.Matches(labels.Set{}) && o.field.Matches(named) {
-			asked = append(asked, &a.Components[i])
+			selected = append(selected, &a.Components[i])
 		}
 	}
-	list.Items = make([]*watchcache.Entry, len(asked))
+	list.Items = make([]*watchcache.Entry, len(selected))
 	group, ctx := errgroup.WithContext(c.Context())
-	for i, component := range asked {
+	for i, component := range selected {
 		group.Go(func() (err error) {
 			list.Items[i], err = c.componentEntry(ctx, component)
 			return err
@@ -331,6 +333,7 @@ func (a *API) listComponents(c *Call) error {
 	return f.WriteList(c.W, c.R, list)
 }
 
+// getComponent checks a component and writes its status.
 func (a *API) getComponent(c *Call) error {
 	f, err := a.ForObject(c.R, c.resource, c.Sub)
 	if err != nil {

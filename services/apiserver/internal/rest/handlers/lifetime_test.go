@@ -18,19 +18,53 @@ func TestLifetime(t *testing.T) {
 		want  error
 		calls int
 	}{
-		"its time":    {lasts, func(_, _, _ context.CancelFunc, _ *lifetime) { time.Sleep(lasts) }, context.DeadlineExceeded, 1},
-		"no time":     {-time.Second, func(_, _, _ context.CancelFunc, _ *lifetime) {}, context.DeadlineExceeded, 1},
-		"its request": {lasts, func(request, _, _ context.CancelFunc, _ *lifetime) { request() }, context.Canceled, 1},
-		"the server":  {lasts, func(_, server, _ context.CancelFunc, _ *lifetime) { server() }, context.Canceled, 1},
-		"its kind":    {lasts, func(_, _, kind context.CancelFunc, _ *lifetime) { kind() }, context.Canceled, 1},
-		"none":        {lasts, func(_, _, _ context.CancelFunc, _ *lifetime) {}, nil, 0},
-		"release":     {lasts, func(_, _, _ context.CancelFunc, l *lifetime) { l.release() }, context.Canceled, 0},
-		"all in sequence": {lasts, func(request, server, kind context.CancelFunc, l *lifetime) {
-			request()
-			server()
-			kind()
-			time.Sleep(lasts)
-		}, context.Canceled, 1},
+		"its time": {
+			lasts: lasts,
+			end:   func(_, _, _ context.CancelFunc, _ *lifetime) { time.Sleep(lasts) },
+			want:  context.DeadlineExceeded,
+			calls: 1,
+		},
+		"no time": {
+			lasts: -time.Second,
+			end:   func(_, _, _ context.CancelFunc, _ *lifetime) {},
+			want:  context.DeadlineExceeded,
+			calls: 1,
+		},
+		"its request": {
+			lasts: lasts,
+			end:   func(request, _, _ context.CancelFunc, _ *lifetime) { request() },
+			want:  context.Canceled,
+			calls: 1,
+		},
+		"the server": {
+			lasts: lasts,
+			end:   func(_, server, _ context.CancelFunc, _ *lifetime) { server() },
+			want:  context.Canceled,
+			calls: 1,
+		},
+		"its kind": {
+			lasts: lasts,
+			end:   func(_, _, kind context.CancelFunc, _ *lifetime) { kind() },
+			want:  context.Canceled,
+			calls: 1,
+		},
+		"none": {lasts: lasts, end: func(_, _, _ context.CancelFunc, _ *lifetime) {}},
+		"release": {
+			lasts: lasts,
+			end:   func(_, _, _ context.CancelFunc, l *lifetime) { l.release() },
+			want:  context.Canceled,
+		},
+		"all in sequence": {
+			lasts: lasts,
+			end: func(request, server, kind context.CancelFunc, l *lifetime) {
+				request()
+				server()
+				kind()
+				time.Sleep(lasts)
+			},
+			want:  context.Canceled,
+			calls: 1,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			request, endRequest := context.WithCancel(t.Context())

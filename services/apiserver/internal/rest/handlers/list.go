@@ -37,7 +37,7 @@ func (a *API) list(c *Call) error {
 			return err
 		}
 		if ok {
-			if err := a.usable(c, o, snap, "", nil); err != nil {
+			if err := a.checkUsable(c, o, snap, "", nil); err != nil {
 				return err
 			}
 			tracing.Event(c.Context(), eventListed)
@@ -45,7 +45,7 @@ func (a *API) list(c *Call) error {
 				scan := a.ScanLimiter(c.Context())
 				defer scan.End()
 				p, _ := snapshotPage(c, o, snap, "", scan) // the objects up to the error
-				return a.whichUndecodable(c, &p.List, err)
+				return a.listError(c, &p.List, err)
 			}
 			return nil
 		}
@@ -55,7 +55,7 @@ func (a *API) list(c *Call) error {
 		return err
 	}
 	tracing.Event(c.Context(), eventListed)
-	return a.whichUndecodable(c, &p.List, p.show(c, f))
+	return a.listError(c, &p.List, p.show(c, f))
 }
 
 // minConverted is the minimum number of objects that a limited list converts at a time to select
@@ -108,7 +108,10 @@ func (a *API) selectedPage(c *Call, f *responsewriters.Form, o *listOptions) (*p
 // reachList is reach for a list.
 func (c *Call) reachList(revision int64) error {
 	ctx, span := tracing.Start(c.Context(), "cacher.GetList", func() []attribute.KeyValue {
-		return []attribute.KeyValue{attribute.String("audit-id", request.From(c.Context()).TracedID), attribute.String("type", c.GroupResource().String())}
+		return []attribute.KeyValue{
+			attribute.String("audit-id", request.From(c.Context()).TracedID),
+			attribute.String("type", c.GroupResource().String()),
+		}
 	})
 	defer span.End()
 	err := c.reach(ctx, revision)
@@ -153,17 +156,23 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 
 // readablePage returns the objects of a snapshot from a key on, or an error if any of them is
 // unreadable.
-func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) (*page, error) {
-	if err := a.usable(c, o, snap, from, scan); err != nil {
+func (a *API) readablePage(
+	c *Call,
+	o *listOptions,
+	snap watchcache.Snapshot,
+	from string,
+	scan *responsewriters.ScanLimiter,
+) (*page, error) {
+	if err := a.checkUsable(c, o, snap, from, scan); err != nil {
 		return nil, err
 	}
 	return snapshotPage(c, o, snap, from, scan)
 }
 
-// usable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
+// checkUsable returns an error if a snapshot lacks the selected fields or has unreadable objects from a
 // key on.
-func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
-	if err := c.selects(o, snap.Variant()); err != nil {
+func (a *API) checkUsable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, scan *responsewriters.ScanLimiter) error {
+	if err := c.checkSelectable(o, snap.Variant()); err != nil {
 		return err
 	}
 	return a.allReadable(c, o, snap, from, scan)
@@ -212,9 +221,10 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	defer cancel()
 	if c.Store.Revision() < revision {
 		// The store may have reached the version before the cache.
-		back := request.Suspend(ctx)
+		resume := request.Suspend(ctx)
 		now, err := c.Store.MostRecent(ctx)
-		if back(); err != nil {
+		resume()
+		if err != nil {
 			return nil, errBehind(ctx, err)
 		}
 		if now < revision {
@@ -242,13 +252,14 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	return a.storedPage(c, o, revision, from)
 }
 
-// checkRetained returns an error unless the store still has the history of a revision. The watch cache may
-// have a state that the store has compacted, but how long a client can continue a list must not
-// depend on how often its resource changes. The prefix itself is not a key, so the read is small.
+// checkRetained returns an error unless the store still has the history of a
+// revision. The watch cache may have a state that the store has compacted, but how
+// long a client can continue a list must not depend on how often its resource
+// changes. The prefix itself is not a key, so the read is small.
 func (a *API) checkRetained(c *Call, revision int64) error {
-	back := request.Suspend(c.Context())
+	resume := request.Suspend(c.Context())
 	_, _, err := a.Store.Get(c.Context(), c.Prefix, revision)
-	back()
+	resume()
 	if err == nil || errors.Is(err, storage.ErrNotFound) {
 		return nil
 	}

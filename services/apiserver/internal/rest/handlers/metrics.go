@@ -20,6 +20,7 @@ type Metrics struct {
 	deprecated *metrics.Series[deprecatedKey, prometheus.Gauge]
 }
 
+// deprecatedKey holds the labels of the metric of deprecated kinds.
 type deprecatedKey struct {
 	of                   schema.GroupVersionResource
 	subresource, removed string
@@ -56,9 +57,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
 	m.watches = metrics.NewSeries(metrics.SeriesConfig[schema.GroupVersionKind, watchMetrics]{
-		Limit: maxSeries, Overflow: func(schema.GroupVersionKind) schema.GroupVersionKind { return otherKind },
+		Limit:    maxSeries,
+		Overflow: func(schema.GroupVersionKind) schema.GroupVersionKind { return otherKind },
 		Add: func(k schema.GroupVersionKind) watchMetrics {
-			return watchMetrics{events.WithLabelValues(k.Group, k.Version, k.Kind), sizes.WithLabelValues(k.Group, k.Version, k.Kind), m.deliveries}
+			return watchMetrics{
+				events.WithLabelValues(k.Group, k.Version, k.Kind),
+				sizes.WithLabelValues(k.Group, k.Version, k.Kind), m.deliveries,
+			}
 		},
 		Remove: func(k schema.GroupVersionKind) {
 			events.DeleteLabelValues(k.Group, k.Version, k.Kind)
@@ -89,8 +94,8 @@ func (m *Metrics) KeepWhileServed(kinds *apiset.Live) {
 	})
 }
 
-// askedDeprecated records a request for a deprecated kind.
-func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
+// recordDeprecated records a request for a deprecated kind.
+func (m *Metrics) recordDeprecated(k *registry.Kind, subresource string) {
 	m.deprecated.Of(deprecatedKey{k.GVR(), subresource, k.Presentation.RemovedRelease}).Set(1)
 }
 

@@ -51,13 +51,15 @@ type listOptions struct {
 // parseListOptions parses and validates the parameters (specification: "Get and list
 // resource-version semantics"). noCache is Config.NoCache.
 func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, noCache bool) (*listOptions, error) {
-	o, q := &listOptions{}, op.Query
+	o := &listOptions{}
+	q := op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	o.Watch = watch
 	if n := requestinfo.Requirements(o.FieldSelector, o.LabelSelector); n > requestinfo.MaxRequirements {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, requestinfo.MaxRequirements))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d",
+			n, requestinfo.MaxRequirements))
 	}
 	var err error
 	read := op.Selectors(o.LabelSelector, o.FieldSelector)
@@ -68,8 +70,12 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internal := &internalversion.ListOptions{
-		Watch: watch, ResourceVersion: o.ResourceVersion, ResourceVersionMatch: o.ResourceVersionMatch,
-		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+		Watch:                watch,
+		ResourceVersion:      o.ResourceVersion,
+		ResourceVersionMatch: o.ResourceVersionMatch,
+		Limit:                o.Limit,
+		Continue:             o.Continue,
+		SendInitialEvents:    o.SendInitialEvents,
 	}
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
@@ -78,7 +84,8 @@ func parseListOptions(op *requestinfo.Info, c *codec.Coder, watch, watchList, no
 		return nil, err
 	}
 	o.field, o.served = splitFields(c, o.field)
-	if o.revision, err = parseRevision(o.ResourceVersion); err != nil && !watch {
+	o.revision, err = parseRevision(o.ResourceVersion)
+	if err != nil && !watch {
 		err = apierrors.NewBadRequest("invalid resource version: " + err.Error())
 	}
 	if o.Continue != "" && !watch {
@@ -119,9 +126,9 @@ func splitFields(c *codec.Coder, sel fields.Selector) (cached, served fields.Sel
 	return fields.AndSelectors(known...), fields.AndSelectors(others...)
 }
 
-// fits rejects a field selector on the watch of a single object unless it selects the name in the
+// checkName rejects a field selector on the watch of a single object unless it selects the name in the
 // path.
-func (o *listOptions) fits(name string) error {
+func (o *listOptions) checkName(name string) error {
 	if name == "" || o.field.Empty() && o.served == nil {
 		return nil
 	}
@@ -148,6 +155,8 @@ func parseRevision(s string) (int64, error) {
 	return int64(v), nil
 }
 
+// parseFieldSelector returns the field selector with the labels of the kind translated. An unknown
+// label is an error.
 func parseFieldSelector(read *requestinfo.Selectors, c *codec.Coder) (fields.Selector, error) {
 	sel, err := read.Fields()
 	if err != nil {
@@ -183,12 +192,19 @@ func unknownFieldLabel(c *codec.Coder, label string) error {
 // write returns the write request of the path and its parameters.
 func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
 	return &writes.Request{
-		Kind: c.resource, Sub: c.Sub, Namespace: c.Op.Namespace, Name: c.Op.Name, User: request.UserFrom(c.Context()),
-		Options: options, DryRun: len(dryRun) > 0, Manager: fieldManager(c.R, manager), FieldValidation: validation,
+		Kind:            c.resource,
+		Sub:             c.Sub,
+		Namespace:       c.Op.Namespace,
+		Name:            c.Op.Name,
+		User:            request.UserFrom(c.Context()),
+		Options:         options,
+		DryRun:          len(dryRun) > 0,
+		Manager:         fieldManager(c.R, manager),
+		FieldValidation: validation,
 	}
 }
 
-// CreateRequest returns the write request of a POST, UpdateRequest that of a PUT.
+// CreateRequest returns the write request of a POST.
 func (c *Call) CreateRequest() (*writes.Request, error) {
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
@@ -216,9 +232,9 @@ func (c *Call) UpdateRequest() (*writes.Request, error) {
 
 // fieldManager returns the manager that the client names, otherwise the beginning of its user agent
 // (specification: "Field ownership (server-side apply) rules").
-func fieldManager(r *http.Request, asked string) string {
-	if asked != "" {
-		return asked
+func fieldManager(r *http.Request, requested string) string {
+	if requested != "" {
+		return requested
 	}
 	agent, _, _ := strings.Cut(r.UserAgent(), "/")
 	var b strings.Builder
@@ -241,8 +257,8 @@ type lifetime struct {
 	context.Context // of the request
 	until           time.Time
 	timer           *time.Timer
-	left            func() bool    // detaches it from the request
-	stopped         [2]func() bool // detach it from the server and from its kind; nil if not attached
+	detachRequest   func() bool    // the lifetime no longer ends with the request
+	detach          [2]func() bool // the same for the server and the kind; nil without them
 
 	mu    sync.Mutex
 	err   error
@@ -261,10 +277,10 @@ func newLifetime(request, server, kind context.Context, lasts time.Duration) *li
 		l.end(context.DeadlineExceeded)
 	}
 	l.timer = time.AfterFunc(lasts, func() { l.end(context.DeadlineExceeded) })
-	l.left = context.AfterFunc(request, func() { l.end(request.Err()) })
-	for i, above := range []context.Context{server, kind} {
-		if above != nil {
-			l.stopped[i] = context.AfterFunc(above, func() { l.end(context.Canceled) })
+	l.detachRequest = context.AfterFunc(request, func() { l.end(request.Err()) })
+	for i, parent := range []context.Context{server, kind} {
+		if parent != nil {
+			l.detach[i] = context.AfterFunc(parent, func() { l.end(context.Canceled) })
 		}
 	}
 	return l
@@ -273,8 +289,8 @@ func newLifetime(request, server, kind context.Context, lasts time.Duration) *li
 // release ends the lifetime without calling ended.
 func (l *lifetime) release() {
 	l.timer.Stop()
-	l.left()
-	for _, stop := range l.stopped {
+	l.detachRequest()
+	for _, stop := range l.detach {
 		if stop != nil {
 			stop()
 		}
@@ -295,6 +311,7 @@ func (l *lifetime) onEnd(ended func()) {
 	}
 }
 
+// end ends the lifetime with an error. Only the first call has an effect.
 func (l *lifetime) end(err error) {
 	l.mu.Lock()
 	if l.err != nil {
@@ -337,7 +354,14 @@ func (l *lifetime) Err() error {
 
 // selectionOf returns the selection of a list or watch.
 func selectionOf(c *Call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field, Readable: true, Before: o.served != nil}
+	s := watchcache.Selection{
+		Namespace: c.Op.Namespace,
+		Name:      c.Op.Name,
+		Labels:    o.label,
+		Fields:    o.field,
+		Readable:  true,
+		Before:    o.served != nil,
+	}
 	if !c.Namespaced {
 		s.Namespace = ""
 	}

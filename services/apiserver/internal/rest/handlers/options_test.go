@@ -60,7 +60,9 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{"a in (b,c)," + many("a", 1000), "", false},
 		{many("a", 600), many("metadata.name!=a", 600), false},
 	} {
-		_, err := parseListOptions(&requestinfo.Info{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false, false)
+		_, err := parseListOptions(&requestinfo.Info{
+			Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}},
+		}, coder, false, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%.20s… %.20s…: got %v", c.label, c.field, err)
 		}
@@ -76,16 +78,19 @@ func TestFieldLabels(t *testing.T) {
 		ok   bool // whether selectors may name the namespace
 		want string
 	}{
-		"namespaced":                          {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
-		"of the cluster":                      {registry.Kind{}, true, builtIn},
-		"of the cluster, with fields":         {registry.Kind{Presentation: own}, false, ownFields},
-		"custom, namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}}, true, ownFields},
+		"namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
+		"of the cluster":              {registry.Kind{}, true, builtIn},
+		"of the cluster, with fields": {registry.Kind{Presentation: own}, false, ownFields},
+		"custom, namespaced": {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}},
+			true, ownFields},
 		"custom, of the cluster":              {registry.Kind{Document: &registry.Document{}}, false, ownFields},
 		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Presentation: own}, false, ownFields},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(selector string) error {
-				_, err := parseListOptions(&requestinfo.Info{Query: url.Values{"fieldSelector": {selector}}}, &codec.Coder{Decl: &c.kind}, false, false, false)
+				_, err := parseListOptions(&requestinfo.Info{
+					Query: url.Values{"fieldSelector": {selector}},
+				}, &codec.Coder{Decl: &c.kind}, false, false, false)
 				return err
 			}
 			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {

@@ -52,13 +52,15 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	var corrupt []*storage.UnreadableError
 	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
 		if e.Unreadable() != nil {
-			if corrupt = appendCorrupt(corrupt, e); a.CorruptObjects.Enough(len(corrupt)) {
+			corrupt = appendCorrupt(corrupt, e)
+			if a.CorruptObjects.Enough(len(corrupt)) {
 				return errEnough
 			}
 			return nil
 		}
 		p.Count++
-		if held += e.Size(); held <= heldBytes {
+		held += e.Size()
+		if held <= heldBytes {
 			p.Items = append(p.Items, e)
 		} else {
 			p.Items = nil
@@ -85,7 +87,8 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 		p.Walk = func(visit func(*watchcache.Entry) error) error {
 			n = 0
 			err := a.stored(c, o, revision, from, func(e *watchcache.Entry, _ int64) error {
-				if n++; n > p.Count {
+				n++
+				if n > p.Count {
 					return errEnough
 				}
 				return visit(e)
@@ -102,7 +105,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 // stored visits the objects of an old version that a list selects. visit gets each object, even an
 // unreadable one, and the number of keys after it.
 func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
-	if err := c.selects(o, c.Store.Variant()); err != nil {
+	if err := c.checkSelectable(o, c.Store.Variant()); err != nil {
 		return err
 	}
 	sel := selectionOf(c, o)
@@ -110,9 +113,9 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 	matches := sel.Matching()
 	chunk := int64(firstChunk)
 	for {
-		back := request.Suspend(c.Context())
+		resume := request.Suspend(c.Context())
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
-		back()
+		resume()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store's revision went backwards
 			return status.TooLargeVersion(revision, future.Current)
 		}

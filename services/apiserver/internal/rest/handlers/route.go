@@ -39,7 +39,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if c.Presentation.RemovedRelease != "" {
 				audit.From(r.Context()).Annotate(removedReleaseAnnotation, c.Presentation.RemovedRelease)
 			}
-			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
+			a.Metrics.recordDeprecated(c.Kind, c.Op.Subresource)
 		}
 		err = handle(c)
 	}
@@ -168,13 +168,14 @@ func (a *API) handler(c *Call) handler {
 	return nil
 }
 
+// collectionHandler returns the handler of a verb on a collection, or nil.
 func (a *API) collectionHandler(c *Call) handler {
 	switch {
 	case c.Op.Verb == "list":
 		return a.list
 	case c.Op.Verb == "watch":
 		return a.watch
-	case !c.takesNew():
+	case !c.allowsCreate():
 		return nil
 	case c.Op.Verb == "create":
 		return a.create

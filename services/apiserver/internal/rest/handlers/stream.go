@@ -36,16 +36,16 @@ type stream struct {
 	form       *responsewriters.Form
 	fields     fields.Selector // selector on the requested version; nil if the cache evaluates all fields
 	call       *Call
-	sent       watchMetrics
+	metrics    watchMetrics
 	socket     *socket // replaces the response body
 	bookmarks  bool
 	initial    bool                         // the watch begins with the initial state
 	scan       *responsewriters.ScanLimiter // limits the search for the initial state
 	initialEnd bool                         // a bookmark marks the end of the initial state
 	first      bool                         // no event has been sent
-	reported   int64
-	next       time.Time   // time of the next bookmark
-	timer      *time.Timer // for next; nil without bookmarks
+	reported   int64                        // the revision of the last bookmark
+	next       time.Time                    // time of the next bookmark
+	timer      *time.Timer                  // for next; nil without bookmarks
 	buf        []byte
 	lost       atomic.Bool // its position in the history is lost
 }
@@ -110,7 +110,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 			return false
 		}
 		if waited, ok := w.Waited(); ok {
-			s.sent.delivered(waited)
+			s.metrics.delivered(waited)
 		}
 	}
 	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
@@ -187,7 +187,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// send writes all events, in few writes.
+// send writes all events, in few writes. It returns false if the watch has ended.
 func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	if err := s.prepare(ctx, events); err != nil {
 		s.end(ctx, err)
@@ -195,57 +195,79 @@ func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
 	}
 	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
 		if frame, ok := s.form.SharedEvent(eventType(events[0].Type), s.form.Entry(events[0].Entry)); ok {
-			s.first = false
-			s.sent.sent(len(frame))
-			return s.write(frame)
+			return s.sendFrame(frame)
 		}
 	}
 	s.buf = s.buf[:0]
 	for _, e := range events {
+		ok := false
 		if e.Type == watchcache.Bookmark {
-			if s.initialEnd && s.bookmarks {
-				b, err := s.form.Bookmark(e.Revision, true)
-				if err != nil {
-					s.fail(err)
-					return false
-				}
-				s.buf = append(s.buf, b...)
-				if s.socket != nil {
-					if !s.write(s.buf) {
-						return false
-					}
-					s.buf = s.buf[:0]
-				}
-			}
-			continue
+			ok = s.appendInitialEnd(e.Revision)
+		} else {
+			ok = s.appendEvent(e)
 		}
-		if frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry)); ok && len(frame) >= eventsAtOnce && s.socket == nil {
-			if len(s.buf) > 0 && !s.write(s.buf) || !s.write(frame) {
-				return false
-			}
-			s.buf, s.first = s.buf[:0], false
-			s.sent.sent(len(frame))
-			continue
-		}
-		var err error
-		before := len(s.buf)
-		if s.buf, err = s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first); err != nil {
-			s.fail(err)
+		if !ok {
 			return false
 		}
-		s.first = false
-		s.sent.sent(len(s.buf) - before)
-		if len(s.buf) >= eventsAtOnce || s.socket != nil {
-			if !s.write(s.buf) {
-				return false
-			}
-			s.buf = s.buf[:0]
-		}
 	}
-	ok := len(s.buf) == 0 || s.write(s.buf)
+	ok := s.flush()
 	if cap(s.buf) > 4<<10 {
 		s.buf = nil // an idle watch holds little memory
 	}
+	return ok
+}
+
+// sendFrame writes an encoded event that other watches share. It returns false if the watch has ended.
+func (s *stream) sendFrame(frame []byte) bool {
+	s.first = false
+	s.metrics.sent(len(frame))
+	return s.write(frame)
+}
+
+// appendInitialEnd appends the bookmark that marks the end of the initial state, if the client asked
+// for it. It returns false if the watch has ended.
+func (s *stream) appendInitialEnd(revision int64) bool {
+	if !s.initialEnd || !s.bookmarks {
+		return true
+	}
+	b, err := s.form.Bookmark(revision, true)
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	s.buf = append(s.buf, b...)
+	return s.socket == nil || s.flush()
+}
+
+// appendEvent appends an event to the buffer and writes the buffer when it is large. A large encoded
+// event that watches share is written without a copy. It returns false if the watch has ended.
+func (s *stream) appendEvent(e watchcache.Event) bool {
+	frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry))
+	if ok && len(frame) >= eventsAtOnce && s.socket == nil {
+		return s.flush() && s.sendFrame(frame)
+	}
+	before := len(s.buf)
+	b, err := s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first)
+	if err != nil {
+		s.fail(err)
+		return false
+	}
+	s.buf = b
+	s.first = false
+	s.metrics.sent(len(s.buf) - before)
+	if len(s.buf) < eventsAtOnce && s.socket == nil {
+		return true
+	}
+	return s.flush()
+}
+
+// flush writes the buffer. It returns false if the watch has ended.
+func (s *stream) flush() bool {
+	if len(s.buf) == 0 {
+		return true
+	}
+	ok := s.write(s.buf)
+	s.buf = s.buf[:0]
 	return ok
 }
 
@@ -267,16 +289,18 @@ func (s *stream) selected(ctx context.Context, events []watchcache.Event) ([]wat
 	}
 	out := events[:0]
 	for _, e := range events {
-		is := e.Type == watchcache.Bookmark || matches[e.Entry]
+		selected := e.Type == watchcache.Bookmark || matches[e.Entry]
 		if e.Type == watchcache.Modified {
-			switch was := matches[e.Before]; {
-			case is && !was:
+			before := matches[e.Before]
+			if selected && !before {
 				e.Type = watchcache.Added
-			case was && !is:
-				e.Type, e.Entry, is = watchcache.Deleted, e.Before, true
+			}
+			if before && !selected {
+				e.Type, e.Entry = watchcache.Deleted, e.Before
+				selected = true
 			}
 		}
-		if is {
+		if selected {
 			out = append(out, e)
 		}
 	}
@@ -297,6 +321,8 @@ func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 	return s.form.Prepare(ctx, entries)
 }
 
+// bookmark sends a bookmark unless a revision that is not older was reported. It returns false if the
+// watch has ended.
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {
 	if revision <= s.reported {
 		return true
@@ -309,6 +335,7 @@ func (s *stream) bookmark(revision int64, initialEnd bool) bool {
 	return s.write(b)
 }
 
+// write writes encoded events. It returns false if the client is gone.
 func (s *stream) write(b []byte) bool {
 	if s.socket != nil {
 		return s.socket.write(b) == nil
@@ -343,8 +370,8 @@ type pump struct {
 func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
-	asker := request.Principal(ctx)
-	p.resume = func() { s.api.workers.Run(asker, work) }
+	principal := request.Principal(ctx)
+	p.resume = func() { s.api.workers.Run(principal, work) }
 	s.startBookmarks(ctx, w)
 	ctx.onEnd(w.Nudge)
 	p.work()
@@ -368,8 +395,9 @@ func (p *pump) work() {
 			return
 		}
 		p.buf = pumpBuffer.buf
-		goesOn := p.step(p.ctx, p.watcher, got, err)
-		if pumpBuffer.buf, p.buf = p.buf[:0], nil; !goesOn {
+		open := p.step(p.ctx, p.watcher, got, err)
+		pumpBuffer.buf, p.buf = p.buf[:0], nil
+		if !open {
 			clear(pumpBuffer.events[:cap(pumpBuffer.events)])
 			pumpBuffers.Put(pumpBuffer)
 			return

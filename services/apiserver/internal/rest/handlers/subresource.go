@@ -31,7 +31,7 @@ func (a *API) subresourceHandler(c *Call) handler {
 		get, update, patch = a.getScale, a.updateScale, a.patchScale
 	case c.overParent():
 	default:
-		return a.serving(c)
+		return a.operationHandler(c)
 	}
 	switch c.Op.Verb {
 	case "get":
@@ -52,25 +52,27 @@ func (c *Call) overParent() bool {
 // virtualHandler returns the handler of a kind that stores nothing.
 func (a *API) virtualHandler(c *Call) handler {
 	components := c.Resource == "componentstatuses"
-	switch verb := c.Op.Verb; {
+	verb := c.Op.Verb
+	switch {
 	case components && (verb == "list" || verb == "watch"):
 		return a.listComponents
 	case components && verb == "get":
 		return a.getComponent
-	case verb != "create" || !c.HasVerb(verb) || !c.takesNew():
+	case verb != "create" || !c.HasVerb(verb) || !c.allowsCreate():
 		return nil
 	}
-	return a.serving(c)
+	return a.operationHandler(c)
 }
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
+// getScale serves GET of the scale subresource.
 func (a *API) getScale(c *Call) error {
 	if err := noExport(c.R.URL.RawQuery); err != nil {
 		return err
 	}
-	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
-	revision, err := parseRevision(asked)
+	version, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	revision, err := parseRevision(version)
 	if err != nil {
 		return err
 	}
@@ -93,11 +95,11 @@ func (a *API) getScale(c *Call) error {
 			return apierrors.NewInternalError(err)
 		}
 	}
-	return a.showScale(c, c.Sub.Scale.Of(obj))
+	return a.writeScaleObject(c, c.Sub.Scale.Of(obj))
 }
 
-// showScale writes a scale, as a table if the client requests one.
-func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
+// writeScaleObject writes a scale, as a table if the client requests one.
+func (a *API) writeScaleObject(c *Call, sc *autoscalingv1.Scale) error {
 	choice, ok := a.Media.Accept(c.R, negotiation.Table)
 	if !ok || choice.As != negotiation.Table {
 		a.Object(c.W, c.R, http.StatusOK, sc, scaleGVK)
@@ -106,7 +108,8 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 	if choice.Media == api.MediaProtobuf {
 		return status.NotAcceptable(a.Media.Objects())
 	}
-	meta, columns := metav1.ObjectMeta{}.SwaggerDoc(), c.Sub.Scale.Columns
+	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	columns := c.Sub.Scale.Columns
 	partial := &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: codec.MetaVersion(choice.MetaVersion), Kind: codec.PartialKind},
 		ObjectMeta: sc.ObjectMeta,
@@ -116,7 +119,11 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 		ColumnDefinitions: []metav1.TableColumnDefinition{
 			{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
 			{Name: "Desired", Type: "integer", Description: cmp.Or(columns.Desired, autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"])},
-			{Name: "Available", Type: "integer", Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"])},
+			{
+				Name:        "Available",
+				Type:        "integer",
+				Description: cmp.Or(columns.Available, autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]),
+			},
 			{Name: "Age", Type: cmp.Or(columns.AgeType, "string"), Description: meta["creationTimestamp"]},
 		},
 		Rows: []metav1.TableRow{{
@@ -131,6 +138,7 @@ func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
 	return nil
 }
 
+// updateScale serves PUT of the scale subresource.
 func (a *API) updateScale(c *Call) error {
 	req, err := c.UpdateRequest()
 	if err != nil {
@@ -149,18 +157,20 @@ func (a *API) updateScale(c *Call) error {
 		return fmt.Errorf("%T is not a Scale", obj)
 	}
 	req.Object = sc
-	return a.answerScale(c, req, a.Writes.Update)
+	return a.writeScale(c, req, a.Writes.Update)
 }
 
+// patchScale serves PATCH of the scale subresource.
 func (a *API) patchScale(c *Call) error {
 	req, err := a.patchRequest(c)
 	if err != nil {
 		return err
 	}
-	return a.answerScale(c, req, a.Writes.Patch)
+	return a.writeScale(c, req, a.Writes.Patch)
 }
 
-func (a *API) answerScale(c *Call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
+// writeScale executes a write of a scale and writes the new scale.
+func (a *API) writeScale(c *Call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
 	res, err := write(c.Context(), req)
 	if err != nil {
 		return err
@@ -178,8 +188,8 @@ func (a *API) operation(c *Call) *Operation {
 	return a.operations[k]
 }
 
-// serving returns the handler of an operation. A missing operation gets absentOperation.
-func (a *API) serving(c *Call) handler {
+// operationHandler returns the handler of an operation. A missing operation gets absentOperation.
+func (a *API) operationHandler(c *Call) handler {
 	if o := a.operation(c); o != nil {
 		return o.Serve
 	}
@@ -210,11 +220,11 @@ func (a *API) proxied(o *Operation) handler {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
 		c.R = c.R.WithContext(ctx)
-		leave, err := a.ProxyLimit.Acquire(c.R)
+		release, err := a.ProxyLimit.Acquire(c.R)
 		if err != nil {
 			return err
 		}
-		defer leave()
+		defer release()
 		return o.Serve(c)
 	}
 }
@@ -261,9 +271,10 @@ func (c *Call) Connecting(options runtime.Object) *admission.Request {
 	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
 }
 
-// Newest waits until reads of the call's kind return the current state. NewestOf does so for
-// another kind, whose objects may be in another store.
-func (c *Call) Newest() error                     { return c.newest(c.Context(), c.Store) }
+// Newest waits until reads of the call's kind return the current state.
+func (c *Call) Newest() error { return c.newest(c.Context(), c.Store) }
+
+// NewestOf is Newest for another kind, whose objects may be in another store.
 func (c *Call) NewestOf(k *apiset.Resource) error { return c.newest(c.Context(), k.Store) }
 
 // StoredKind returns a kind that the server stores, even if clients cannot access it.
@@ -282,12 +293,13 @@ func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name st
 	if !ok {
 		return obj, apierrors.NewNotFound(k.GroupResource(), name)
 	}
-	any, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+	decoded, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return obj, err
 	}
-	if obj, ok = any.(T); !ok {
-		return obj, fmt.Errorf("%s %q is a %T", k.Resource, name, any)
+	obj, ok = decoded.(T)
+	if !ok {
+		return obj, fmt.Errorf("%s %q is a %T", k.Resource, name, decoded)
 	}
 	return obj, nil
 }

@@ -20,10 +20,14 @@ import (
 // A request that waits for a revision releases its limit for large work.
 func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 	store := etcdtest.Embedded(t)
-	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
-		Name: "things", Prefix: "/registry/things/",
-		Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source: watchcachetest.NewSource(store, "/registry/"),
+		Newest: store,
+		Resources: []watchcache.Resource{{
+			Name: "things", Prefix: "/registry/things/",
+			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +46,11 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 				cancel()
 				return func() { came++ }
 			}}
-			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
+			c := &Call{
+				resource: &apiset.Resource{Store: cache.Store("things")},
+				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
+				api:      a,
+			}
 			if err := wait(c); err == nil {
 				t.Error("got no error for a future revision")
 			}
@@ -57,10 +65,14 @@ func TestWaitForRevisionReleasesWorkLimit(t *testing.T) {
 // wait.
 func TestWaitForRevisionReleasesSeats(t *testing.T) {
 	store := etcdtest.Embedded(t)
-	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
-		Name: "things", Prefix: "/registry/things/",
-		Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source: watchcachetest.NewSource(store, "/registry/"),
+		Newest: store,
+		Resources: []watchcache.Resource{{
+			Name: "things", Prefix: "/registry/things/",
+			Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +88,11 @@ func TestWaitForRevisionReleasesSeats(t *testing.T) {
 				}
 				return func() error { came++; return nil }, room
 			}}
-			c := &Call{resource: &apiset.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: &API{}}
+			c := &Call{
+				resource: &apiset.Resource{Store: cache.Store("things")},
+				R:        httptest.NewRequest("GET", "/", nil).WithContext(ctx),
+				api:      &API{},
+			}
 			err := c.await(c.Context(), 999)
 			if room && !errors.Is(err, context.Canceled) || !room && !apierrors.IsTooManyRequests(err) {
 				t.Errorf("got %v", err)

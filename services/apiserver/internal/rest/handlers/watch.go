@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/api/apiset"
 	"binnacle/services/apiserver/internal/cache/watchcache"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/rest/responsewriters"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -24,16 +25,16 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	o, err := parseListOptions(c.Op, c.Coder, true, a.WatchList, a.NoCache)
-	if err == nil {
-		err = o.fits(c.Op.Name)
-	}
-	if err == nil {
-		err = f.Refused()
-	}
 	if err != nil {
 		return err
 	}
-	release, err := a.selectors.keep(c.Context(), o.LabelSelector, o.FieldSelector)
+	if err := o.checkName(c.Op.Name); err != nil {
+		return err
+	}
+	if err := f.Refused(); err != nil {
+		return err
+	}
+	release, err := a.selectors.reserve(c.Context(), o.LabelSelector, o.FieldSelector)
 	if err != nil {
 		return err
 	}
@@ -42,21 +43,24 @@ func (a *API) watch(c *Call) error {
 	if err == nil {
 		err = checkNotGone(c.Store)
 	}
+	// The stream, not the response, reports a version that is too old.
 	var expired *watchcache.ExpiredError
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
+	startErr := err
 	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
 	defer exchange.AtEnd(c.W, func(any) { ctx.release() })
-	s := &stream{api: a, form: f, call: c, fields: o.served, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
-	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
+	s := a.newStream(c, f, o)
+	s.initial = opts.Initial == watchcache.InitialState
+	opts.Lost = s.cut
 	if s.initial {
 		s.scan = a.ScanLimiter(ctx)
 		opts.Pause = s.scan.Pause
 	}
 	start := func() (*watchcache.Watcher, error) {
-		if err != nil {
-			return nil, err
+		if startErr != nil {
+			return nil, startErr
 		}
 		defer s.scan.End()
 		return c.follow(o, opts)
@@ -65,9 +69,28 @@ func (a *API) watch(c *Call) error {
 		s.serveSocket(ctx, start)
 		return nil
 	}
+	return s.serve(ctx, start)
+}
+
+// newStream returns the stream of a watch.
+func (a *API) newStream(c *Call, f *responsewriters.Form, o *listOptions) *stream {
+	return &stream{
+		api:        a,
+		form:       f,
+		call:       c,
+		fields:     o.served,
+		metrics:    a.Metrics.of(c.Kind),
+		bookmarks:  o.AllowWatchBookmarks,
+		initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents,
+	}
+}
+
+// serve runs a watch over the response body. start opens the watcher. A watch that can be detached
+// outlives the handler.
+func (s *stream) serve(ctx *lifetime, start func() (*watchcache.Watcher, error)) error {
 	w, err := start()
+	var expired *watchcache.ExpiredError
 	if errors.As(err, &expired) {
-		// The stream reports that the version is too old.
 		s.open()
 		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
 		return nil
@@ -75,6 +98,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
+	c := s.call
 	defer exchange.AtEnd(c.W, func(any) {
 		s.stopBookmarks()
 		w.Close()
@@ -97,7 +121,7 @@ func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache
 	if err != nil {
 		return nil, err
 	}
-	if err := c.selects(o, w.Variant()); err != nil {
+	if err := c.checkSelectable(o, w.Variant()); err != nil {
 		w.Close()
 		return nil, err
 	}
@@ -119,30 +143,31 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 	}
 	if initial {
-		if err := a.usable(c, o, c.Store.Snapshot(), "", nil); err != nil {
+		if err := a.checkUsable(c, o, c.Store.Snapshot(), "", nil); err != nil {
 			return opts, err
 		}
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {
 		opts.After = c.Store.Revision()
-	} else if err := a.ofThisHistory(c, o.revision); err != nil {
+	} else if err := a.checkHistory(c, o.revision); err != nil {
 		return opts, err
 	}
 	return opts, nil
 }
 
-// ofThisHistory rejects a start revision beyond the current one if the revision of the store went
+// checkHistory rejects a start revision beyond the current one if the revision of the store went
 // backwards while this server ran: the revision belongs to the previous history. Otherwise the
 // watch waits for a future revision, as in Kubernetes.
-func (a *API) ofThisHistory(c *Call, revision int64) error {
+func (a *API) checkHistory(c *Call, revision int64) error {
 	if c.Store.Era() == 0 || revision <= c.Store.Revision() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	back := request.Suspend(ctx)
+	resume := request.Suspend(ctx)
 	newest, err := c.Store.MostRecent(ctx)
-	if back(); err != nil {
+	resume()
+	if err != nil {
 		return errBehind(ctx, err)
 	}
 	if newest < revision {

@@ -57,7 +57,7 @@ func (a *API) create(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.answerWrite(f, res)
+	return c.writeResult(f, res)
 }
 
 // update serves PUT of an object or of a subresource that is a view of it.
@@ -77,7 +77,7 @@ func (a *API) update(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.answerWrite(f, res)
+	return c.writeResult(f, res)
 }
 
 // patch serves PATCH of an object or of a subresource that is a view of it.
@@ -94,11 +94,11 @@ func (a *API) patch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.answerWrite(f, res)
+	return c.writeResult(f, res)
 }
 
-// answerWrite writes the stored object.
-func (c *Call) answerWrite(f *responsewriters.Form, res writes.Result) error {
+// writeResult writes the stored object.
+func (c *Call) writeResult(f *responsewriters.Form, res writes.Result) error {
 	code := http.StatusOK
 	if res.Created {
 		code = http.StatusCreated
@@ -153,7 +153,7 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	req := c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation)
 	req.Force = o.Force != nil && *o.Force
 	req.Patch, err = patch.Decode(typ, raw, fieldvalidation.Detects(o.FieldValidation))
-	c.askedPatch(typ, raw, err)
+	c.recordPatch(typ, raw, err)
 	tracing.Event(c.Context(), eventRecorded)
 	if err != nil {
 		req.Patch = patch.Invalid(typ, err)
@@ -169,7 +169,8 @@ func readBody(r *http.Request) ([]byte, error) {
 	b, err := request.ReadBody(r)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the body of the request did not arrive in time", nil)
+		return nil, status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout,
+			"the body of the request did not arrive in time", nil)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
 	case len(b) > request.MaxBody:
@@ -239,13 +240,15 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
 	}
 	err = fieldvalidation.Report(c.Context(), validation, d.Unknown, func(err error) error {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
+			d.GVK.Kind, d.GVK.Version, d.GVK.Kind, err))
 	})
 	if err == nil && d.GVK.GroupVersion() != want.GroupVersion() {
-		err = apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
+		err = apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)",
+			d.GVK.GroupVersion(), want.GroupVersion()))
 	}
 	if err == nil {
-		a.asked(c, want, d.Object)
+		a.recordObject(c, want, d.Object)
 	}
 	return d.Object, err
 }
@@ -264,7 +267,8 @@ func undecodable(err error, seen schema.GroupVersionKind, want string, body []by
 	if seen.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, want, err))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want, err, summary(body)))
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)",
+		want, err, summary(body)))
 }
 
 // summary returns the beginning of a body: as text if it looks like JSON, otherwise in hexadecimal.
@@ -284,8 +288,8 @@ func summary(body []byte) string {
 	return fmt.Sprintf("%x", body)
 }
 
-// asked records the object of the request, with defaults, in the audit event.
-func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
+// recordObject records the object of the request, with defaults, in the audit event.
+func (a *API) recordObject(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 	rec := audit.From(c.Context())
 	if rec == nil {
 		return
@@ -301,9 +305,9 @@ func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 	})
 }
 
-// askedPatch records the patch of the request as JSON in the audit event. failed is the error of
+// recordPatch records the patch of the request as JSON in the audit event. failed is the error of
 // decoding it, or nil.
-func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
+func (c *Call) recordPatch(typ types.PatchType, raw []byte, failed error) {
 	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
 		switch {
 		case json.Valid(raw):
@@ -318,8 +322,8 @@ func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
 // internalMeta is the version in which the audit log records delete options.
 const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
 
-// askedDelete records the delete options of the request in the audit event.
-func (c *Call) askedDelete(o *metav1.DeleteOptions) {
+// recordDeleteOptions records the delete options of the request in the audit event.
+func (c *Call) recordDeleteOptions(o *metav1.DeleteOptions) {
 	audit.From(c.Context()).SetRequestText(func() ([]byte, error) {
 		options := *o
 		options.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}

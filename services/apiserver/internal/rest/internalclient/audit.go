@@ -22,7 +22,12 @@ const localhost = "::1"
 
 // audited makes a write with an audit event of its own. The write does not appear in the event of
 // the client request that caused it.
-func (s *Server) audited(ctx context.Context, k *apiset.Resource, c *Call, write func(context.Context) (writes.Result, error)) (writes.Result, error) {
+func (s *Server) audited(
+	ctx context.Context,
+	k *apiset.Resource,
+	c *Call,
+	write func(context.Context) (writes.Result, error),
+) (writes.Result, error) {
 	op := requestInfoOf(k, c)
 	rec := s.Audit.Open(op, request.Self(), func() audit.Arrival {
 		return audit.Arrival{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
@@ -75,8 +80,16 @@ var methods = map[Verb]string{Create: http.MethodPost, Update: http.MethodPut, P
 // requestInfoOf returns the info of the equivalent client request.
 func requestInfoOf(k *apiset.Resource, c *Call) *requestinfo.Info {
 	op := &requestinfo.Info{
-		Method: methods[c.Verb], Verb: string(c.Verb), IsResource: true,
-		Group: c.Group, Version: c.Version, Namespace: c.Namespace, Resource: c.Resource, Name: c.Name, Subresource: c.Sub, Target: k,
+		Method:      methods[c.Verb],
+		Verb:        string(c.Verb),
+		IsResource:  true,
+		Group:       c.Group,
+		Version:     c.Version,
+		Namespace:   c.Namespace,
+		Resource:    c.Resource,
+		Name:        c.Name,
+		Subresource: c.Sub,
+		Target:      k,
 	}
 	parts := []string{"", "api"}
 	if c.Group != "" {

@@ -29,7 +29,8 @@ func (s *auditSink) Decide(*requestinfo.Info, *request.User) audit.Decision {
 
 func (s *auditSink) Process(_ context.Context, e *audit.Event) error {
 	if e.Stage != audit.RequestReceived {
-		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI, e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
+		s.lines = append(s.lines, fmt.Sprintf("%s %s of %q: %d, asked%s, shown%s", e.Verb, e.URI,
+			e.Object.Name, e.Status.Code, kindOf(e.RequestObject), kindOf(e.ResponseObject)))
 	}
 	return nil
 }
@@ -62,38 +63,82 @@ func TestInternalWritesAreAudited(t *testing.T) {
 		do    func(context.Context, *internalclient.Client) error
 		want  string
 	}{
-		"create": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Create(ctx, configs, sent("n"))
-		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
-		"create by a name": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Create(ctx, configs.Named("n"), sent("n"))
-		}, "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`},
-		"create of what cannot be": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Create(ctx, configs.Named("n"), make(chan int))
-		}, "create " + path + ` of "": 500, asked, shown Status`},
-		"create below an object": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), make(chan int))
-		}, `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`},
-		"of a group, everywhere": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1", "clusterroles", "").Named("a:b/c"), make(chan int), nil)
-		}, `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`},
-		"update": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`},
-		"update at level Request": {audit.Request, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 200, asked ConfigMap, shown`},
-		"update that fails": {audit.Request, &storage.PreconditionError{}, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Update(ctx, m, sent("m"), nil)
-		}, "update " + path + `/m of "m": 409, asked ConfigMap, shown`},
-		"delete": {audit.RequestResponse, nil, func(ctx context.Context, own *internalclient.Client) error {
-			return own.Delete(ctx, m, nil)
-		}, "delete " + path + `/m of "m": 200, asked, shown`},
+		"create": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Create(ctx, configs, sent("n"))
+			},
+			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
+		},
+		"create by a name": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Create(ctx, configs.Named("n"), sent("n"))
+			},
+			want: "create " + path + ` of "n": 201, asked ConfigMap, shown ConfigMap`,
+		},
+		"create of what cannot be": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Create(ctx, configs.Named("n"), make(chan int))
+			},
+			want: "create " + path + ` of "": 500, asked, shown Status`,
+		},
+		"create below an object": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Create(ctx, internalclient.Collection("", "v1", "pods", "ns").Named("p").Subresource("status"), make(chan int))
+			},
+			want: `create /api/v1/namespaces/ns/pods/p/status of "p": 500, asked, shown Status`,
+		},
+		"of a group, everywhere": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Update(ctx, internalclient.Collection("rbac.authorization.k8s.io", "v1",
+					"clusterroles", "").Named("a:b/c"), make(chan int), nil)
+			},
+			want: `update /apis/rbac.authorization.k8s.io/v1/clusterroles/a:b%2Fc of "a:b/c": 500, asked, shown Status`,
+		},
+		"update": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Update(ctx, m, sent("m"), nil)
+			},
+			want: "update " + path + `/m of "m": 200, asked ConfigMap, shown ConfigMap`,
+		},
+		"update at level Request": {
+			level: audit.Request,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Update(ctx, m, sent("m"), nil)
+			},
+			want: "update " + path + `/m of "m": 200, asked ConfigMap, shown`,
+		},
+		"update that fails": {
+			level: audit.Request,
+			fails: &storage.PreconditionError{},
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Update(ctx, m, sent("m"), nil)
+			},
+			want: "update " + path + `/m of "m": 409, asked ConfigMap, shown`,
+		},
+		"delete": {
+			level: audit.RequestResponse,
+			do: func(ctx context.Context, own *internalclient.Client) error {
+				return own.Delete(ctx, m, nil)
+			},
+			want: "delete " + path + `/m of "m": 200, asked, shown`,
+		},
 	} {
 		s.written = c.fails
 		sink := &auditSink{level: c.level}
 		server := w.server(s, cache, cache)
-		server.Audit = audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), MaxObject: 1 << 20, MaxObjects: 1 << 20})
+		server.Audit = audit.New(audit.Config{
+			Policy:     sink,
+			Sinks:      []audit.Sink{sink},
+			Metrics:    audit.NewMetrics(prometheus.NewRegistry()),
+			MaxObject:  1 << 20,
+			MaxObjects: 1 << 20,
+		})
 		err := c.do(t.Context(), &internalclient.Client{Doer: server})
 		if len(sink.lines) != 1 || sink.lines[0] != c.want {
 			t.Errorf("%s: got %v, events %q, want %q", name, err, sink.lines, c.want)

@@ -25,7 +25,8 @@ type Ref struct {
 	Namespace, Name, Sub string
 }
 
-// Collection returns a reference to a collection. namespace is empty for all namespaces and for cluster-scoped resources.
+// Collection returns a reference to a collection. namespace is empty for
+// all namespaces and for cluster-scoped resources.
 func Collection(group, version, resource, namespace string) Ref {
 	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
 }

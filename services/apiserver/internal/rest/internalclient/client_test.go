@@ -36,8 +36,10 @@ func (s *script) Do(_ context.Context, c internalclient.Call, _ any) error {
 func TestConflictsAreRetried(t *testing.T) {
 	const get, create, update = internalclient.Get, internalclient.Create, internalclient.Update
 	at := internalclient.Collection("", "v1", "secrets", "ns")
-	none, there := apierrors.NewNotFound(corev1.Resource("secrets"), "s"), apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
-	conflict, odd := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x")), errors.New("odd")
+	none := apierrors.NewNotFound(corev1.Resource("secrets"), "s")
+	there := apierrors.NewAlreadyExists(corev1.Resource("secrets"), "s")
+	conflict := apierrors.NewConflict(corev1.Resource("secrets"), "s", errors.New("x"))
+	odd := errors.New("odd")
 	put := func(ctx context.Context, c *internalclient.Client) error {
 		return internalclient.Put(ctx, c, at, &corev1.Secret{}, func(*corev1.Secret) bool { return true })
 	}
@@ -58,22 +60,53 @@ func TestConflictsAreRetried(t *testing.T) {
 		asked   []internalclient.Verb
 		err     error
 	}{
-		"replaced":                  {put, nil, []internalclient.Verb{get, update}, nil},
-		"nothing to do":             {same, nil, []internalclient.Verb{get}, nil},
-		"unreadable":                {put, answers{get: {odd}}, []internalclient.Verb{get}, odd},
-		"created":                   {put, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
-		"created by another":        {put, answers{get: {none, nil}, create: {there}}, []internalclient.Verb{get, create, get, update}, nil},
-		"replaced by another":       {put, answers{update: {conflict, nil}}, []internalclient.Verb{get, update, get, update}, nil},
-		"refused":                   {put, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
-		"ensured":                   {ensure, nil, []internalclient.Verb{get}, nil},
-		"ensured, as it is missing": {ensure, answers{get: {none}}, []internalclient.Verb{get, create}, nil},
-		"ensured by another":        {ensure, answers{get: {none}, create: {there}}, []internalclient.Verb{get, create}, nil},
-		"not ensured":               {ensure, answers{get: {none}, create: {odd}}, []internalclient.Verb{get, create}, odd},
-		"labelled":                  {label, nil, []internalclient.Verb{get, update}, nil},
-		"labelled already":          {labelled, nil, []internalclient.Verb{get}, nil},
-		"no secret":                 {label, answers{get: {none}}, []internalclient.Verb{get}, none},
-		"changed by another":        {label, answers{update: {conflict, nil}}, []internalclient.Verb{get, update, get, update}, nil},
-		"not labelled":              {label, answers{update: {odd}}, []internalclient.Verb{get, update}, odd},
+		"replaced":      {do: put, asked: []internalclient.Verb{get, update}},
+		"nothing to do": {do: same, asked: []internalclient.Verb{get}},
+		"unreadable":    {do: put, answers: answers{get: {odd}}, asked: []internalclient.Verb{get}, err: odd},
+		"created":       {do: put, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"created by another": {
+			do:      put,
+			answers: answers{get: {none, nil}, create: {there}},
+			asked:   []internalclient.Verb{get, create, get, update},
+		},
+		"replaced by another": {
+			do:      put,
+			answers: answers{update: {conflict, nil}},
+			asked:   []internalclient.Verb{get, update, get, update},
+		},
+		"refused": {
+			do:      put,
+			answers: answers{update: {odd}},
+			asked:   []internalclient.Verb{get, update},
+			err:     odd,
+		},
+		"ensured":                   {do: ensure, asked: []internalclient.Verb{get}},
+		"ensured, as it is missing": {do: ensure, answers: answers{get: {none}}, asked: []internalclient.Verb{get, create}},
+		"ensured by another": {
+			do:      ensure,
+			answers: answers{get: {none}, create: {there}},
+			asked:   []internalclient.Verb{get, create},
+		},
+		"not ensured": {
+			do:      ensure,
+			answers: answers{get: {none}, create: {odd}},
+			asked:   []internalclient.Verb{get, create},
+			err:     odd,
+		},
+		"labelled":         {do: label, asked: []internalclient.Verb{get, update}},
+		"labelled already": {do: labelled, asked: []internalclient.Verb{get}},
+		"no secret":        {do: label, answers: answers{get: {none}}, asked: []internalclient.Verb{get}, err: none},
+		"changed by another": {
+			do:      label,
+			answers: answers{update: {conflict, nil}},
+			asked:   []internalclient.Verb{get, update, get, update},
+		},
+		"not labelled": {
+			do:      label,
+			answers: answers{update: {odd}},
+			asked:   []internalclient.Verb{get, update},
+			err:     odd,
+		},
 	} {
 		s := &script{answers: c.answers}
 		if err := c.do(t.Context(), &internalclient.Client{Doer: s}); !errors.Is(err, c.err) || !slices.Equal(s.asked, c.asked) {

@@ -10,7 +10,8 @@ type Metrics struct{ calls *prometheus.CounterVec }
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "apiserver_selfrequest_total", Help: "[ALPHA] Number of requests of the server to its own API, by verb, resource and subresource.",
+		Name: "apiserver_selfrequest_total",
+		Help: "[ALPHA] Number of requests of the server to its own API, by verb, resource and subresource.",
 	}, []string{"verb", "resource", "subresource"})}
 	r.MustRegister(m.calls)
 	return m

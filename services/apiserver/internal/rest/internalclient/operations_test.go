@@ -112,7 +112,9 @@ func newFixture(t *testing.T) *fixture {
 			w.kind = k
 		}
 	}
-	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}}})
+	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +127,18 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 	t.Helper()
 	s.value = w.value
 	coder := w.codec.Of(w.kind)
-	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, ConfirmEvery: time.Hour, Resources: []watchcache.Resource{{
-		Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
-		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
-			a, err := coder.Attributes(value)
-			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
-		},
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source:       s,
+		Newest:       s,
+		ConfirmEvery: time.Hour,
+		Resources: []watchcache.Resource{{
+			Name: "configmaps", Prefix: apiset.KeyPrefix("/registry", w.kind),
+			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+				a, err := coder.Attributes(value)
+				return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,10 +158,20 @@ func (w *fixture) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 // server returns a server whose ConfigMaps have their own cache.
 func (w *fixture) server(s *store, cache, own *watchcache.Cache) *internalclient.Server {
 	fields := apply.New(w.catalog, time.Now)
-	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil, w.plugins...), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	writer := writes.New(writes.Config{
+		Codec:     w.codec,
+		Fields:    fields,
+		Store:     s,
+		Admission: admission.NewChain(nil, w.plugins...),
+		Now:       time.Now,
+		Logger:    slog.New(slog.DiscardHandler),
+	})
 	return &internalclient.Server{
-		Kinds: apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
-		Cache: cache, Codec: w.codec, Writes: func() *writes.Writer { return writer }, Logger: slog.New(slog.DiscardHandler),
+		Kinds:  apiset.NewLive(apiset.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
+		Cache:  cache,
+		Codec:  w.codec,
+		Writes: func() *writes.Writer { return writer },
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -168,11 +185,23 @@ func TestInternalReadsAreCurrentOrFail(t *testing.T) {
 		newest      func(error) bool
 		known       func(error) bool
 	}{
-		"all is there":          {true, true, nil, isNil, isNil},
-		"the cache is loaded":   {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the kind's is":         {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
-		"the store is gone":     {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
-		"the store is too slow": {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
+		"all is there":        {loaded: true, own: true, newest: isNil, known: isNil},
+		"the cache is loaded": {own: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"the kind's is":       {loaded: true, newest: apierrors.IsTooManyRequests, known: apierrors.IsTooManyRequests},
+		"the store is gone": {
+			loaded:    true,
+			own:       true,
+			confirmed: storage.ErrUnavailable,
+			newest:    apierrors.IsInternalError,
+			known:     isNil,
+		},
+		"the store is too slow": {
+			loaded:    true,
+			own:       true,
+			confirmed: context.DeadlineExceeded,
+			newest:    apierrors.IsTimeout,
+			known:     isNil,
+		},
 	} {
 		s := &store{confirmed: c.confirmed}
 		client := &internalclient.Client{Doer: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
@@ -220,7 +249,8 @@ func TestInternalWriteErrors(t *testing.T) {
 	}{
 		"changed by another": {&storage.PreconditionError{}, apierrors.IsConflict},
 		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
-		"gone":               {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+		"gone": {storage.ErrUnavailable,
+			func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
 	} {
 		s.written = c.failure
 		for _, out := range []any{nil, &corev1.ConfigMap{}} {
@@ -244,7 +274,8 @@ func TestInternalWriteErrors(t *testing.T) {
 		}
 		counted[of] = m.GetCounter().GetValue()
 	}
-	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 || counted["resource=configmaps subresource= verb=GET "] != 1 {
+	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 ||
+		counted["resource=configmaps subresource= verb=GET "] != 1 {
 		t.Errorf("got counters %v", counted)
 	}
 }
@@ -255,7 +286,8 @@ func TestInternalWrites(t *testing.T) {
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
-	ctx, m := t.Context(), configs.Named("m")
+	ctx := t.Context()
+	m := configs.Named("m")
 	sent := func(name, value string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"said": value}}
 	}
@@ -268,18 +300,41 @@ func TestInternalWrites(t *testing.T) {
 		asked, said string
 		is          func(error) bool
 	}{
-		"create":         {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
-		"update":         {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
-		"update and see": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
-		"patch":          {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) }, "update m", "patched", isNil},
-		"apply":          {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
-		"delete":         {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
-		"delete another one": {func() error {
-			return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
-		}, "", "", apierrors.IsConflict},
-		"no object":    {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
-		"no patch":     {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
-		"another kind": {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
+		"create": {
+			do:    func() error { return client.Create(ctx, configs, sent("n", "created")) },
+			asked: "create n",
+			said:  "created",
+			is:    isNil,
+		},
+		"update": {
+			do:    func() error { return client.Update(ctx, m, sent("m", "updated"), nil) },
+			asked: "update m",
+			said:  "updated",
+			is:    isNil,
+		},
+		"update and see": {
+			do:    func() error { return client.Update(ctx, m, sent("m", "seen"), &out) },
+			asked: "update m",
+			said:  "seen",
+			is:    isNil,
+		},
+		"patch": {
+			do:    func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) },
+			asked: "update m",
+			said:  "patched",
+			is:    isNil,
+		},
+		"apply":  {do: func() error { return client.Apply(ctx, m, applied) }, asked: "update m", said: "applied", is: isNil},
+		"delete": {do: func() error { return client.Delete(ctx, m, nil) }, asked: "delete m", is: isNil},
+		"delete another one": {
+			do: func() error {
+				return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+			},
+			is: apierrors.IsConflict,
+		},
+		"no object":    {do: func() error { return client.Create(ctx, configs, make(chan int)) }, is: isError},
+		"no patch":     {do: func() error { return client.Patch(ctx, m, "text") }, is: isError},
+		"another kind": {do: func() error { return client.Create(ctx, configs, secret()) }, is: isError},
 	} {
 		s.asked, s.last = nil, nil
 		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
@@ -294,7 +349,10 @@ func TestInternalWrites(t *testing.T) {
 func isError(err error) bool { return err != nil }
 
 func secret() *corev1.Secret {
-	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+	return &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"},
+	}
 }
 
 // startupRecorder records for each write whether admission skips webhooks and policies.
@@ -314,7 +372,10 @@ func TestOnlyStartupWritesSkipWebhooks(t *testing.T) {
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
 	for _, ctx := range []context.Context{t.Context(), requesttest.WithStartup(t.Context())} {
-		_ = client.Create(ctx, configs, &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+		_ = client.Create(ctx, configs, &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		})
 	}
 	if !slices.Equal(seen, startupRecorder{false, true}) {
 		t.Errorf("got %v, want false, true", seen)
@@ -327,7 +388,8 @@ func TestInternalListSelects(t *testing.T) {
 	s := &store{}
 	cache := w.cache(t, s, true)
 	client := &internalclient.Client{Doer: w.server(s, cache, cache)}
-	everywhere, elsewhere := internalclient.Collection("", "v1", "configmaps", ""), internalclient.Collection("", "v1", "configmaps", "n")
+	everywhere := internalclient.Collection("", "v1", "configmaps", "")
+	elsewhere := internalclient.Collection("", "v1", "configmaps", "n")
 	for _, c := range []struct {
 		at     internalclient.Ref
 		labels map[string]string
@@ -368,7 +430,8 @@ func TestCorruptValueFailsReads(t *testing.T) {
 	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
 		t.Errorf("list: got %v, %v", list.Items, err)
 	}
-	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) ||
+		strings.Contains(err.Error(), "panic") {
 		t.Errorf("get: got %v", err)
 	}
 }

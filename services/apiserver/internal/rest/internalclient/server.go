@@ -125,7 +125,14 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}()
 	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
 		return s.write(ctx, &writes.Request{
-			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force, While: c.While,
+			Kind:      k,
+			Sub:       sub,
+			Namespace: c.Namespace,
+			Name:      c.Name,
+			User:      request.Self(),
+			Manager:   c.Manager,
+			Force:     c.Force,
+			While:     c.While,
 		}, &c)
 	})
 	if err != nil || out == nil {
@@ -134,6 +141,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	return decodeInto(k, res.Item, out)
 }
 
+// write executes the write of a call.
 func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.Result, error) {
 	w := s.Writes()
 	if c.Verb == Delete {
@@ -184,6 +192,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 	return writes.Result{}, fmt.Errorf("%q is not a verb", c.Verb)
 }
 
+// read executes the get or list of a call and decodes the result into out.
 func (s *Server) read(ctx context.Context, k *apiset.Resource, c *Call, out any) error {
 	if !s.Cache.Ready() || !k.Store.Ready() {
 		return status.Reloading()

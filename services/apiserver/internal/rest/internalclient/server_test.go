@@ -36,7 +36,9 @@ func TestPanicBecomesError(t *testing.T) {
 	}
 	var log bytes.Buffer
 	client := &internalclient.Client{Doer: &internalclient.Server{
-		Kinds: apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
+		Codec:  c,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Writes: func() *writes.Writer { panic("out of order") },
 	}}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
@@ -47,7 +49,10 @@ func TestPanicBecomesError(t *testing.T) {
 	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "server_test.go") {
 		t.Errorf("got log %q", log.String())
 	}
-	for _, ref := range []internalclient.Ref{internalclient.Collection("", "v1", "nothings", ""), internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing")} {
+	for _, ref := range []internalclient.Ref{
+		internalclient.Collection("", "v1", "nothings", ""),
+		internalclient.Collection("", "v1", "configmaps", "ns").Named("m").Subresource("nothing"),
+	} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", ref, err)
 		}
@@ -77,7 +82,9 @@ func TestAuditedPanicAndAuditFailure(t *testing.T) {
 	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no room")} {
 		sink := auditAll{failure}
 		client := &internalclient.Client{Doer: &internalclient.Server{
-			Kinds: apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.DiscardHandler),
+			Kinds:  apiset.NewLive(apiset.Builder{Codec: c}.Set(catalog, 1)),
+			Codec:  c,
+			Logger: slog.New(slog.DiscardHandler),
 			Writes: func() *writes.Writer { panic("out of order") },
 			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),
 		}}

@@ -58,8 +58,15 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	}
 	w.WriteHeader(http.StatusOK)
 	return &http.Response{
-		Status: fmt.Sprintf("%d %s", w.code, http.StatusText(w.code)), StatusCode: w.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
+		Status:        fmt.Sprintf("%d %s", w.code, http.StatusText(w.code)),
+		StatusCode:    w.code,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        w.header,
+		Body:          io.NopCloser(&w.body),
+		ContentLength: int64(w.body.Len()),
+		Request:       r,
 	}, nil
 }
 
@@ -81,7 +88,8 @@ func (w *response) WriteHeader(code int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
-	if w.tooLong = w.tooLong || w.body.Len()+len(p) > maxResponse; w.tooLong {
+	w.tooLong = w.tooLong || w.body.Len()+len(p) > maxResponse
+	if w.tooLong {
 		return 0, io.ErrShortWrite
 	}
 	return w.body.Write(p)
@@ -90,7 +98,8 @@ func (w *response) Write(p []byte) (int, error) {
 // Flush implements http.Flusher.
 func (w *response) Flush() { w.WriteHeader(http.StatusOK) }
 
-// SetReadDeadline and SetWriteDeadline serve http.ResponseController: there is no network to wait for.
+// SetReadDeadline and SetWriteDeadline serve http.ResponseController:
+// there is no network to wait for.
 func (w *response) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline: see SetReadDeadline.

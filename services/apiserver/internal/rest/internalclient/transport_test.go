@@ -27,7 +27,8 @@ func TestTransportServesRequestAsTheServer(t *testing.T) {
 	ctx := context.WithValue(t.Context(), contextKey{}, "state")
 	resp, err := send(t, ctx, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" || r.Context().Value(contextKey{}) != nil {
+		if err != nil || string(body) != "question" || r.RequestURI != "/a/b?c=d" || r.URL.Host != "" ||
+			r.Context().Value(contextKey{}) != nil {
 			t.Errorf("handler gets %s, body %q, %v, state %v", r.RequestURI, body, err, r.Context().Value(contextKey{}))
 		}
 		u, err := internalclient.Authenticator{}.Authenticate(r)
@@ -67,7 +68,7 @@ func TestTransportFailures(t *testing.T) {
 		"long response": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 8<<20+1)) }, "too long"},
 	} {
 		if _, err := send(t, t.Context(), c.handler, ""); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())

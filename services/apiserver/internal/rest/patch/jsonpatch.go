@@ -26,8 +26,8 @@ type operations struct {
 	unknown []error
 }
 
-// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). Errors contain its name, as in
-// Kubernetes.
+// jsonPatchOp holds the fields of a JSON patch operation (RFC 6902). The errors of the decoder
+// contain the name of the type, which is the one in Kubernetes.
 type jsonPatchOp struct {
 	Op    string `json:"op,omitempty"`
 	Path  string `json:"path,omitempty"`
@@ -35,40 +35,55 @@ type jsonPatchOp struct {
 	Value any    `json:"value,omitempty"`
 }
 
+// decodeJSONPatch decodes a JSON patch. With strict, it records unknown fields of operations.
 func decodeJSONPatch(raw []byte, strict bool) (strategy, error) {
 	if err := codec.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
 	}
 	p := &operations{raw: raw}
-	var err error
 	if strict {
-		var shown []jsonPatchOp
-		if p.unknown, err = kjson.UnmarshalStrict(raw, &shown); err != nil {
-			return nil, undecodable(errors.New(strings.ReplaceAll(err.Error(), "patch.jsonPatchOp", "handlers.jsonPatchOp")))
+		unknown, err := unknownOperationFields(raw)
+		if err != nil {
+			return nil, undecodable(err)
 		}
-		for i, e := range p.unknown {
-			p.unknown[i] = fmt.Errorf("json patch %w", e)
-		}
+		p.unknown = unknown
 	}
-	if p.ops, err = jsonpatch.Decode(raw); err != nil {
+	var err error
+	p.ops, err = jsonpatch.Decode(raw)
+	if err != nil {
 		return nil, undecodable(err)
 	}
 	if len(p.ops) > MaxOperations {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", MaxOperations, len(p.ops)))
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
+			MaxOperations, len(p.ops)))
 	}
 	return p, nil
 }
 
+// unknownOperationFields returns an error for each unknown or duplicate field of the operations.
+func unknownOperationFields(raw []byte) ([]error, error) {
+	var ops []jsonPatchOp
+	unknown, err := kjson.UnmarshalStrict(raw, &ops)
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "patch.jsonPatchOp", "handlers.jsonPatchOp"))
+	}
+	for i, e := range unknown {
+		unknown[i] = fmt.Errorf("json patch %w", e)
+	}
+	return unknown, nil
+}
+
+// apply applies the operations to the JSON of the object.
 func (p *operations) apply(ctx context.Context, t *Target) (registry.Object, error) {
 	return t.changeJSON(ctx, p.unknown, p.cost, p.change)
 }
 
-// operationsAtOnce is how many operations cost about as much as decoding the document. Some
-// operations scan a whole list.
-const operationsAtOnce = 16
+// operationsPerDecoding is the number of operations that cost about as much as decoding the
+// document. Some operations scan a whole list.
+const operationsPerDecoding = 16
 
-// cost returns the cost of change. Each operation may scan all of the document. Each copy may double
-// it, even if a later operation removes the copy.
+// cost returns the cost of change. Each operation may scan all of the document. Each copy may
+// double it, even if a later operation removes the copy.
 func (p *operations) cost(doc []byte) int {
 	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
 	for _, op := range p.ops {
@@ -76,7 +91,7 @@ func (p *operations) cost(doc []byte) int {
 			size = min(2*size, request.MaxBody)
 		}
 	}
-	return size * (1 + len(p.ops)/operationsAtOnce)
+	return size * (1 + len(p.ops)/operationsPerDecoding)
 }
 
 // change returns the document after the operations.

@@ -20,6 +20,7 @@ type merge struct {
 	unknown []error
 }
 
+// decodeMerge decodes a JSON merge patch. With strict, it records duplicate fields.
 func decodeMerge(raw []byte, strict bool) (strategy, error) {
 	if err := codec.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
@@ -50,8 +51,8 @@ func notObject(raw []byte, cause error) error {
 	return cause
 }
 
-// apply merges into a copy of the object if the patch has no repeated keys and changes only what can
-// be merged directly. Otherwise it merges the JSON of both. The results are the same.
+// apply merges into a copy of the object if the patch has no repeated keys and changes only what
+// can be merged directly. Otherwise it merges the JSON of both. The results are the same.
 func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
 	if err := t.check(t.Codec.CheckPart(p.doc.Raw(), t.GVK)); err != nil {
 		return nil, err
@@ -64,6 +65,7 @@ func (p *merge) apply(ctx context.Context, t *Target) (registry.Object, error) {
 	return t.changeJSON(ctx, p.unknown, request.WeightOfJSON, p.change)
 }
 
+// applyDirectly merges into a copy of the object. It returns false if that is not possible.
 func (p *merge) applyDirectly(t *Target) (registry.Object, bool) {
 	if u, ok := t.Object.(*unstructured.Unstructured); ok {
 		return mergeLabels(u, p.doc, t.Defaulted)

@@ -17,69 +17,85 @@ func mergeDocument(doc []byte, patch *tape.Doc) ([]byte, error) {
 		return nil, err
 	}
 	defer d.Release()
-	m := documentMerger{d, patch}
+	m := documentMerger{doc: d, patch: patch}
 	return m.appendObject(make([]byte, 0, len(doc)+len(patch.Raw())), tape.Root, tape.Root), nil
 }
 
+// documentMerger applies a merge patch to a JSON document.
 type documentMerger struct{ doc, patch *tape.Doc }
 
-// appendObject appends the object at reference at of the document, patched with the object at
-// reference with of the patch.
-func (m *documentMerger) appendObject(dst []byte, at, with tape.Ref) []byte {
-	have, want := membersOf(m.doc, at), membersOf(m.patch, with)
-	all := maps.Clone(have)
-	maps.Copy(all, want)
+// appendObject appends the object at docRef of the document, patched with the object at patchRef of
+// the patch.
+func (m *documentMerger) appendObject(dst []byte, docRef, patchRef tape.Ref) []byte {
+	existing := membersOf(m.doc, docRef)
+	changes := membersOf(m.patch, patchRef)
+	all := maps.Clone(existing)
+	maps.Copy(all, changes)
 	dst = append(dst, '{')
 	begin := len(dst)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		x, isHere := have[name]
-		y, named := want[name]
-		if named && m.patch.Kind(y) == tape.Null {
+		value, exists := existing[name]
+		change, isChanged := changes[name]
+		if isChanged && m.patch.Kind(change) == tape.Null {
 			continue
 		}
 		dst = appendName(dst, name, len(dst) == begin)
 		switch {
-		case !named:
-			dst = append(dst, m.doc.Text(x)...)
-		case !isHere || m.doc.Kind(x) != tape.Object:
-			dst = m.appendWithoutNulls(dst, y)
-		case m.patch.Kind(y) != tape.Object:
-			dst = append(dst, m.patch.Text(y)...)
+		case !isChanged:
+			dst = append(dst, m.doc.Text(value)...)
+		case !exists || m.doc.Kind(value) != tape.Object:
+			dst = m.appendWithoutNulls(dst, change)
+		case m.patch.Kind(change) != tape.Object:
+			dst = append(dst, m.patch.Text(change)...)
 		default:
-			dst = m.appendObject(dst, x, y)
+			dst = m.appendObject(dst, value, change)
 		}
 	}
 	return append(dst, '}')
 }
 
 // appendWithoutNulls appends a value of the patch without null members.
-func (m *documentMerger) appendWithoutNulls(dst []byte, at tape.Ref) []byte {
-	switch p := m.patch; p.Kind(at) {
+func (m *documentMerger) appendWithoutNulls(dst []byte, value tape.Ref) []byte {
+	switch m.patch.Kind(value) {
 	case tape.Object:
-		dst = append(dst, '{')
-		begin := len(dst)
-		members := membersOf(p, at)
-		for _, name := range slices.Sorted(maps.Keys(members)) {
-			if p.Kind(members[name]) != tape.Null {
-				dst = m.appendWithoutNulls(appendName(dst, name, len(dst) == begin), members[name])
-			}
-		}
-		return append(dst, '}')
+		return m.appendObjectWithoutNulls(dst, value)
 	case tape.Array:
-		dst = append(dst, '[')
-		first := p.First(at)
-		for v, end := first, p.Next(at); v < end; v = p.Next(v) {
-			if v != first {
-				dst = append(dst, ',')
-			}
-			dst = m.appendWithoutNulls(dst, v)
-		}
-		return append(dst, ']')
+		return m.appendArrayWithoutNulls(dst, value)
 	default:
-		return append(dst, p.Text(at)...)
+		return append(dst, m.patch.Text(value)...)
 	}
 }
 
+// appendObjectWithoutNulls is appendWithoutNulls for an object.
+func (m *documentMerger) appendObjectWithoutNulls(dst []byte, object tape.Ref) []byte {
+	dst = append(dst, '{')
+	begin := len(dst)
+	members := membersOf(m.patch, object)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if m.patch.Kind(members[name]) == tape.Null {
+			continue
+		}
+		dst = appendName(dst, name, len(dst) == begin)
+		dst = m.appendWithoutNulls(dst, members[name])
+	}
+	return append(dst, '}')
+}
+
+// appendArrayWithoutNulls is appendWithoutNulls for an array.
+func (m *documentMerger) appendArrayWithoutNulls(dst []byte, array tape.Ref) []byte {
+	dst = append(dst, '[')
+	first := m.patch.First(array)
+	end := m.patch.Next(array)
+	for element := first; element < end; element = m.patch.Next(element) {
+		if element != first {
+			dst = append(dst, ',')
+		}
+		dst = m.appendWithoutNulls(dst, element)
+	}
+	return append(dst, ']')
+}
+
+// appendName appends the name of a member, after a comma unless the member is the first one.
 func appendName(dst []byte, name string, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')

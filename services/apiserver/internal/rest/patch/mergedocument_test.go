@@ -87,12 +87,14 @@ func TestDeepPatchesAreRejected(t *testing.T) {
 		"application/apply-patch+yaml":           deep,
 		"application/json-patch+json":            `[{"op":"add","path":"/a","value":` + deep + `}]`,
 	} {
-		if _, err := Decode(types.PatchType(typ), []byte(body), true); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
+		if _, err := Decode(types.PatchType(typ), []byte(body), true); err == nil ||
+			!strings.Contains(err.Error(), "nested more than 500 levels deep") {
 			t.Errorf("%s: got %v", typ, err)
 		}
 	}
 	bomb := "a: &a [" + strings.Repeat("x", 1<<20) + "]\nb: [*a, *a, *a, *a]\n"
-	if _, err := Decode("application/apply-patch+yaml", []byte(bomb), true); err == nil || !strings.Contains(err.Error(), "the aliases of the document expand") {
+	if _, err := Decode("application/apply-patch+yaml", []byte(bomb), true); err == nil ||
+		!strings.Contains(err.Error(), "the aliases of the document expand") {
 		t.Errorf("alias expansion: got %v", err)
 	}
 }

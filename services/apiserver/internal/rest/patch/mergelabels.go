@@ -15,7 +15,7 @@ import (
 // for an object that lacks the defaults of its version.
 func mergeLabels(old *unstructured.Unstructured, patch *tape.Doc, defaulted func() bool) (registry.Object, bool) {
 	metadata := patch.Find(tape.Root, "metadata")
-	have, ok := old.Object["metadata"].(map[string]any)
+	existing, ok := old.Object["metadata"].(map[string]any)
 	if !ok || metadata == tape.None || patch.Len(tape.Root) != 1 || patch.Kind(metadata) != tape.Object {
 		return nil, false
 	}
@@ -25,7 +25,7 @@ func mergeLabels(old *unstructured.Unstructured, patch *tape.Doc, defaulted func
 		if name != "labels" && name != "annotations" {
 			return nil, false
 		}
-		if merged[name], ok = mergedStrings(have[name], patch.Any(patch.Value(key))); !ok {
+		if merged[name], ok = mergedStrings(existing[name], patch.Any(patch.Value(key))); !ok {
 			return nil, false
 		}
 	}
@@ -33,27 +33,30 @@ func mergeLabels(old *unstructured.Unstructured, patch *tape.Doc, defaulted func
 		return nil, false
 	}
 	obj := old.DeepCopy()
-	have = obj.Object["metadata"].(map[string]any)
+	target := obj.Object["metadata"].(map[string]any)
 	for name, values := range merged {
 		if len(values) == 0 {
-			delete(have, name)
+			delete(target, name)
 			continue
 		}
-		have[name] = values
+		target[name] = values
 	}
 	return obj, true
 }
 
 // mergedStrings returns a map after a patch. It returns false unless the patch is an object whose
 // values are strings or null.
-func mergedStrings(have, patch any) (map[string]any, bool) {
-	was, ok := have.(map[string]any)
-	changes, isObject := patch.(map[string]any)
-	if !ok && have != nil || !isObject {
+func mergedStrings(existing, patch any) (map[string]any, bool) {
+	values, ok := existing.(map[string]any)
+	if !ok && existing != nil {
 		return nil, false
 	}
-	out := make(map[string]any, len(was)+len(changes))
-	maps.Copy(out, was)
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	out := make(map[string]any, len(values)+len(changes))
+	maps.Copy(out, values)
 	for name, v := range changes {
 		switch v.(type) {
 		case nil:

@@ -53,7 +53,9 @@ func TestPatchedLabelsMatchGeneralPath(t *testing.T) {
 		}
 		doc := encoded(t, map[string]any{"kind": "K", "metadata": meta, "spec": map[string]any{"a": []any{1}}})
 		fields := map[string]any{}
-		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{"labels", "annotations", "labels", "annotations", "finalizers", "uid"}), 0, 2).Draw(t, "fields") {
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom([]string{
+			"labels", "annotations", "labels", "annotations", "finalizers", "uid",
+		}), 0, 2).Draw(t, "fields") {
 			fields[name] = anyStrings("y", nil, nil, "x", "y", 7).Draw(t, "patched "+name)
 		}
 		raw := encoded(t, map[string]any{"metadata": fields})

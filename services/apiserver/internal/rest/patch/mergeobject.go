@@ -3,6 +3,7 @@ package patch
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -24,12 +25,15 @@ func mergeObject(old registry.Object, patch *tape.Doc) (registry.Object, bool) {
 		}
 	}
 	obj := old.DeepCopyObject().(registry.Object)
-	m := objectMerger{patch}
+	m := objectMerger{patch: patch}
 	return obj, m.mergeStruct(reflect.ValueOf(obj).Elem(), tape.Root)
 }
 
+// objectMerger applies a merge patch to a Go object.
 type objectMerger struct{ patch *tape.Doc }
 
+// mergeStruct merges an object of the patch into a struct. It returns false if the result needs
+// the document form.
 func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
 	fields := jsonFields(v.Type())
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
@@ -41,30 +45,40 @@ func (m *objectMerger) mergeStruct(v reflect.Value, object tape.Ref) bool {
 	return true
 }
 
-// mergeValue merges one member into its field.
+// mergeValue merges one member into its field. It returns false like mergeStruct.
 func (m *objectMerger) mergeValue(v reflect.Value, member tape.Ref) bool {
 	switch m.patch.Kind(member) {
 	case tape.Null:
 		v.SetZero()
 		return true
 	case tape.Object:
+		return m.mergeIntoValue(v, member)
 	default:
-		text := m.patch.Text(member)
-		if bytes.Contains(text, []byte("null")) {
-			return false // the general path handles a null in a list
-		}
-		// Any value but an object replaces the existing one.
-		fresh := reflect.New(v.Type())
-		unknown, err := kjson.UnmarshalStrict(text, fresh.Interface())
-		if err != nil || len(unknown) > 0 {
-			return false
-		}
-		v.Set(fresh.Elem())
-		return true
+		return m.replaceValue(v, member)
 	}
+}
+
+// replaceValue replaces a field by a member of the patch that is neither null nor an object.
+func (m *objectMerger) replaceValue(v reflect.Value, member tape.Ref) bool {
+	text := m.patch.Text(member)
+	if bytes.Contains(text, []byte("null")) {
+		return false // the general path handles a null in a list
+	}
+	replacement := reflect.New(v.Type())
+	unknown, err := kjson.UnmarshalStrict(text, replacement.Interface())
+	if err != nil || len(unknown) > 0 {
+		return false
+	}
+	v.Set(replacement.Elem())
+	return true
+}
+
+// mergeIntoValue merges an object of the patch into a field.
+func (m *objectMerger) mergeIntoValue(v reflect.Value, member tape.Ref) bool {
 	t := v.Type()
 	if t.Kind() == reflect.Pointer {
-		if t = t.Elem(); t.Kind() != reflect.Struct || decodesItself(t) {
+		t = t.Elem()
+		if t.Kind() != reflect.Struct || decodesItself(t) {
 			return false
 		}
 		if v.IsNil() {
@@ -88,18 +102,18 @@ var (
 	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
+// decodesItself reports whether a type has its own JSON decoder.
 func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
 
 // mergeStrings merges a map of strings such as labels. It copies the map, which another object may
 // share.
 func (m *objectMerger) mergeStrings(v reflect.Value, object tape.Ref) bool {
-	have := v.Interface().(map[string]string)
-	merged := make(map[string]string, len(have)+m.patch.Len(object))
-	for k, s := range have {
-		merged[k] = s
-	}
+	existing := v.Interface().(map[string]string)
+	merged := make(map[string]string, len(existing)+m.patch.Len(object))
+	maps.Copy(merged, existing)
 	for key, end := m.patch.First(object), m.patch.Next(object); key < end; key = m.patch.Next(m.patch.Value(key)) {
-		switch value := m.patch.Value(key); m.patch.Kind(value) {
+		value := m.patch.Value(key)
+		switch m.patch.Kind(value) {
 		case tape.Null:
 			delete(merged, m.patch.String(key))
 		case tape.String:

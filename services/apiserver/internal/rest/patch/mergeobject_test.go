@@ -38,7 +38,11 @@ func builtinCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
 func target(c *codec.Codec, k *registry.Kind, obj registry.Object) *Target {
 	coder := c.Of(k)
 	return &Target{
-		Object: obj, GVK: k.GVK(), Name: obj.GetName(), Codec: c, New: k.New,
+		Object:   obj,
+		GVK:      k.GVK(),
+		Name:     obj.GetName(),
+		Codec:    c,
+		New:      k.New,
 		Encode:   func() ([]byte, error) { return coder.EncodeObject(obj) },
 		Decode:   coder.DecodePatched,
 		Cost:     func(doc []byte, _ bool) int { return len(doc) },
@@ -85,7 +89,8 @@ func TestDirectMergeMatchesDocumentMerge(t *testing.T) {
 				fill := fuzzer.FuzzerFor(metafuzzer.Funcs, r, serializer.NewCodecFactory(builtin.Scheme())).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 					func(j *apiextensionsv1.JSON, _ randfill.Continue) { j.Raw = []byte(`{"a":[1]}`) },
 				)
-				old, other := k.New().(registry.Object), k.New().(registry.Object)
+				old := k.New().(registry.Object)
+				other := k.New().(registry.Object)
 				fill.Fill(old)
 				fill.Fill(other)
 				old = sent(t, c, k, old)

@@ -28,25 +28,44 @@ func TestDecode(t *testing.T) {
 		code    int32 // 0: valid
 		unknown []string
 	}{
-		{"maximum number of operations", types.JSONPatchType, operations(MaxOperations), 0, nil},
-		{"too many operations", types.JSONPatchType, operations(MaxOperations + 1), 413, nil},
-		{"operations that are an object", types.JSONPatchType, `{"op":"test"}`, 400, nil},
-		{"invalid JSON", types.JSONPatchType, `[`, 400, nil},
-		{"an operation with an unknown and a duplicate field", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,
-			[]string{`json patch duplicate field "[0].value"`, `json patch unknown field "[0].why"`}},
-		{"a merge patch", types.MergePatchType, `{"a":{"b":1,"b":2}}`, 0, []string{`duplicate field "a.b"`}},
-		{"a merge patch that is a list", types.MergePatchType, `[]`, 400, nil},
-		{"a merge patch that is null", types.MergePatchType, `null`, 400, nil},
-		{"an empty merge patch", types.MergePatchType, ``, 400, nil},
-		{"a strategic patch", types.StrategicMergePatchType, `{"a":1,"a":2}`, 0, []string{`duplicate field "a"`}},
-		{"a strategic patch that is a string", types.StrategicMergePatchType, `"x"`, 400, nil},
-		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0, []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
-		{"an apply in JSON", types.ApplyYAMLPatchType, `{"a":1}`, 0, nil},
-		{"an apply that is a list", types.ApplyYAMLPatchType, `- a`, 400, nil},
-		{"an empty apply", types.ApplyYAMLPatchType, ``, 0, nil},
-		{"an apply with invalid YAML", types.ApplyYAMLPatchType, "a: [\n", 400, nil},
-		{"an apply in CBOR", types.ApplyCBORPatchType, "\xa1\x41a\x01", 0, nil},
-		{"an apply with invalid CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
+		{name: "maximum number of operations", typ: types.JSONPatchType, raw: operations(MaxOperations)},
+		{name: "too many operations", typ: types.JSONPatchType, raw: operations(MaxOperations + 1), code: 413},
+		{name: "operations that are an object", typ: types.JSONPatchType, raw: `{"op":"test"}`, code: 400},
+		{name: "invalid JSON", typ: types.JSONPatchType, raw: `[`, code: 400},
+		{
+			name:    "an operation with an unknown and a duplicate field",
+			typ:     types.JSONPatchType,
+			raw:     `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`,
+			unknown: []string{`json patch duplicate field "[0].value"`, `json patch unknown field "[0].why"`},
+		},
+		{
+			name:    "a merge patch",
+			typ:     types.MergePatchType,
+			raw:     `{"a":{"b":1,"b":2}}`,
+			unknown: []string{`duplicate field "a.b"`},
+		},
+		{name: "a merge patch that is a list", typ: types.MergePatchType, raw: `[]`, code: 400},
+		{name: "a merge patch that is null", typ: types.MergePatchType, raw: `null`, code: 400},
+		{name: "an empty merge patch", typ: types.MergePatchType, raw: ``, code: 400},
+		{
+			name:    "a strategic patch",
+			typ:     types.StrategicMergePatchType,
+			raw:     `{"a":1,"a":2}`,
+			unknown: []string{`duplicate field "a"`},
+		},
+		{name: "a strategic patch that is a string", typ: types.StrategicMergePatchType, raw: `"x"`, code: 400},
+		{
+			name:    "an apply in YAML",
+			typ:     types.ApplyYAMLPatchType,
+			raw:     "a:\n  b: 1\n  b: 2\n",
+			unknown: []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"},
+		},
+		{name: "an apply in JSON", typ: types.ApplyYAMLPatchType, raw: `{"a":1}`},
+		{name: "an apply that is a list", typ: types.ApplyYAMLPatchType, raw: `- a`, code: 400},
+		{name: "an empty apply", typ: types.ApplyYAMLPatchType, raw: ``},
+		{name: "an apply with invalid YAML", typ: types.ApplyYAMLPatchType, raw: "a: [\n", code: 400},
+		{name: "an apply in CBOR", typ: types.ApplyCBORPatchType, raw: "\xa1\x41a\x01"},
+		{name: "an apply with invalid CBOR", typ: types.ApplyCBORPatchType, raw: "{}", code: 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Decode(c.typ, []byte(c.raw), true)
@@ -130,8 +149,11 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 	catalog, c := builtinCodec(f)
 	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
-		Containers: []corev1.Container{{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}, {Name: "b", Args: []string{"x"}}},
-		Volumes:    []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
+		Containers: []corev1.Container{
+			{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}},
+			{Name: "b", Args: []string{"x"}},
+		},
+		Volumes: []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
 	}}
 	pod.Name, pod.Labels, pod.Finalizers = "p", map[string]string{"a": "b"}, []string{"f/a"}
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -29,7 +29,8 @@ func decodeApplyYAML(raw []byte, strict bool) (strategy, error) {
 		return nil, invalid(err)
 	}
 	p := &configuration{raw: raw}
-	if twice, err := kjson.UnmarshalStrict(raw, &p.tree); err != nil || len(twice) > 0 {
+	duplicates, err := kjson.UnmarshalStrict(raw, &p.tree)
+	if err != nil || len(duplicates) > 0 {
 		p.tree = nil
 		if err := codec.CheckYAML(raw); err != nil {
 			return nil, invalid(err)

@@ -24,6 +24,7 @@ type strategic struct {
 	unknown []error
 }
 
+// decodeStrategic decodes a strategic merge patch. With strict, it records duplicate fields.
 func decodeStrategic(raw []byte, strict bool) (strategy, error) {
 	if err := codec.CheckJSON(raw); err != nil {
 		return nil, undecodable(err)
@@ -52,12 +53,12 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 	}
 	out := t.New()
 	named, partial := p.fields(out)
-	var now runtime.Object = t.Object
+	var current runtime.Object = t.Object
 	if partial {
-		now = t.New()
-		copyFields(now, t.Object, named)
+		current = t.New()
+		copyFields(current, t.Object, named)
 	}
-	tree, err := p.change(ctx, t, now, out)
+	tree, err := p.change(ctx, t, current, out)
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +80,8 @@ func (p *strategic) apply(ctx context.Context, t *Target) (registry.Object, erro
 	return out.(registry.Object), err
 }
 
-// perPair is the cost of comparing two list elements, in bytes of a document.
-const perPair = 12
+// costPerPair is the cost of comparing two list elements, in bytes of a document.
+const costPerPair = 12
 
 // change returns the tree of an object after the merge. shape is a value of its Go type.
 func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Object) (out map[string]any, err error) {
@@ -92,7 +93,7 @@ func (p *strategic) change(ctx context.Context, t *Target, obj, shape runtime.Ob
 	if err != nil {
 		return nil, err
 	}
-	if err := t.Estimate(ctx, perPair*pairs); err != nil {
+	if err := t.Estimate(ctx, costPerPair*pairs); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -139,8 +140,9 @@ func (p *strategic) fields(obj runtime.Object) (fields [][]int, ok bool) {
 
 // copyFields copies the given fields from one object to another.
 func copyFields(to, from runtime.Object, fields [][]int) {
-	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	target := reflect.ValueOf(to).Elem()
+	source := reflect.ValueOf(from).Elem()
 	for _, index := range fields {
-		t.FieldByIndex(index).Set(f.FieldByIndex(index))
+		target.FieldByIndex(index).Set(source.FieldByIndex(index))
 	}
 }

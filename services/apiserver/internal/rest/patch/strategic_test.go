@@ -22,11 +22,21 @@ import (
 // patchedPod has one list of each type that strategic merges distinguish.
 func patchedPod() *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/x", "a/y"},
-			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            "p",
+			Labels:          map[string]string{"a": "b"},
+			Finalizers:      []string{"a/x", "a/y"},
+			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o"}},
+		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{
-				{Name: "a", Image: "x", Args: []string{"1", "2"}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}, Ports: []corev1.ContainerPort{{ContainerPort: 80}}},
+				{
+					Name:  "a",
+					Image: "x",
+					Args:  []string{"1", "2"},
+					Env:   []corev1.EnvVar{{Name: "E", Value: "v"}},
+					Ports: []corev1.ContainerPort{{ContainerPort: 80}},
+				},
 				{Name: "b", Image: "y", VolumeMounts: []corev1.VolumeMount{{MountPath: "/m", Name: "v"}}},
 			},
 			Volumes:     []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
@@ -48,31 +58,47 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 		rejected []string
 		code     int32
 	}{
-		"a typical patch":                       {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`, nil, 0},
-		"finalizers":                            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`, nil, 0},
-		"an atomic list":                        {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`, nil, 0},
-		"a key that is a list":                  {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`, []string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
-		"a key that is an object":               {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`, []string{"spec.containers[0].name"}, 422},
-		"deeper":                                {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`, []string{"spec.containers[0].env[0].name"}, 422},
-		"to delete":                             {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`, []string{"spec.containers[0].name"}, 422},
-		"order with a list":                     {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`, []string{"spec.$setElementOrder/containers[0].name"}, 422},
-		"order of scalars with an object":       {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`, []string{"metadata.$setElementOrder/finalizers[0]"}, 422},
-		"order of a list without a key":         {`{"spec":{"$setElementOrder/tolerations":["x"]}}`, []string{"spec.$setElementOrder/tolerations"}, 422},
-		"null elements":                         {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
-		"null finalizers":                       {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects for finalizers":                {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
-		"objects in an ordered list of scalars": {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`, []string{"spec.containers[0].args[0]"}, 422},
-		"to delete no list":                     {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`, []string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
-		"to delete null":                        {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`, []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
-		"to retain objects":                     {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`, []string{"spec.volumes[0].$retainKeys[0]"}, 422},
-		"an unknown directive":                  {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
-		"without a key":                         {`{"spec":{"containers":[{"image":"x:1"}]}}`, []string{"does not contain declared merge key: name"}, 422},
-		"lists of lists":                        {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
-		"retained keys of no list":              {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`, []string{"invalid patch format of retainKeys"}, 400},
-		"an order that is none":                 {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
-		"an order of an unknown field":          {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
-		"an object for a list":                  {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // found by decoding
-		"unknown fields":                        {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
+		"a typical patch": {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`,
+			nil, 0},
+		"finalizers": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`,
+			nil, 0},
+		"an atomic list": {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`,
+			nil, 0},
+		"a key that is a list": {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`,
+			[]string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
+		"a key that is an object": {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`,
+			[]string{"spec.containers[0].name"}, 422},
+		"deeper": {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`,
+			[]string{"spec.containers[0].env[0].name"}, 422},
+		"to delete": {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`,
+			[]string{"spec.containers[0].name"}, 422},
+		"order with a list": {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`,
+			[]string{"spec.$setElementOrder/containers[0].name"}, 422},
+		"order of scalars with an object": {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`,
+			[]string{"metadata.$setElementOrder/finalizers[0]"}, 422},
+		"order of a list without a key": {`{"spec":{"$setElementOrder/tolerations":["x"]}}`,
+			[]string{"spec.$setElementOrder/tolerations"}, 422},
+		"null elements":          {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
+		"null finalizers":        {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects for finalizers": {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects in an ordered list of scalars": {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`,
+			[]string{"spec.containers[0].args[0]"}, 422},
+		"to delete no list": {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`,
+			[]string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
+		"to delete null": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`,
+			[]string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
+		"to retain objects": {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`,
+			[]string{"spec.volumes[0].$retainKeys[0]"}, 422},
+		"an unknown directive": {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
+		"without a key": {`{"spec":{"containers":[{"image":"x:1"}]}}`,
+			[]string{"does not contain declared merge key: name"}, 422},
+		"lists of lists": {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
+		"retained keys of no list": {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`,
+			[]string{"invalid patch format of retainKeys"}, 400},
+		"an order that is none":        {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
+		"an order of an unknown field": {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
+		"an object for a list":         {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // found by decoding
+		"unknown fields":               {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)
@@ -106,7 +132,10 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 		of = of.Elem()
 	}
 	if depth == 0 || rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
-		return rapid.SampledFrom([]any{nil, "a", "b", int64(80), 1.5, true, map[string]any{}, []any{}, []any{nil}, []any{"a"}, map[string]any{"name": "a"}}).Draw(t, "any")
+		return rapid.SampledFrom([]any{
+			nil, "a", "b", int64(80), 1.5, true, map[string]any{}, []any{}, []any{nil}, []any{"a"},
+			map[string]any{"name": "a"},
+		}).Draw(t, "any")
 	}
 	switch of.Kind() {
 	case reflect.Struct:
@@ -138,7 +167,8 @@ func patchOf(t *rapid.T, of reflect.Type, depth int) any {
 			}
 		}
 		for i, name := range names { // merge keys
-			if (name == "name" || name == "uid" || name == "containerPort" || name == "mountPath" || name == "ip") && rapid.Bool().Draw(t, "keyed") {
+			if (name == "name" || name == "uid" || name == "containerPort" || name == "mountPath" || name == "ip") &&
+				rapid.Bool().Draw(t, "keyed") {
 				out[name] = patchOf(t, kinds[i], 1)
 			}
 		}
@@ -170,10 +200,21 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		patchedPod(),
 		&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: patchedPod().Spec},
 			Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &intstr.IntOrString{IntVal: 1}}}}},
-		&corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}}, ClusterIPs: []string{"1.2.3.4"}}},
+		&corev1.Service{
+			Spec: corev1.ServiceSpec{
+				Ports:      []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}},
+				ClusterIPs: []string{"1.2.3.4"},
+			},
+		},
 		&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"1.2.3.0/24"}, Taints: []corev1.Taint{{Key: "a"}}},
-			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: "InternalIP", Address: "1.2.3.4"}}, Conditions: []corev1.NodeCondition{{Type: "Ready"}}}},
-		&corev1.ServiceAccount{Secrets: []corev1.ObjectReference{{Name: "a"}}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}}},
+			Status: corev1.NodeStatus{
+				Addresses:  []corev1.NodeAddress{{Type: "InternalIP", Address: "1.2.3.4"}},
+				Conditions: []corev1.NodeCondition{{Type: "Ready"}},
+			}},
+		&corev1.ServiceAccount{
+			Secrets:          []corev1.ObjectReference{{Name: "a"}},
+			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}},
+		},
 		&networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "a"}}}},
 	}
 	rejected, merged := 0, 0
@@ -226,13 +267,14 @@ func TestLongListsAreRejected(t *testing.T) {
 		patch    string
 		rejected bool
 	}{
-		"a long list":              {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
-		"a too long list":          {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
-		"values":                   {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
-		"values to delete":         {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
-		"an order":                 {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
-		"long lists within a list": {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`, true},
-		"a long atomic list":       {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
+		"a long list":      {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
+		"a too long list":  {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
+		"values":           {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
+		"values to delete": {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
+		"an order":         {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
+		"long lists within a list": {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`,
+			true},
+		"a long atomic list": {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := Decode(types.StrategicMergePatchType, []byte(c.patch), true)

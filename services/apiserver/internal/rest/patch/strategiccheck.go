@@ -31,7 +31,7 @@ const MaxCompared = 10_000_000
 // checkStrategic rejects invalid merge keys and elements in the merged lists of a strategic merge
 // patch, and names their fields. The library compares them unchecked and panics on incomparable
 // values. It also rejects patches that exceed MaxCompared. tree is the object to patch, shape a
-// value of its Go type. pairs estimates how many elements are compared.
+// value of its Go type. pairs estimates metadata many elements are compared.
 func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error) {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
 	if err != nil {
@@ -41,7 +41,8 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 	errs := c.checkMerged(nil, patch, tree, meta)
 	switch {
 	case c.compared > MaxCompared:
-		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", MaxCompared))
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements",
+			MaxCompared))
 	case len(errs) > 0:
 		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}
@@ -50,19 +51,21 @@ func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error
 
 // patchChecker checks one patch.
 type patchChecker struct {
-	// longest is the length of the longest list in the object. compared is an upper bound of the
-	// compared element pairs.
-	longest, compared int
+	// longest is the length of the longest list in the object.
+	longest int
+	// compared is an upper bound of the number of compared element pairs.
+	compared int
 	// pairs is a closer estimate that uses the lengths of the matching lists.
 	pairs int
 }
 
-// merges counts the merge of a list of the patch with a list of the object.
-func (c *patchChecker) merges(elements, with int) {
+// countMerge counts the merge of a list of the patch with a list of the object.
+func (c *patchChecker) countMerge(elements, existing int) {
 	c.compared += elements * (elements + c.longest)
-	c.pairs += elements * (elements + with)
+	c.pairs += elements * (elements + existing)
 }
 
+// longestList returns the length of the longest list in a JSON value.
 func longestList(v any) (n int) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -79,27 +82,28 @@ func longestList(v any) (n int) {
 }
 
 // checkMerged checks an object of a patch that is merged field by field with the existing one.
-func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
+func (c *patchChecker) checkMerged(at *field.Path, patch, existing map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
 		at := child(at, key)
 		list, isList := value.([]any)
-		switch name, isOrder := strings.CutPrefix(key, orderDirective); {
+		name, isOrder := strings.CutPrefix(key, orderDirective)
+		switch {
 		case key == patchDirective:
 			if _, ok := value.(string); !ok {
 				errs = append(errs, field.TypeInvalid(at, value, "must be a string"))
 			}
 		case isList && isOrder:
-			errs = append(errs, c.checkOrder(at, list, name, was, meta)...)
+			errs = append(errs, c.checkOrder(at, list, name, existing, meta)...)
 		case strings.HasPrefix(key, deletionDirective) && !isList:
 			errs = append(errs, field.TypeInvalid(at, value, "must be a list"))
 		case isList && (key == retainKeysDirective || strings.HasPrefix(key, deletionDirective)):
 			name := strings.TrimPrefix(key, deletionDirective)
-			c.merges(len(list), len(listOf(was, name)))
+			c.countMerge(len(list), len(listOf(existing, name)))
 			errs = append(errs, checkScalars(at, list)...)
 		case isList:
 			_, ordered := patch[orderDirective+key]
-			errs = append(errs, c.checkList(at, list, key, listOf(was, key), meta, ordered)...)
+			errs = append(errs, c.checkList(at, list, key, listOf(existing, key), meta, ordered)...)
 		default:
 			object, ok := value.(map[string]any)
 			if !ok {
@@ -107,7 +111,7 @@ func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, me
 			}
 			// A value without a field is not merged.
 			if inner, _, err := meta.LookupPatchMetadataForStruct(key); err == nil {
-				before, _ := was[key].(map[string]any)
+				before, _ := existing[key].(map[string]any)
 				errs = append(errs, c.checkMerged(at, object, before, inner)...)
 			}
 		}
@@ -115,16 +119,17 @@ func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, me
 	return errs
 }
 
+// listOf returns the list with a name in an object, or nil.
 func listOf(object map[string]any, name string) []any {
 	list, _ := object[name].([]any)
 	return list
 }
 
-// byKey returns the elements of a list by their merge key.
-func byKey(list []any, mergeKey string) map[any]map[string]any {
+// byMergeKey returns the elements of a list by their merge key.
+func byMergeKey(list []any, mergeKey string) map[any]map[string]any {
 	out := make(map[any]map[string]any, len(list))
 	for _, element := range list {
-		if object, ok := element.(map[string]any); ok && scalar(object[mergeKey]) {
+		if object, ok := element.(map[string]any); ok && isScalar(object[mergeKey]) {
 			out[object[mergeKey]] = object
 		}
 	}
@@ -133,17 +138,24 @@ func byKey(list []any, mergeKey string) map[any]map[string]any {
 
 // checkList checks a list of a patch. If lists of its field are merged or ordered, its elements are
 // compared with each other and with the existing elements.
-func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []any, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
-	inner, how, err := meta.LookupPatchMetadataForSlice(key)
-	if err != nil || !ordered && !slices.Contains(how.GetPatchStrategies(), "merge") {
+func (c *patchChecker) checkList(
+	at *field.Path,
+	list []any,
+	key string,
+	existing []any,
+	meta strategicpatch.LookupPatchMeta,
+	ordered bool,
+) (errs field.ErrorList) {
+	inner, metadata, err := meta.LookupPatchMetadataForSlice(key)
+	if err != nil || !ordered && !slices.Contains(metadata.GetPatchStrategies(), "merge") {
 		return nil
 	}
-	c.merges(len(list), len(was))
-	mergeKey := how.GetPatchMergeKey()
+	c.countMerge(len(list), len(existing))
+	mergeKey := metadata.GetPatchMergeKey()
 	if mergeKey == "" {
 		return checkScalars(at, list)
 	}
-	before := byKey(was, mergeKey)
+	before := byMergeKey(existing, mergeKey)
 	for i, element := range list {
 		at := at.Index(i)
 		object, ok := element.(map[string]any)
@@ -152,7 +164,7 @@ func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []a
 			continue
 		}
 		v, ok := object[mergeKey]
-		if ok && !scalar(v) {
+		if ok && !isScalar(v) {
 			errs = append(errs, field.TypeInvalid(at.Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
 			continue
 		}
@@ -162,15 +174,21 @@ func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []a
 }
 
 // checkOrder checks the element order that a patch requests for a list.
-func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was map[string]any, meta strategicpatch.LookupPatchMeta) field.ErrorList {
-	inner, how, err := meta.LookupPatchMetadataForSlice(name)
+func (c *patchChecker) checkOrder(
+	at *field.Path,
+	list []any,
+	name string,
+	existing map[string]any,
+	meta strategicpatch.LookupPatchMeta,
+) field.ErrorList {
+	inner, metadata, err := meta.LookupPatchMetadataForSlice(name)
 	if err != nil {
 		return nil // the library reports the unknown list
 	}
-	c.merges(len(list), len(listOf(was, name)))
-	mergeKey := how.GetPatchMergeKey()
+	c.countMerge(len(list), len(listOf(existing, name)))
+	mergeKey := metadata.GetPatchMergeKey()
 	if mergeKey == "" {
-		if !plain(inner) {
+		if !hasScalarElements(inner) {
 			return field.ErrorList{field.Forbidden(at, "the elements of the list have no merge key")}
 		}
 		return checkScalars(at, list)
@@ -178,24 +196,25 @@ func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was m
 	var errs field.ErrorList
 	for i, element := range list {
 		object, _ := element.(map[string]any) // the library reports other types
-		if v, ok := object[mergeKey]; ok && !scalar(v) {
+		if v, ok := object[mergeKey]; ok && !isScalar(v) {
 			errs = append(errs, field.TypeInvalid(at.Index(i).Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
 		}
 	}
 	return errs
 }
 
+// checkScalars rejects elements that are not scalars.
 func checkScalars(at *field.Path, list []any) (errs field.ErrorList) {
 	for i, v := range list {
-		if v == nil || !scalar(v) {
+		if v == nil || !isScalar(v) {
 			errs = append(errs, field.TypeInvalid(at.Index(i), v, "must be a string, a number or a boolean"))
 		}
 	}
 	return errs
 }
 
-// scalar reports whether v is comparable: neither a list nor an object.
-func scalar(v any) bool {
+// isScalar reports whether v is comparable: neither a list nor an object.
+func isScalar(v any) bool {
 	switch v.(type) {
 	case []any, map[string]any:
 		return false
@@ -203,13 +222,13 @@ func scalar(v any) bool {
 	return true
 }
 
-// plain reports whether a list's elements are scalars.
-func plain(meta strategicpatch.LookupPatchMeta) bool {
-	of, ok := meta.(strategicpatch.PatchMetaFromStruct)
+// hasScalarElements reports whether a list's elements are scalars.
+func hasScalarElements(meta strategicpatch.LookupPatchMeta) bool {
+	structMeta, ok := meta.(strategicpatch.PatchMetaFromStruct)
 	if !ok {
 		return false
 	}
-	t := of.T
+	t := structMeta.T
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -220,6 +239,7 @@ func plain(meta strategicpatch.LookupPatchMeta) bool {
 	return true
 }
 
+// child returns the path of a member, where nil stands for the root.
 func child(at *field.Path, name string) *field.Path {
 	if at == nil {
 		return field.NewPath(name)

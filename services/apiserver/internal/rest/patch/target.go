@@ -55,6 +55,7 @@ type Target struct {
 	Estimate func(ctx context.Context, cost int) error
 }
 
+// strict reports whether unknown and duplicate fields must be found.
 func (t *Target) strict() bool { return fieldvalidation.Detects(t.FieldValidation) }
 
 // report reports the unknown and duplicate fields of a patch and of its result.
@@ -63,7 +64,12 @@ func (t *Target) report(ctx context.Context, patch, result []error, invalid func
 }
 
 // changeJSON changes the JSON of the object and decodes the result. cost returns the cost of change.
-func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc []byte) int, change func(doc []byte) ([]byte, error)) (registry.Object, error) {
+func (t *Target) changeJSON(
+	ctx context.Context,
+	unknown []error,
+	cost func(doc []byte) int,
+	change func(doc []byte) ([]byte, error),
+) (registry.Object, error) {
 	doc, err := t.Encode()
 	if err != nil {
 		return nil, err
@@ -79,14 +85,17 @@ func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc 
 		return nil, err
 	}
 	invalid := func(err error) error { return invalidResult(string(patched), err) }
-	if fields, lacking := withoutVersion(patched); lacking && t.typed() {
+	fields, lacksVersion := fieldsWithoutVersion(patched)
+	if lacksVersion && t.hasInternalType() {
 		if err := t.report(ctx, unknown, fields, invalid); err != nil {
 			return nil, err
 		}
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.Name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided",
+			t.Name))
 	}
 	d, err := t.Decode(patched, t.strict())
-	if value := new(codec.ValueError); errors.As(err, &value) {
+	var value *codec.ValueError
+	if errors.As(err, &value) {
 		return nil, status.InvalidValue(t.GVK.GroupKind(), t.Name, value.Path, value.Reason)
 	}
 	if err != nil {
@@ -95,15 +104,15 @@ func (t *Target) changeJSON(ctx context.Context, unknown []error, cost func(doc 
 	return d.Object.(registry.Object), t.report(ctx, unknown, d.Unknown, invalid)
 }
 
-// typed reports whether Kubernetes decodes the object through an internal type.
-func (t *Target) typed() bool {
-	_, document := t.Object.(*unstructured.Unstructured)
-	return !document && t.GVK.Kind != "Scale"
+// hasInternalType reports whether Kubernetes decodes the object through an internal type.
+func (t *Target) hasInternalType() bool {
+	_, isDocument := t.Object.(*unstructured.Unstructured)
+	return !isDocument && t.GVK.Kind != "Scale"
 }
 
-// withoutVersion reports whether a patch removed the apiVersion of a document. Kubernetes then decodes
-// none of its fields, which are returned as unknown.
-func withoutVersion(doc []byte) (unknown []error, lacking bool) {
+// fieldsWithoutVersion reports whether a document lacks the apiVersion, which a patch may have
+// removed. Kubernetes then decodes none of the fields. They are returned as unknown.
+func fieldsWithoutVersion(doc []byte) (unknown []error, lacksVersion bool) {
 	// The encoder writes the kind and the version first, and most patches keep them there.
 	head, _, _ := bytes.Cut(doc, []byte(`"metadata":`))
 	if bytes.Contains(head, []byte(`"apiVersion":"`)) && !bytes.Contains(head, []byte(`"apiVersion":""`)) {
@@ -114,7 +123,8 @@ func withoutVersion(doc []byte) (unknown []error, lacking bool) {
 		return nil, false
 	}
 	var version string
-	if text, ok := fields["apiVersion"]; ok && json.Unmarshal(text, &version) == nil && version != "" {
+	err := json.Unmarshal(fields["apiVersion"], &version) // fails for an absent field
+	if err == nil && version != "" {
 		return nil, false
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -128,7 +138,8 @@ func withoutVersion(doc []byte) (unknown []error, lacking bool) {
 // check returns the API error for the error of checking a patch, whose lists may need too much
 // memory once decoded.
 func (t *Target) check(err error) error {
-	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+	var invalid *codec.ValueError
+	if errors.As(err, &invalid) {
 		return status.InvalidValue(t.GVK.GroupKind(), t.Name, invalid.Path, invalid.Reason)
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package patch
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -41,8 +40,8 @@ var all = []*Type{
 	{Media: api.MediaApplyCBOR, decode: decodeApplyCBOR, toJSON: codec.CBORToJSON, ServerSideApply: true, NeedsCBOR: true},
 }
 
-// MediaTypes returns the media types of patches that a kind supports. typed reports whether the kind
-// has a Go type, cbor whether the server supports CBOR.
+// MediaTypes returns the media types of patches that a kind supports. typed reports whether the
+// kind has a Go type, cbor whether the server supports CBOR.
 func MediaTypes(typed, cbor bool) (media []string) {
 	for _, t := range all {
 		if (typed || !t.NeedsGoType) && (cbor || !t.NeedsCBOR) {
@@ -54,8 +53,10 @@ func MediaTypes(typed, cbor bool) (media []string) {
 
 // find returns the patch type of a media type, or nil.
 func find(media types.PatchType) *Type {
-	if i := slices.IndexFunc(all, func(t *Type) bool { return t.Media == media }); i >= 0 {
-		return all[i]
+	for _, t := range all {
+		if t.Media == media {
+			return t
+		}
 	}
 	return nil
 }
@@ -74,15 +75,16 @@ func Decode(media types.PatchType, raw []byte, strict bool) (*Patch, error) {
 	return &Patch{Type: t, strategy: s}, nil
 }
 
-// Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the error, so
-// that errors about the object come first, as in Kubernetes.
+// Invalid returns a patch of a media type that Decode rejects with an error. Apply returns the
+// error, so that errors about the object come first, as in Kubernetes.
 func Invalid(media types.PatchType, err error) *Patch {
-	return &Patch{Type: find(media), strategy: invalid{err}}
+	return &Patch{Type: find(media), strategy: invalid{err: err}}
 }
 
-type invalid struct{ error }
+// invalid is the strategy of a patch that cannot be decoded. It returns the decoding error.
+type invalid struct{ err error }
 
-func (p invalid) apply(context.Context, *Target) (registry.Object, error) { return nil, p.error }
+func (p invalid) apply(context.Context, *Target) (registry.Object, error) { return nil, p.err }
 
 // Patch is a decoded patch.
 type Patch struct {

@@ -32,8 +32,8 @@ type flight struct {
 func NewConversions() *Conversions { return &Conversions{running: map[conversion]*flight{}} }
 
 // Limiter limits the number of long responses that are encoded at a time. A response holds the
-// limiter for each piece of 128 KiB. Short responses are not limited, so that they do not wait
-// behind long ones. The limiter is not held while a piece is written or the store is read. Nil
+// limiter for each chunk of 128 KiB. Short responses are not limited, so that they do not wait
+// behind long ones. The limiter is not held while a chunk is written or the store is read. Nil
 // disables the limit.
 type Limiter interface {
 	// Acquire acquires the limiter, which Release releases. It fails when ctx ends.
@@ -43,7 +43,7 @@ type Limiter interface {
 
 // SlowLimiter limits the number of requests that encode slow forms, fairly between client
 // addresses. Human-readable forms acquire it for some objects at a time, because each object takes
-// longer than a piece of a list in other forms. Nil disables the limit.
+// longer than a chunk of a list in other forms. Nil disables the limit.
 type SlowLimiter interface {
 	// Acquire acquires the limiter, which Release releases. It fails when the request ends. It fails
 	// immediately if too many requests wait and the response has not begun.

@@ -23,7 +23,7 @@ func (f *Form) Converts() bool {
 	return d != nil && d.Remote && !f.partial()
 }
 
-// FromEntry returns an entry to encode, with its converted document if Prepare has converted it.
+// Entry returns an entry to encode, with its converted document if Prepare has converted it.
 func (f *Form) Entry(e *watchcache.Entry) Encodable {
 	s := FromEntry(e)
 	if doc, ok := f.docs[e]; ok {
@@ -39,7 +39,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 		return nil
 	}
 	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.answers.Conversions.all(ctx, f, entries)
+	docs, err := f.writers.Conversions.all(ctx, f, entries)
 	f.docs = docs
 	return asTimeout(err)
 }
@@ -51,7 +51,7 @@ func (f *Form) Matching(ctx context.Context, entries []*watchcache.Entry, sel fi
 		return nil, nil
 	}
 	defer audit.From(ctx).Track(audit.Transforming).Done()
-	docs, err := f.answers.Conversions.all(ctx, f, entries)
+	docs, err := f.writers.Conversions.all(ctx, f, entries)
 	if err != nil {
 		return nil, asTimeout(err)
 	}
@@ -99,9 +99,9 @@ func (f *Form) ordered() bool { return f.As == negotiation.Table && f.res.Presen
 func (f *Form) orderRows(ctx context.Context, l *List) error {
 	ranks := make(map[*watchcache.Entry]int, len(l.Items))
 	for _, e := range l.Items {
-		it, lent := f.Entry(e).open()
+		it, borrowed := f.Entry(e).open()
 		obj, err := f.res.Coder.DecodeItem(ctx, it)
-		lent.Release()
+		borrowed.Release()
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (f *Form) prepared(ctx context.Context, s Encodable) (Encodable, error) {
 
 // all returns the converted documents of entries.
 func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
-	form := f.keep(keepConverted)
+	form := f.slot(keepConverted)
 	docs := make(map[*watchcache.Entry][]byte, len(entries))
 	var mine, others []*watchcache.Entry
 	flights := map[*watchcache.Entry]*flight{}
@@ -183,7 +183,13 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 }
 
 // convert converts entries and completes their flights.
-func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), form watchcache.Form, entries []*watchcache.Entry, flights map[*watchcache.Entry]*flight) {
+func (c *Conversions) convert(
+	ctx context.Context,
+	serve func(context.Context, [][]byte) ([][]byte, error),
+	form watchcache.Form,
+	entries []*watchcache.Entry,
+	flights map[*watchcache.Entry]*flight,
+) {
 	stored := make([][]byte, len(entries))
 	for i, e := range entries {
 		stored[i] = e.Stored()
@@ -194,7 +200,8 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	}
 	for i, e := range entries {
 		f := flights[e]
-		if f.err = err; err == nil {
+		f.err = err
+		if err == nil {
 			f.doc, f.err = e.Encoding(form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
 		}
 	}
@@ -208,8 +215,13 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	}
 }
 
-// recoverPanics calls serve and returns a panic as an error. No request handler is there to recover it.
-func recoverPanics(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
+// recoverPanics calls serve and returns a panic as an error. No
+// request handler is there to recover it.
+func recoverPanics(
+	ctx context.Context,
+	serve func(context.Context, [][]byte) ([][]byte, error),
+	stored [][]byte,
+) (out [][]byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v", v)

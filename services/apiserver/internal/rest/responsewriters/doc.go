@@ -1,5 +1,5 @@
 // Package responsewriters encodes responses. It chooses the media type and form of a response
-// (Form: the object itself, its metadata, or a table row), writes lists in pieces and optionally
+// (Form: the object itself, its metadata, or a table row), writes lists in chunks and optionally
 // compressed, encodes watch events, and writes responses that are not made from stored bytes
 // (Responder: errors and operations).
 //
@@ -10,6 +10,6 @@
 // memory is available, list items. Endpoints and operations call this package, and the server calls
 // it for its own errors. It makes no decisions about the request.
 //
-// A Form belongs to one response. Long responses acquire a concurrency limit for each piece
+// A Form belongs to one response. Long responses acquire a concurrency limit for each chunk
 // (Limiter) and release it while they write to the client.
 package responsewriters

@@ -33,8 +33,8 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 	}
 	switch {
 	case f.proto():
-		it, lent := s.open()
-		defer lent.Release()
+		it, borrowed := s.open()
+		defer borrowed.Release()
 		if f.partial() {
 			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
 		}
@@ -42,7 +42,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Encodable, first boo
 	case f.As == negotiation.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		dst, err := f.appendRow(dst, s, codec.NewAges(f.answers.Now()), true)
+		dst, err := f.appendRow(dst, s, codec.NewAges(f.writers.Now()), true)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (f *Form) ErrorFrame(err error) ([]byte, error) {
 
 // wrap returns the frame of an event whose object is not a stored one.
 func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := f.answers.Codec.Encode(obj, gvk, f.Media, false)
+	b, err := f.writers.Codec.Encode(obj, gvk, f.Media, false)
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Encodable is an object to encode: a cache entry, which keeps encodings, or a stored value. The value
-// of an entry is read on demand; see open.
+// Encodable is an object to encode: a cache entry, which keeps encodings, or a stored value.
+// The value of an entry is read on demand; see open.
 type Encodable struct {
 	codec.Item
 	Entry *watchcache.Entry
@@ -34,7 +34,8 @@ func FromEntry(e *watchcache.Entry) Encodable {
 	return Encodable{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
 }
 
-// open returns the object with its value. The value is valid until the Lent is given back.
+// open returns the object with its value. The value is valid until the returned Borrowed is
+// released.
 func (s Encodable) open() (codec.Item, watchcache.Borrowed) {
 	if s.Stored != nil || s.Entry == nil {
 		return s.Item, watchcache.Borrowed{}
@@ -81,7 +82,7 @@ func (a *Writers) slow(r *http.Request) Limiter {
 type Form struct {
 	negotiation.Choice
 	res     *apiset.Resource
-	answers *Writers
+	writers *Writers
 	include codec.Include
 	// agesOnce holds the ages of a response other than a watch.
 	agesOnce *codec.Ages
@@ -96,9 +97,8 @@ type Form struct {
 	refused error
 }
 
-// ForObject chooses the form of a response with one object or a view of it; sub may be nil. ForList
-// does so for a collection, ForStream for a watch. An error is 406. A form that does not fit the response, or an invalid
-// parameter of it, is an error when the response is written.
+// ForObject chooses the form of a response with one object or a view of it; sub may be nil. An error is 406. A form that does not
+// fit the response, or an invalid parameter of it, is an error when the response is written.
 func (a *Writers) ForObject(r *http.Request, res *apiset.Resource, sub *registry.Subresource) (*Form, error) {
 	if sub != nil && sub.NoTable {
 		return a.negotiate(r, res, negotiation.PartialObject, negotiation.PartialObject, negotiation.PartialObjectList)
@@ -114,6 +114,8 @@ func (a *Writers) ForList(r *http.Request, res *apiset.Resource) (*Form, error) 
 	return a.negotiate(r, res, negotiation.PartialObjectList, allForms...)
 }
 
+// negotiate chooses a form. partial is the metadata form that fits the response: that of an object or
+// that of a list.
 func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negotiation.As, forms ...negotiation.As) (*Form, error) {
 	choice, ok := a.Media.Accept(r, forms...)
 	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As == negotiation.Itself {
@@ -132,11 +134,12 @@ func (a *Writers) negotiate(r *http.Request, res *apiset.Resource, partial negot
 	return f, nil
 }
 
-// ForStream chooses the form of a watch; see ForObject. A media type without streams, such as YAML, is
-// an error when the watch starts.
+// ForStream chooses the form of a watch; see ForObject. A media type without streams,
+// such as YAML, is an error when the watch starts.
 func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error) {
 	choice, ok := a.Media.AcceptStream(r, allForms...)
-	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf && choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
+	if ok && !res.HasProtobuf() && choice.Media == api.MediaProtobuf &&
+		choice.As != negotiation.PartialObject && choice.As != negotiation.PartialObjectList {
 		choice, ok = negotiation.AcceptOf(r, a.Media.DocumentStreams(), allForms...)
 	}
 	if !ok {
@@ -151,7 +154,7 @@ func (a *Writers) ForStream(r *http.Request, res *apiset.Resource) (*Form, error
 
 // form returns the form of a choice with the parameters that it requires beyond the header.
 func (a *Writers) form(r *http.Request, res *apiset.Resource, choice negotiation.Choice) *Form {
-	f := &Form{Choice: choice, res: res, answers: a}
+	f := &Form{Choice: choice, res: res, writers: a}
 	if choice.As == negotiation.Table {
 		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
 		var ok bool
@@ -181,7 +184,8 @@ const (
 	keepEach // number of forms above
 )
 
-func (f *Form) keep(what watchcache.Form) watchcache.Form {
+// slot returns the key under which an entry keeps an encoding for this form.
+func (f *Form) slot(what watchcache.Form) watchcache.Form {
 	const _ watchcache.Form = keepEach * apiset.MaxSlots // compile-time check that the forms fit
 	return what + keepEach*watchcache.Form(f.res.Slot)
 }
@@ -207,8 +211,8 @@ func (f *Form) partial() bool {
 	return f.As == negotiation.PartialObject || f.As == negotiation.PartialObjectList
 }
 
-// natural returns the event type of an entry's kept frame.
-func natural(s Encodable) codec.EventType {
+// keptType returns the event type of an entry's kept frame.
+func keptType(s Encodable) codec.EventType {
 	if s.Entry != nil && s.Entry.CreateRevision != s.Revision {
 		return codec.Modified
 	}
@@ -218,23 +222,23 @@ func natural(s Encodable) codec.EventType {
 // frame returns the JSON frame of an object, or of its metadata, and the event type that it was
 // encoded with.
 func (f *Form) frame(s Encodable, deleted, partial bool) (codec.Frame, codec.EventType, error) {
-	t := natural(s)
+	t := keptType(s)
 	if deleted {
 		t = codec.Deleted
 	}
-	make := func() ([]byte, error) {
-		it, lent := s.open()
-		defer lent.Release()
+	encode := func() ([]byte, error) {
+		it, borrowed := s.open()
+		defer borrowed.Release()
 		if partial {
 			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
 		}
 		return f.res.Coder.JSONFrame(t, it)
 	}
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
-		b, err := make()
+		b, err := encode()
 		return b, t, err
 	}
-	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*watchcache.Entry) ([]byte, error) { return make() })
+	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*watchcache.Entry) ([]byte, error) { return encode() })
 	return b, t, err
 }
 
@@ -247,7 +251,7 @@ func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
 	if deleted {
 		what++
 	}
-	return f.keep(what)
+	return f.slot(what)
 }
 
 // cachedFrame returns the kept frame of an object, or of its metadata, if there is one.
@@ -260,15 +264,15 @@ func (f *Form) cachedFrame(s Encodable, partial bool) (codec.Frame, bool) {
 
 // cells returns the cells of an object's table row.
 func (f *Form) cells(s Encodable) (codec.Row, error) {
-	make := func(*watchcache.Entry) ([]byte, error) {
-		it, lent := s.open()
-		defer lent.Release()
+	encode := func(*watchcache.Entry) ([]byte, error) {
+		it, borrowed := s.open()
+		defer borrowed.Release()
 		return f.res.Coder.TableCells(it)
 	}
 	if s.Entry == nil {
-		return make(nil)
+		return encode(nil)
 	}
-	return s.Entry.Encoding(f.keep(keepRow), make)
+	return s.Entry.Encoding(f.slot(keepRow), encode)
 }
 
 // appendRow appends the table row of an object. keep is as in appendObject.
@@ -292,25 +296,25 @@ func (f *Form) appendRow(dst []byte, s Encodable, ages *codec.Ages, keep bool) (
 	return append(dst, '}'), err
 }
 
-// spare reports whether the encoding of an object may be kept for later requests, because memory is
+// mayKeep reports whether the encoding of an object may be kept for later requests, because memory is
 // available.
-func spare(s Encodable) bool { return s.Entry != nil && s.Entry.Spare() }
+func mayKeep(s Encodable) bool { return s.Entry != nil && s.Entry.Spare() }
 
 // appendObject appends the JSON of an object, or of its metadata: the kept encoding, or else one
 // made from the stored value. With keep, a new encoding is kept if memory is available.
 func (f *Form) appendObject(dst []byte, s Encodable, partial, keep bool) ([]byte, error) {
 	if frame, ok := f.cachedFrame(s, partial); ok {
-		return append(dst, frame.Object(natural(s))...), nil
+		return append(dst, frame.Object(keptType(s))...), nil
 	}
-	if !keep || !spare(s) {
-		it, lent := s.open()
+	if !keep || !mayKeep(s) {
+		it, borrowed := s.open()
 		var ok bool
 		if partial {
 			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, it, f.memo)
 		} else {
 			dst, ok = f.res.Coder.AppendStored(dst, it, f.memo)
 		}
-		lent.Release()
+		borrowed.Release()
 		if ok {
 			return dst, nil
 		}
@@ -344,17 +348,18 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 }
 
 // addItem sends an item of a list in JSON, or a row of a table. The encoding of a large item is
-// cachedFrame and not copied. Otherwise each response that waits for its client would hold a copy.
+// kept and not copied. Otherwise each response that waits for its client would hold a copy.
 func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
 	if f.As == negotiation.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
-		return p.sent(err)
+		return p.flushItem(err)
 	}
 	frame, t, err := f.frame(s, false, f.partial())
 	if err != nil {
 		return err
 	}
-	head, rest := "", frame.Object(t)
+	head := ""
+	rest := frame.Object(t)
 	if !f.partial() {
 		head, rest = f.res.Coder.Item(frame, t)
 	}
@@ -362,11 +367,11 @@ func (f *Form) addItem(p *chunkWriter, s Encodable) (err error) {
 	return p.share(rest)
 }
 
-// few is the maximum number of objects of a list whose encodings are kept, as those of single
+// maxKeptItems is the maximum number of objects of a list whose encodings are kept, as those of single
 // objects are. The objects of a node, for example, are listed repeatedly.
-const few = 128
+const maxKeptItems = 128
 
-// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than few objects
+// appendItem appends an item of a list in JSON, or a row of a table. Lists of more than maxKeptItems objects
 // are encoded from the stored values where possible, and their encodings are not kept. They would
 // displace the other kept encodings, and most would be used only once.
 func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
@@ -377,13 +382,13 @@ func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 		return f.appendObject(dst, s, true, f.keeps)
 	}
 	if frame, ok := f.cachedFrame(s, false); ok {
-		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
+		return f.res.Coder.AppendItem(dst, frame, keptType(s)), nil
 	}
-	if !f.keeps || !spare(s) {
-		it, lent := s.open()
+	if !f.keeps || !mayKeep(s) {
+		it, borrowed := s.open()
 		var ok bool
 		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
-		lent.Release()
+		borrowed.Release()
 		if ok {
 			return dst, nil
 		}
@@ -398,7 +403,7 @@ func (f *Form) appendItem(dst []byte, s Encodable) ([]byte, error) {
 // ages returns the ages of one response. A watch computes them for each event instead.
 func (f *Form) ages() *codec.Ages {
 	if f.agesOnce == nil {
-		f.agesOnce = codec.NewAges(f.answers.Now())
+		f.agesOnce = codec.NewAges(f.writers.Now())
 	}
 	return f.agesOnce
 }

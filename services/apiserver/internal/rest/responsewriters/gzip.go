@@ -33,9 +33,9 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// zipped reports whether the list is compressed for this client.
-func (f *Form) zipped(r *http.Request, l *List) bool {
-	if f.answers.Compress == nil || !acceptsGzip(r) {
+// compresses reports whether the list is compressed for this client.
+func (f *Form) compresses(r *http.Request, l *List) bool {
+	if f.writers.Compress == nil || !acceptsGzip(r) {
 		return false
 	}
 	if l.Walk != nil { // only large lists are walked
@@ -43,22 +43,31 @@ func (f *Form) zipped(r *http.Request, l *List) bool {
 	}
 	size := 0
 	for _, s := range l.Items {
-		if size += s.Size(); size >= gzipThreshold {
+		size += s.Size()
+		if size >= gzipThreshold {
 			return true
 		}
 	}
 	return false
 }
 
-// writeZipped writes a non-empty list compressed. Compressed segments are shared between requests,
+// writeCompressed writes a non-empty list compressed. Compressed segments are shared between requests,
 // except for tables, whose ages differ.
-func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
-	p := newPieces(w, r, f.Media, f.answers.Limiter)
+func (f *Form) writeCompressed(
+	w http.ResponseWriter,
+	r *http.Request,
+	head []byte,
+	l *List,
+	item func([]byte, *watchcache.Entry) ([]byte, error),
+	tail string,
+	comma bool,
+) error {
+	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
-	z := &segmentCollector{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
+	z := &segmentCollector{form: f, chunks: p, stream: f.writers.Compress.NewStream(p), item: item, comma: comma}
 	err := p.each(l, func(e *watchcache.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it is written with the head.
@@ -89,7 +98,7 @@ func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, 
 // segmentCollector collects the items of segments.
 type segmentCollector struct {
 	form   *Form
-	pieces *chunkWriter
+	chunks *chunkWriter
 	stream *compress.Stream
 	item   func([]byte, *watchcache.Entry) ([]byte, error)
 	comma  bool
@@ -101,7 +110,7 @@ type segmentCollector struct {
 func (z *segmentCollector) add(e *watchcache.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
-	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key(), segmentItems) {
+	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.writers.Compress.Ends(e.Key(), segmentItems) {
 		return nil
 	}
 	return z.segment()
@@ -120,7 +129,7 @@ func (z *segmentCollector) segment() error {
 		err = z.stream.Segment(key, z.fill)
 	}
 	z.part, z.size = z.part[:0], 0
-	if err == nil && z.pieces.gone {
+	if err == nil && z.chunks.gone {
 		return errGone
 	}
 	return err
@@ -156,5 +165,5 @@ func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
 		}
 		b = binary.LittleEndian.AppendUint64(b, s.ID())
 	}
-	return f.answers.Compress.KeyOf(b), true
+	return f.writers.Compress.KeyOf(b), true
 }

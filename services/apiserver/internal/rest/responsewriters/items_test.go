@@ -23,7 +23,8 @@ func TestEachStopsAtError(t *testing.T) {
 				if e.Key() != fmt.Sprint(seen) {
 					t.Fatalf("object %s of %d was visited as number %d", e.Key(), n, seen)
 				}
-				if seen++; seen > fails {
+				seen++
+				if seen > fails {
 					return stop
 				}
 				return nil

@@ -22,13 +22,14 @@ import (
 // stuck is a response writer that blocks in the second write.
 type stuck struct {
 	http.ResponseWriter
-	pieces  int
+	chunks  int
 	waits   chan struct{} // closed when the second write blocks
 	proceed chan struct{}
 }
 
 func (s *stuck) Write(b []byte) (int, error) {
-	if s.pieces++; s.pieces == 2 {
+	s.chunks++
+	if s.chunks == 2 {
 		close(s.waits)
 		<-s.proceed
 	}
@@ -59,10 +60,10 @@ func (c slowChannel) Acquire(r *http.Request, _ bool) error { return c.channel.A
 func TestLongResponsesAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
 	answer := func(w http.ResponseWriter, n int, end func(p *chunkWriter)) {
-		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		defer p.releaseLimiter()
 		for range n {
-			if _, err := p.Write(bytes.Repeat([]byte("x"), pieceSize)); err != nil {
+			if _, err := p.Write(bytes.Repeat([]byte("x"), chunkSize)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -82,14 +83,14 @@ func TestLongResponsesAreLimited(t *testing.T) {
 	<-s.waits
 	w := httptest.NewRecorder()
 	answer(w, 5, whole) // the stuck response does not hold the limiter
-	if n := w.Body.Len(); n != 5*pieceSize {
-		t.Errorf("got %d bytes, want %d", n, 5*pieceSize)
+	if n := w.Body.Len(); n != 5*chunkSize {
+		t.Errorf("got %d bytes, want %d", n, 5*chunkSize)
 	}
 	func() {
 		defer func() { _ = recover() }()
 		answer(httptest.NewRecorder(), 2, func(*chunkWriter) {
 			if len(limiter) != 1 {
-				t.Error("piece is encoded without the limiter")
+				t.Error("chunk is encoded without the limiter")
 			}
 			panic("an object that cannot be encoded")
 		})
@@ -106,7 +107,7 @@ func TestLongResponsesAreLimited(t *testing.T) {
 func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 	limiter := make(channel, 1)
 	w := httptest.NewRecorder()
-	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+	p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 	defer p.releaseLimiter()
 	failed := errors.New("store unavailable")
 	const objects = 3
@@ -127,10 +128,10 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 			t.Errorf("object %d: limiter is held %d times, want %d", made, len(limiter), want)
 		}
 		made++
-		p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
-		return p.sent(nil)
+		p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+		return p.flushItem(nil)
 	})
-	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*pieceSize {
+	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*chunkSize {
 		t.Errorf("got %d objects, %d bytes, %v", made, w.Body.Len(), err)
 	}
 }
@@ -140,7 +141,7 @@ func TestLimiterIsReleasedWhileStoreIsRead(t *testing.T) {
 func TestSlowFormsAreLimited(t *testing.T) {
 	limiter := make(channel, 1)
 	for _, walked := range []bool{false, true} {
-		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		p := newChunkWriter(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
 		p.slow = true
 		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
 		l := &List{Items: []*watchcache.Entry{watchcache.Uncached("k", nil)}}
@@ -153,7 +154,8 @@ func TestSlowFormsAreLimited(t *testing.T) {
 			}
 			return nil
 		})
-		if p.releaseLimiter(); err != nil || len(limiter) != 0 {
+		p.releaseLimiter()
+		if err != nil || len(limiter) != 0 {
 			t.Errorf("got %v, limiter is held %d times, want 0", err, len(limiter))
 		}
 	}
@@ -164,7 +166,7 @@ func TestSlowFormsAreLimited(t *testing.T) {
 	}{
 		{api.MediaYAML, 2 * largeToFormat, true}, {api.MediaCBOR, 2 * largeToFormat, true}, {api.MediaYAML, 100, false},
 	} {
-		f := &Form{Choice: negotiation.Choice{Media: c.media}, answers: &Writers{Slow: slowChannel{limiter}}}
+		f := &Form{Choice: negotiation.Choice{Media: c.media}, writers: &Writers{Slow: slowChannel{limiter}}}
 		ctx, cancel := context.WithCancel(t.Context())
 		limiter <- struct{}{} // held by another request
 		cancel()
@@ -174,7 +176,8 @@ func TestSlowFormsAreLimited(t *testing.T) {
 		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
 			t.Errorf("%s of %d bytes: got %v, started: %t", c.media, c.size, err, begun)
 		}
-		if <-limiter; len(limiter) != 0 {
+		<-limiter
+		if len(limiter) != 0 {
 			t.Error("limiter is still held")
 		}
 	}
@@ -192,13 +195,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 }
 
 // TestLargeItemsAreNotCopied checks that large items are written without a copy and that encoding
-// of the next piece holds the limiter.
+// of the next chunk holds the limiter.
 func TestLargeItemsAreNotCopied(t *testing.T) {
-	for _, size := range []int{1, largeItem - 1, largeItem, pieceSize - 1, pieceSize, 3 * pieceSize} {
+	for _, size := range []int{1, largeItem - 1, largeItem, chunkSize - 1, chunkSize, 3 * chunkSize} {
 		limiter := make(channel, 1)
 		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
-		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
-		item, whole := bytes.Repeat([]byte("i"), size), []byte(nil)
+		p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil), "text/plain", limiter)
+		item := bytes.Repeat([]byte("i"), size)
+		whole := []byte(nil)
 		for range 3 {
 			p.buf = append(p.buf, "before"...)
 			if err := p.share(item); err != nil {
@@ -206,7 +210,7 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			}
 			whole = append(append(whole, "before"...), item...)
 		}
-		if left := 3*(size+len("before")) >= pieceSize; len(limiter) == 1 != left {
+		if left := 3*(size+len("before")) >= chunkSize; len(limiter) == 1 != left {
 			t.Errorf("items of %d bytes: limiter is held %d times", size, len(limiter))
 		}
 		if err := p.end(); err != nil {
@@ -223,13 +227,13 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 			}
 		}
 		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
-			t.Errorf("items of %d bytes: %d were written without a copy, want %d", size, shared, want)
+			t.Errorf("items of %d bytes: got %d were written without a copy, want %d", size, shared, want)
 		}
 	}
 }
 
 // TestListFailsWithoutLimiter checks that a list that cannot acquire the limiter in time fails
-// with a Status or, after the first piece, by closing the connection. A disconnected client gets
+// with a Status or, after the first chunk, by closing the connection. A disconnected client gets
 // nothing.
 func TestListFailsWithoutLimiter(t *testing.T) {
 	for _, c := range []struct {
@@ -238,10 +242,10 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 		leave bool
 		want  string
 	}{
-		{"timeout before the first piece", true, false, "request did not complete within the allotted timeout"},
-		{"timeout after the first piece", false, false, http.ErrAbortHandler.Error()},
-		{"client disconnects", true, true, ""},
-		{"client disconnects after the first piece", false, true, ""},
+		{name: "timeout before the first chunk", slow: true, want: "request did not complete within the allotted timeout"},
+		{name: "timeout after the first chunk", want: http.ErrAbortHandler.Error()},
+		{name: "client disconnects", slow: true, leave: true},
+		{name: "client disconnects after the first chunk", leave: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -254,7 +258,7 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 					cancel()
 				}
 				w := httptest.NewRecorder()
-				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
+				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", limiter)
 				p.slow = c.slow
 				answer := func() (err error) {
 					defer func() {
@@ -264,8 +268,8 @@ func TestListFailsWithoutLimiter(t *testing.T) {
 					}()
 					l := &List{Items: []*watchcache.Entry{watchcache.Uncached("a", nil), watchcache.Uncached("b", nil)}}
 					err = p.each(l, func(*watchcache.Entry) error {
-						p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
-						return p.sent(nil)
+						p.buf = append(p.buf, bytes.Repeat([]byte("x"), chunkSize)...)
+						return p.flushItem(nil)
 					})
 					if err != nil {
 						return p.abort(err)
@@ -295,7 +299,8 @@ func TestScanLimiter(t *testing.T) {
 			t.Fatalf("limiter is held %d times, %v, want 1", len(limiter), s.Err())
 		}
 	}
-	if s.End(); len(limiter) != 0 {
+	s.End()
+	if len(limiter) != 0 {
 		t.Error("End did not release the limiter")
 	}
 	limiter <- struct{}{} // held by another request
@@ -309,7 +314,8 @@ func TestScanLimiter(t *testing.T) {
 	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
 		t.Errorf("deadline: got %v, want Timeout", s.Err())
 	}
-	if s.End(); len(limiter) != 1 {
+	s.End()
+	if len(limiter) != 1 {
 		t.Error("End released the limiter of another request")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/security/audit"
 )
 
-// WriteList writes a list. Its memory use does not grow with the list: in every form, pieces are
+// WriteList writes a list. Its memory use does not grow with the list: in every form, chunks are
 // sent while they are encoded.
 func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
 	if f.refused != nil {
@@ -25,11 +25,11 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	w, done := f.serialize(w, r)
 	defer done()
-	defer f.remember().Done()
-	f.keeps = l.size() <= few
-	zipped := f.zipped(r, l)
+	defer f.startMemo().Done()
+	f.keeps = l.size() <= maxKeptItems
+	zipped := f.compresses(r, l)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
-		if err := f.tellList(r, l); err != nil {
+		if err := f.recordList(r, l); err != nil {
 			return err
 		}
 	}
@@ -39,12 +39,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	case f.proto():
 		return f.writeProtoList(w, r, l)
 	case f.Media == api.MediaYAML || f.Pretty:
-		return f.writeShownList(w, r, l)
+		return f.writeReadableList(w, r, l)
 	case zipped:
 		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
-		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
+		return f.writeCompressed(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
-	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.audited = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
@@ -62,17 +62,17 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	return f.endList(p, first)
 }
 
-// remember starts a memo of data that the objects have in common. The caller calls Done.
-func (f *Form) remember() *codec.Memo {
+// startMemo starts a memo of data that the objects have in common. The caller calls Done.
+func (f *Form) startMemo() *codec.Memo {
 	f.memo = &codec.Memo{}
 	return f.memo
 }
 
-// writeShownList writes a list in a human-readable form. Each object is formatted on its own, with
+// writeReadableList writes a list in a human-readable form. Each object is formatted on its own, with
 // the same result as in the whole list.
-func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
+func (f *Form) writeReadableList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
-	p := newPieces(w, r, f.Media, f.answers.slow(r))
+	p := newChunkWriter(w, r, f.Media, f.writers.slow(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
@@ -90,7 +90,7 @@ func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) e
 		if err == nil {
 			p.buf, err = layout.AppendItem(p.buf, item)
 		}
-		return p.sent(err)
+		return p.flushItem(err)
 	})
 	if err != nil {
 		return p.abort(err)
@@ -102,7 +102,8 @@ func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) e
 // writeProtoList writes a list in protobuf. It computes the size of all items first, because the
 // envelope contains it.
 func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
-	size, items := 0, f.res.Coder.ProtoItems(f.partial())
+	size := 0
+	items := f.res.Coder.ProtoItems(f.partial())
 	err := l.Each(func(e *watchcache.Entry) error {
 		n, err := f.protoSize(items, e)
 		size += n
@@ -116,16 +117,16 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 	if err != nil {
 		return err
 	}
-	if f.zipped(r, l) {
+	if f.compresses(r, l) {
 		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
-		return f.writeZipped(w, r, head, l, item, string(codec.ProtoListTail()), false)
+		return f.writeCompressed(w, r, head, l, item, string(codec.ProtoListTail()), false)
 	}
-	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.buf = append(p.buf, head...)
 	err = p.each(l, func(e *watchcache.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
-		return p.sent(err)
+		return p.flushItem(err)
 	})
 	if err != nil {
 		return p.abort(err)
@@ -140,8 +141,8 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
 			return n, nil
 		}
-		it, lent := FromEntry(e).open()
-		defer lent.Release()
+		it, borrowed := FromEntry(e).open()
+		defer borrowed.Release()
 		return items.Size(it)
 	}
 	m, err := f.message(e)
@@ -151,8 +152,8 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 // appendProto appends an item of a protobuf list.
 func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		it, lent := FromEntry(e).open()
-		defer lent.Release()
+		it, borrowed := FromEntry(e).open()
+		defer borrowed.Release()
 		return items.Append(dst, it)
 	}
 	m, err := f.message(e)
@@ -169,9 +170,9 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 	if f.partial() {
 		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
 	}
-	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
-		it, lent := FromEntry(e).open()
-		defer lent.Release()
+	return e.Encoding(f.slot(what), func(e *watchcache.Entry) ([]byte, error) {
+		it, borrowed := FromEntry(e).open()
+		defer borrowed.Release()
 		return encode(it)
 	})
 }
@@ -179,7 +180,8 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 // Streams reports whether a list can be written while it is read. Human-readable forms, protobuf,
 // compressed responses and ordered rows need more information first.
 func (f *Form) Streams(r *http.Request) bool {
-	return f.refused == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() && (f.answers.Compress == nil || !acceptsGzip(r))
+	return f.refused == nil && f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && !f.ordered() &&
+		(f.writers.Compress == nil || !acceptsGzip(r))
 }
 
 // StreamList writes a list while it reads the snapshot.
@@ -188,8 +190,8 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	defer rec.Track(audit.Serializing).Done()
 	w, done := f.serialize(w, r)
 	defer done()
-	defer f.remember().Done()
-	p := newPieces(w, r, f.Media, f.answers.Limiter)
+	defer f.startMemo().Done()
+	p := newChunkWriter(w, r, f.Media, f.writers.Limiter)
 	defer p.releaseLimiter()
 	p.audited = rec.Copy()
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
@@ -213,7 +215,8 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 	return f.endList(p, first)
 }
 
-// endList writes the end of a JSON list. As in Kubernetes, an empty list of metadata has null items.
+// endList writes the end of a JSON list. As in Kubernetes, an empty
+// list of metadata has null items.
 func (f *Form) endList(p *chunkWriter, empty bool) error {
 	if empty && f.partial() {
 		p.buf = append(p.buf[:len(p.buf)-1], "null}\n"...)
@@ -230,7 +233,7 @@ func (f *Form) endList(p *chunkWriter, empty bool) error {
 
 // writeCBORList writes a list and sends its elements while they are encoded.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
-	p := newPieces(w, r, f.Media, f.answers.slow(r))
+	p := newChunkWriter(w, r, f.Media, f.writers.slow(r))
 	defer p.releaseLimiter()
 	p.slow = true
 	var err error
@@ -240,7 +243,7 @@ func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) er
 	err = p.each(l, func(e *watchcache.Entry) error {
 		item, err := f.cborItem(f.Entry(e))
 		p.buf = append(p.buf, item...)
-		return p.sent(err)
+		return p.flushItem(err)
 	})
 	if err != nil {
 		return p.abort(err)
@@ -265,5 +268,5 @@ func (f *Form) cborItem(s Encodable) ([]byte, error) {
 	case f.partial():
 		what = keepPartialCBOR
 	}
-	return s.Entry.Encoding(f.keep(what), encode)
+	return s.Entry.Encoding(f.slot(what), encode)
 }

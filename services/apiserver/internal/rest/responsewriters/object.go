@@ -32,13 +32,13 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 	var b []byte
 	switch {
 	case f.proto():
-		it, lent := s.open()
+		it, borrowed := s.open()
 		if f.partial() {
 			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, it)
 		} else {
 			b, err = f.res.Coder.AppendProto(nil, it)
 		}
-		lent.Release()
+		borrowed.Release()
 	case f.As == negotiation.Itself && f.Media == api.MediaJSON && !f.Pretty:
 		return f.writeJSON(w, r, code, s)
 	default:
@@ -49,7 +49,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 	if err != nil {
 		return err
 	}
-	f.tellObject(r, s)
+	f.recordObject(r, s)
 	writeBody(w, r, code, f.Media, f.compressed(w, r, b))
 	return nil
 }
@@ -58,15 +58,15 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s E
 // a pooled buffer.
 func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Encodable) error {
 	if frame, ok := f.cachedFrame(s, false); ok {
-		f.send(w, r, code, frame.Object(natural(s)))
+		f.send(w, r, code, frame.Object(keptType(s)))
 		return nil
 	}
-	if !spare(s) {
-		pooled := pieceBuffers.Get().(*[]byte)
-		defer pieceBuffers.Put(pooled)
-		it, lent := s.open()
+	if !mayKeep(s) {
+		pooled := chunkBuffers.Get().(*[]byte)
+		defer chunkBuffers.Put(pooled)
+		it, borrowed := s.open()
 		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
-		lent.Release()
+		borrowed.Release()
 		if ok {
 			f.send(w, r, code, b)
 			if cap(b) <= mostPooled {
@@ -92,19 +92,19 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 	if zipped := f.compressed(w, r, obj); len(zipped) < len(obj) {
 		h.Set("Content-Length", strconv.Itoa(len(zipped)))
 		w.WriteHeader(code)
-		_, _ = w.Write(zipped) // the client has disconnected
+		_, _ = w.Write(zipped) // fails only if the client has disconnected
 		return
 	}
 	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	w.WriteHeader(code)
-	_, _ = w.Write(obj) // the client has disconnected
+	_, _ = w.Write(obj) // fails only if the client has disconnected
 	_, _ = w.Write(newline)
 }
 
-// compressed returns the body of a response with one object, compressed and with its headers set if it
-// is large and the client accepts gzip.
+// compressed returns the body of a response with one object, compressed and with its headers
+// set if it is large and the client accepts gzip.
 func (f *Form) compressed(w http.ResponseWriter, r *http.Request, body []byte) []byte {
-	if len(body) <= gzipThreshold || f.answers.Compress == nil || !acceptsGzip(r) {
+	if len(body) <= gzipThreshold || f.writers.Compress == nil || !acceptsGzip(r) {
 		return body
 	}
 	var out bytes.Buffer
@@ -130,7 +130,7 @@ func (f *Form) formatLimited(r *http.Request, b []byte) ([]byte, error) {
 	if len(b) < largeToFormat {
 		return f.format(b)
 	}
-	if limiter := f.answers.slow(r); limiter != nil {
+	if limiter := f.writers.slow(r); limiter != nil {
 		if err := limiter.Acquire(r.Context()); err != nil {
 			return nil, asTimeout(err)
 		}
@@ -156,8 +156,8 @@ func (f *Form) format(b []byte) ([]byte, error) {
 // plain JSON is recorded while it is written. Any other response is encoded a second time, for the
 // audit log only.
 
-// tellObject records an object that is not written as plain JSON in the audit event.
-func (f *Form) tellObject(r *http.Request, s Encodable) {
+// recordObject records an object that is not written as plain JSON in the audit event.
+func (f *Form) recordObject(r *http.Request, s Encodable) {
 	rec := audit.From(r.Context())
 	if !rec.Wants(audit.RequestResponse) {
 		return
@@ -167,8 +167,8 @@ func (f *Form) tellObject(r *http.Request, s Encodable) {
 	}
 }
 
-// tellList records a list that is not written as plain JSON in the audit event.
-func (f *Form) tellList(r *http.Request, l *List) error {
+// recordList records a list that is not written as plain JSON in the audit event.
+func (f *Form) recordList(r *http.Request, l *List) error {
 	c := audit.From(r.Context()).Copy()
 	if c == nil {
 		return nil
@@ -183,7 +183,8 @@ func (f *Form) tellList(r *http.Request, l *List) error {
 		if b, err = f.appendItem(b[:0], f.Entry(e)); err != nil {
 			return err
 		}
-		if c.Write(b); c.Full() {
+		c.Write(b)
+		if c.Full() {
 			return errGone
 		}
 		return nil

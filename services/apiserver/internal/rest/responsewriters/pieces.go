@@ -25,14 +25,14 @@ type chunkWriter struct {
 	audited  *audit.Copy   // for the audit log
 	limiter  Limiter
 	acquired bool // holds the limiter
-	slow     bool // the first piece needs the limiter too
+	slow     bool // the first chunk needs the limiter too
 }
 
-var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
+var chunkBuffers = sync.Pool{New: func() any { b := make([]byte, 0, chunkSize+16<<10); return &b }}
 
-// newPieces returns a writer. The caller calls releaseLimiter at the end in every case.
-func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *chunkWriter {
-	b := pieceBuffers.Get().(*[]byte)
+// newChunkWriter returns a writer. The caller calls releaseLimiter at the end in every case.
+func newChunkWriter(w http.ResponseWriter, r *http.Request, media string, limiter Limiter) *chunkWriter {
+	b := chunkBuffers.Get().(*[]byte)
 	p := &chunkWriter{w: w, r: r, media: media, limiter: limiter, buf: (*b)[:0], pooled: b}
 	if s, ok := limiter.(*slowLimit); ok {
 		s.begun = &p.started
@@ -43,7 +43,7 @@ func newPieces(w http.ResponseWriter, r *http.Request, media string, limiter Lim
 // flush sends the buffer if it is large enough or all is set. It returns false if the client has
 // disconnected.
 func (p *chunkWriter) flush(all bool) bool {
-	if len(p.buf) < pieceSize && !all {
+	if len(p.buf) < chunkSize && !all {
 		return true
 	}
 	p.start()
@@ -54,10 +54,11 @@ func (p *chunkWriter) flush(all bool) bool {
 		_, err := p.w.Write(p.buf)
 		p.waited += time.Since(begin)
 		if err != nil || !all && p.context().Err() != nil {
-			p.leave()
+			p.abandon()
 		}
 	}
-	if p.buf = p.buf[:0]; !all {
+	p.buf = p.buf[:0]
+	if !all {
 		p.acquireLimiter()
 	}
 	return !p.gone
@@ -74,21 +75,22 @@ func (p *chunkWriter) context() context.Context {
 	return ctx
 }
 
-// acquireLimiter waits for the limiter to encode the next piece. The first piece needs it only if
+// acquireLimiter waits for the limiter to encode the next chunk. The first chunk needs it only if
 // slow is set.
 func (p *chunkWriter) acquireLimiter() {
 	if p.limiter == nil || p.acquired || p.gone {
 		return
 	}
 	err := p.limiter.Acquire(p.context())
-	if p.acquired = err == nil; !p.acquired {
-		p.leave()
+	p.acquired = err == nil
+	if !p.acquired {
+		p.abandon()
 		p.limitErr = err
 	}
 }
 
-// leave abandons the response.
-func (p *chunkWriter) leave() {
+// abandon abandons the response.
+func (p *chunkWriter) abandon() {
 	p.gone = true
 	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
@@ -113,7 +115,7 @@ func (p *chunkWriter) pause() bool {
 func (p *chunkWriter) share(b []byte) error {
 	if len(b) < largeItem {
 		p.buf = append(p.buf, b...)
-		return p.sent(nil)
+		return p.flushItem(nil)
 	}
 	if !p.flush(true) {
 		return errGone
@@ -163,9 +165,9 @@ func (p *chunkWriter) end() error {
 // errGone means that the rest of the response is not needed.
 var errGone = errors.New("the client is gone")
 
-// sent flushes the buffer after an item was appended with err. It returns errGone if the client has
+// flushItem flushes the buffer after an item was appended with err. It returns errGone if the client has
 // disconnected.
-func (p *chunkWriter) sent(err error) error {
+func (p *chunkWriter) flushItem(err error) error {
 	if err == nil && !p.flush(false) {
 		return errGone
 	}
@@ -197,16 +199,16 @@ func (p *chunkWriter) release() {
 	p.audited.Drop()
 	if cap(p.buf) <= mostPooled {
 		*p.pooled = p.buf[:0]
-		pieceBuffers.Put(p.pooled)
+		chunkBuffers.Put(p.pooled)
 	}
 	p.buf, p.pooled = nil, nil
 }
 
-// pieceSize is the approximate size in bytes of the pieces of a response.
-const pieceSize = 128 << 10
+// chunkSize is the approximate size in bytes of the chunks of a response.
+const chunkSize = 128 << 10
 
 const (
-	// largeItem is the size in bytes from which an object is not copied into a piece.
+	// largeItem is the size in bytes from which an object is not copied into a chunk.
 	largeItem = 64 << 10
 	// mostPooled is the maximum size in bytes of buffers that are returned to the pool.
 	mostPooled = 256 << 10

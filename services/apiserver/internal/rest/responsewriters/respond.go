@@ -31,7 +31,8 @@ type Responder struct {
 // form, so a client that requests such a form gets JSON unless it also accepts the Status itself.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Of(err)
-	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+	if (st.Code == http.StatusInternalServerError || st.Code == http.StatusGatewayTimeout) &&
+		errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		p.timeout(w, r)
 		return
 	}
@@ -49,7 +50,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 func (p Responder) timeout(w http.ResponseWriter, r *http.Request) {
 	st := status.Timeout()
 	if body, err := p.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
-		tellAnswer(p.Codec, r, st, codec.StatusGVK, negotiation.Choice{Media: api.MediaJSON}, body)
+		recordResponse(p.Codec, r, st, codec.StatusGVK, negotiation.Choice{Media: api.MediaJSON}, body)
 	}
 	status.WriteTimeout(w)
 }
@@ -92,7 +93,14 @@ func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *
 }
 
 // Write writes an object in a negotiated form.
-func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice) {
+func (p Responder) Write(
+	w http.ResponseWriter,
+	r *http.Request,
+	code int,
+	obj runtime.Object,
+	gvk schema.GroupVersionKind,
+	choice negotiation.Choice,
+) {
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	w, done := serialize(w, r, gvk.GroupVersion(), choice)
 	defer done()
@@ -107,7 +115,7 @@ func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj r
 		}
 		code = http.StatusInternalServerError
 	}
-	tellAnswer(p.Codec, r, obj, gvk, choice, b)
+	recordResponse(p.Codec, r, obj, gvk, choice, b)
 	writeBody(w, r, code, choice.Media, b)
 }
 
@@ -120,7 +128,7 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client has disconnected
+		_, _ = w.Write(body) // fails only if the client has disconnected
 	}
 }
 
@@ -133,8 +141,8 @@ func SendWarnings(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tellAnswer records a response in the audit event. body is its encoding.
-func tellAnswer(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice, body []byte) {
+// recordResponse records a response in the audit event. body is its encoding.
+func recordResponse(c *codec.Codec, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiation.Choice, body []byte) {
 	rec := audit.From(r.Context())
 	if rec == nil {
 		return

@@ -36,12 +36,12 @@ func TestDeadlineExcludesWaitingForClient(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				w := slowWriter{httptest.NewRecorder(), c.client}
-				p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
+				p := newChunkWriter(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", nil)
 				defer p.release()
 				whole := true
 				for range parts {
 					time.Sleep(c.work)
-					p.buf = append(p.buf, make([]byte, pieceSize)...)
+					p.buf = append(p.buf, make([]byte, chunkSize)...)
 					whole = whole && p.flush(false)
 				}
 				if whole != c.whole {

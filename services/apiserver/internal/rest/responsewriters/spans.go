@@ -23,7 +23,12 @@ const (
 
 // serialize starts the span of a response and returns the writer to use for it. done ends the
 // span. Without a trace it returns w itself.
-func serialize(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, choice negotiation.Choice) (_ http.ResponseWriter, done func()) {
+func serialize(
+	w http.ResponseWriter,
+	r *http.Request,
+	gv schema.GroupVersion,
+	choice negotiation.Choice,
+) (_ http.ResponseWriter, done func()) {
 	if !tracing.Recording(r.Context()) {
 		return w, func() {}
 	}
@@ -72,7 +77,8 @@ type tracedWriter struct {
 func (w *tracedWriter) Write(b []byte) (int, error) {
 	if !w.begun {
 		w.begun = true
-		w.span.Event("About to start writing response", attribute.String("writer", fmt.Sprintf("%T", w.ResponseWriter)), attribute.Int("size", len(b)))
+		w.span.Event("About to start writing response",
+			attribute.String("writer", fmt.Sprintf("%T", w.ResponseWriter)), attribute.Int("size", len(b)))
 	}
 	n, err := w.ResponseWriter.Write(b)
 	w.size += n

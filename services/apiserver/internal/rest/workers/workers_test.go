@@ -16,45 +16,45 @@ func TestWorkersRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
 		var w Pool
-		waiting := func() int {
+		idleWorkers := func() int {
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return len(w.idle)
 		}
 		for range 3 {
-			var at atomic.Int32
+			var started atomic.Int32
 			release := make(chan struct{})
 			for range n {
-				w.Run("user", func() { at.Add(1); <-release })
+				w.Run("user", func() { started.Add(1); <-release })
 			}
-			time.Sleep(n * lately) // few of them are needed
+			time.Sleep(n * periodLength) // each function soon counts as waiting
 			synctest.Wait()
-			if at.Load() != n {
-				t.Fatalf("%d of %d functions run", at.Load(), n)
+			if started.Load() != n {
+				t.Fatalf("%d of %d functions run", started.Load(), n)
 			}
 			close(release)
-			if left := waiting(); left != n {
-				t.Fatalf("%d workers are idle, want %d", left, n)
+			if idle := idleWorkers(); idle != n {
+				t.Fatalf("%d workers are idle, want %d", idle, n)
 			}
 		}
 		for range 10 { // needs one worker
 			w.Run("user", func() {})
 			synctest.Wait()
 		}
-		time.Sleep(trimEvery + time.Millisecond)
+		time.Sleep(trimInterval + time.Millisecond)
 		w.Run("user", func() {})
 		synctest.Wait()
-		time.Sleep(2 * trimEvery)
-		if left := waiting(); left > 1 {
-			t.Errorf("%d workers are idle, want at most 1", left)
+		time.Sleep(2 * trimInterval)
+		if idle := idleWorkers(); idle > 1 {
+			t.Errorf("%d workers are idle, want at most 1", idle)
 		}
-		time.Sleep(2 * trimEvery)
-		if left := waiting(); left > 0 {
-			t.Errorf("%d workers are idle, want 0", left)
+		time.Sleep(2 * trimInterval)
+		if idle := idleWorkers(); idle > 0 {
+			t.Errorf("%d workers are idle, want 0", idle)
 		}
 		w.Run("user", func() {}) // runs until the test ends
-		time.Sleep(3 * trimEvery)
+		time.Sleep(3 * trimInterval)
 	})
 }
 
@@ -62,12 +62,12 @@ func TestWorkersRun(t *testing.T) {
 // with few functions do not wait for all of a user with many.
 func TestWorkersAreSharedFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		most := freshPerCPU * runtime.GOMAXPROCS(0)
+		limit := recentPerCPU * runtime.GOMAXPROCS(0)
 		var w Pool
 		var mu sync.Mutex
 		var ran []string
 		running, highest := 0, 0
-		does := func(user string) {
+		enqueue := func(user string) {
 			w.Run(user, func() {
 				mu.Lock()
 				running++
@@ -81,27 +81,27 @@ func TestWorkersAreSharedFairly(t *testing.T) {
 			})
 		}
 		release := make(chan struct{})
-		for range most {
+		for range limit {
 			w.Run("many", func() { <-release })
 		}
 		for range 1000 {
-			does("many")
+			enqueue("many")
 		}
-		does("one")
-		does("other")
+		enqueue("one")
+		enqueue("other")
 		close(release)
 		synctest.Wait()
 		if len(ran) != 1002 || running != 0 {
 			t.Fatalf("%d functions ran and %d are running, want 1002 and 0", len(ran), running)
 		}
-		if highest > most {
-			t.Errorf("%d functions ran at a time, want at most %d", highest, most)
+		if highest > limit {
+			t.Errorf("%d functions ran at a time, want at most %d", highest, limit)
 		}
 		for _, user := range []string{"one", "other"} {
-			if at := slices.Index(ran, user); at > 2*most {
-				t.Errorf("%s ran after %d functions, want at most %d", user, at, 2*most)
+			if at := slices.Index(ran, user); at > 2*limit {
+				t.Errorf("%s ran after %d functions, want at most %d", user, at, 2*limit)
 			}
 		}
-		time.Sleep(3 * trimEvery)
+		time.Sleep(3 * trimInterval)
 	})
 }

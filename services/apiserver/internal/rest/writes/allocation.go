@@ -13,11 +13,11 @@ func (w *Writer) allocatorOf(r *Request) Allocator { return w.Allocators[r.Kind.
 
 // complete runs Allocator.Complete, if the kind has an Allocator.
 func (w *Writer) complete(r *Request, obj, old registry.Object) error {
-	z := w.allocatorOf(r)
-	if z == nil || r.Sub != nil {
+	allocator := w.allocatorOf(r)
+	if allocator == nil || r.Sub != nil {
 		return nil
 	}
-	if errs := z.Complete(obj, old); len(errs) > 0 {
+	if errs := allocator.Complete(obj, old); len(errs) > 0 {
 		return status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
 	}
 	return nil
@@ -25,9 +25,9 @@ func (w *Writer) complete(r *Request, obj, old registry.Object) error {
 
 // allocate runs Allocator.Allocate, if the kind has an Allocator.
 func (w *Writer) allocate(ctx context.Context, r *Request, obj, old registry.Object) (admission.Claim, error) {
-	z := w.allocatorOf(r)
-	if z == nil || r.Sub != nil {
+	allocator := w.allocatorOf(r)
+	if allocator == nil || r.Sub != nil {
 		return noClaim{}, nil
 	}
-	return z.Allocate(ctx, obj, old, r.DryRun)
+	return allocator.Allocate(ctx, obj, old, r.DryRun)
 }

@@ -21,7 +21,7 @@ import (
 // wants, l the live state. owned reports whether obj already records its field ownership.
 func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
 	old := l.obj
-	if err := r.versionFits(obj, old); err != nil {
+	if err := r.checkPreconditions(obj, old); err != nil {
 		return outcome{}, err
 	}
 	carryOver(obj, old)
@@ -32,14 +32,14 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		uniqueOwners(ctx, obj, false)
 	}
 	if !owned {
-		if err := w.own(ctx, r, old, obj); err != nil {
+		if err := w.recordOwnership(ctx, r, old, obj); err != nil {
 			return outcome{}, err
 		}
 	}
-	ask := r.admission
-	if ask == nil {
-		ask = r.Admission(admission.Update, obj, old)
-		if err := w.mutateUpdate(ctx, r, obj, old, ask); err != nil {
+	attrs := r.admission
+	if attrs == nil {
+		attrs = r.Admission(admission.Update, obj, old)
+		if err := w.mutateUpdate(ctx, r, obj, old, attrs); err != nil {
 			return outcome{}, err
 		}
 	}
@@ -65,7 +65,8 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if err != nil {
 		return outcome{}, err
 	}
-	if claim, err = w.admit(ctx, ask, claim); err != nil {
+	claim, err = w.admit(ctx, attrs, claim)
+	if err != nil {
 		return outcome{}, err
 	}
 	value, err := r.encode(ctx, obj, text)
@@ -73,30 +74,29 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		claim.Drop(ctx)
 		return outcome{}, err
 	}
-	out := outcome{value: value, obj: obj, claim: claim}
 	switch {
 	case r.DryRun:
-		out.keep = true
+		return outcome{value: value, obj: obj, claim: claim, keep: true}, nil
 	case r.released(obj):
-		out.remove = true
+		return outcome{value: value, obj: obj, claim: claim, remove: true}, nil
 	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
-		out = outcome{keep: true, claim: claim}
+		return outcome{claim: claim, keep: true}, nil
 	}
-	return out, nil
+	return outcome{value: value, obj: obj, claim: claim}, nil
 }
 
 // mutateUpdate is mutate for a change. It keeps the metadata that the server owns.
-func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, ask *admission.Request) error {
-	if err := w.mutate(ctx, r, obj, ask); err != nil {
+func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, attrs *admission.Request) error {
+	if err := w.mutate(ctx, r, obj, attrs); err != nil {
 		return err
 	}
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
 		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
 	}
-	if err := r.namespaceFits(obj); err != nil {
+	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.place()) // a plugin may leave it out, as clients may
+	obj.SetNamespace(r.namespace()) // a plugin may leave it out, as clients may
 	carryOver(obj, old)
 	return nil
 }
@@ -106,14 +106,15 @@ func errOtherUID(wanted, is types.UID) error {
 	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted, is) //nolint:staticcheck // the wording is the API's
 }
 
-// versionFits checks the uid and resourceVersion that the client sent.
-func (r *Request) versionFits(obj, old registry.Object) error {
+// checkPreconditions checks the uid and resourceVersion that the client sent.
+func (r *Request) checkPreconditions(obj, old registry.Object) error {
 	// A uid in a patch is a change of the object, which is rejected as invalid. A uid in an update
 	// is a precondition.
 	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
 		return r.uidConflict(uid, old.GetUID())
 	}
-	switch rv := obj.GetResourceVersion(); {
+	rv := obj.GetResourceVersion()
+	switch {
 	case rv == "" || rv == "0":
 		if r.Kind.Update.NeedsVersion {
 			// Kubernetes reports the resource here, and the version as a number.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,7 +27,7 @@ func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
 	return w.create(ctx, r, r.Object, creation{})
 }
 
-// creation holds the properties of a write that creates an object.
+// creation holds the options of a write that creates an object.
 type creation struct {
 	// owned means that the field ownership is recorded already.
 	owned bool
@@ -36,21 +37,21 @@ type creation struct {
 }
 
 // create creates obj. Create, Update and Patch share it.
-func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, how creation) (Result, error) {
-	if err := r.creationFits(obj); err != nil {
+func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, opts creation) (Result, error) {
+	if err := r.checkCreation(obj); err != nil {
 		return Result{}, err
 	}
-	if how.absent {
+	if opts.absent {
 		if err := r.checkVersion(obj); err != nil {
 			return Result{}, err
 		}
 	}
-	ask, err := w.mutateCreation(ctx, r, obj, how.owned)
+	attrs, err := w.mutateCreation(ctx, r, obj, opts.owned)
 	if err != nil {
 		return Result{}, err
 	}
 	w.stampCreation(r, obj)
-	named := ask.Name
+	named := attrs.Name
 	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
 	for attempt := 1; ; attempt++ {
 		try := obj
@@ -58,11 +59,12 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, ho
 			try = obj.DeepCopyObject().(registry.Object)
 			try.SetName(meta.GenerateName(obj.GetGenerateName()))
 		}
-		ask.Object = try
-		if ask.Name = named; named == "" && !r.Collection {
-			ask.Name = try.GetName()
+		attrs.Object = try
+		attrs.Name = named
+		if named == "" && !r.Collection {
+			attrs.Name = try.GetName()
 		}
-		res, err := w.tryCreate(ctx, r, try, ask, how)
+		res, err := w.tryCreate(ctx, r, try, attrs, opts)
 		if !generated || attempt == generatedAttempts || !apierrors.IsAlreadyExists(err) {
 			if apierrors.IsAlreadyExists(err) {
 				err = w.alreadyExists(ctx, r, try)
@@ -91,8 +93,8 @@ func (w *Writer) alreadyExists(ctx context.Context, r *Request, obj registry.Obj
 // object without managedFields.
 func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
-	obj.SetNamespace(r.place())
-	ask := r.Admission(admission.Create, obj, nil)
+	obj.SetNamespace(r.namespace())
+	attrs := r.Admission(admission.Create, obj, nil)
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
@@ -100,22 +102,22 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 		uniqueOwners(ctx, obj, false)
 	}
 	if !owned {
-		if err := w.own(ctx, r, nil, obj); err != nil {
+		if err := w.recordOwnership(ctx, r, nil, obj); err != nil {
 			return nil, err
 		}
 	}
-	if err := w.mutate(ctx, r, obj, ask); err != nil {
+	if err := w.mutate(ctx, r, obj, attrs); err != nil {
 		return nil, err
 	}
-	return ask, r.creationFits(obj)
+	return attrs, r.checkCreation(obj)
 }
 
 // creationVersion returns the resourceVersion that the client sent, which the response to a dry run
 // shows. Other creations with a resourceVersion other than 0 are rejected. The check comes after
 // admission. As in Kubernetes, a value that is not a number counts as none.
-func (r *Request) creationVersion(obj registry.Object, how creation) (int64, error) {
+func (r *Request) creationVersion(obj registry.Object, opts creation) (int64, error) {
 	version, err := codec.ParseVersion(obj.GetResourceVersion())
-	if !r.DryRun && !how.absent && err == nil && version > 0 {
+	if !r.DryRun && !opts.absent && err == nil && version > 0 {
 		return 0, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	return version, nil
@@ -123,7 +125,7 @@ func (r *Request) creationVersion(obj registry.Object, how creation) (int64, err
 
 // stampCreation sets the metadata that the server owns.
 func (w *Writer) stampCreation(r *Request, obj registry.Object) {
-	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(second)})
+	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(time.Second)})
 	r.reset(obj)
 	if r.Kind.Update.Generation {
 		obj.SetGeneration(1)
@@ -132,24 +134,21 @@ func (w *Writer) stampCreation(r *Request, obj registry.Object) {
 
 // reset clears the fields that a client cannot set on a new object.
 func (r *Request) reset(obj registry.Object) {
-	obj.SetNamespace(r.place())
+	obj.SetNamespace(r.namespace())
 	if r.Kind.HasStatus() && !r.Kind.Create.KeepStatus {
 		r.Kind.Parts.CopyStatus(obj, nil)
 	}
 }
 
-func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request, how creation) (Result, error) {
-	if early := r.Kind.Create.EarlyWarnings; early != nil {
-		for _, text := range early(obj) {
-			request.Warn(ctx, text)
-		}
-	}
-	if r.Kind.Create.Prepare != nil {
-		r.Kind.Create.Prepare(obj)
-	}
-	if r.Kind.Create.Stamp != nil {
-		r.Kind.Create.Stamp(obj, requester(ask.User))
-	}
+// tryCreate completes, validates and stores an object that has its final name.
+func (w *Writer) tryCreate(
+	ctx context.Context,
+	r *Request,
+	obj registry.Object,
+	attrs *admission.Request,
+	opts creation,
+) (Result, error) {
+	r.prepareCreate(ctx, obj, attrs.User)
 	if err := w.complete(r, obj, nil); err != nil {
 		return Result{}, err
 	}
@@ -168,10 +167,11 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	if err != nil {
 		return Result{}, err
 	}
-	if claim, err = w.admit(ctx, ask, claim); err != nil {
+	claim, err = w.admit(ctx, attrs, claim)
+	if err != nil {
 		return Result{}, err
 	}
-	version, err := r.creationVersion(obj, how)
+	version, err := r.creationVersion(obj, opts)
 	if err != nil {
 		claim.Drop(ctx)
 		return Result{}, err
@@ -181,38 +181,72 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		claim.Drop(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)
 	}
-	key := r.Kind.Key(r.Namespace, obj.GetName())
-	ref := refOf(r.Kind, obj.GetName())
 	if r.DryRun {
 		claim.Drop(ctx)
-		// The cache may not have the last write of the client yet.
-		if _, _, err := w.Store.Get(ctx, key, 0); err == nil {
-			return Result{}, apierrors.NewAlreadyExists(ref.Resource, ref.Name)
-		} else if !errors.Is(err, storage.ErrNotFound) {
-			return Result{}, ref.Translate(err)
-		}
-		if err := w.defined(ctx, r.Kind); err != nil {
+		if err := w.checkAbsent(ctx, r, obj.GetName()); err != nil {
 			return Result{}, err
 		}
 		return Result{Item: codec.Item{Stored: value, Revision: version}, Created: true}, nil
 	}
+	return w.storeCreated(ctx, r, obj, value, claim)
+}
+
+// prepareCreate calls the functions of the kind that run before validation.
+func (r *Request) prepareCreate(ctx context.Context, obj registry.Object, user *request.User) {
+	if early := r.Kind.Create.EarlyWarnings; early != nil {
+		for _, text := range early(obj) {
+			request.Warn(ctx, text)
+		}
+	}
+	if r.Kind.Create.Prepare != nil {
+		r.Kind.Create.Prepare(obj)
+	}
+	if r.Kind.Create.Stamp != nil {
+		r.Kind.Create.Stamp(obj, requester(user))
+	}
+}
+
+// checkAbsent returns the error that a creation would get from the store. It reads the store, because
+// the cache may not have the last write of the client yet.
+func (w *Writer) checkAbsent(ctx context.Context, r *Request, name string) error {
+	ref := refOf(r.Kind, name)
+	_, _, err := w.Store.Get(ctx, r.Kind.Key(r.Namespace, name), 0)
+	if err == nil {
+		return apierrors.NewAlreadyExists(ref.Resource, ref.Name)
+	}
+	if !errors.Is(err, storage.ErrNotFound) {
+		return ref.Translate(err)
+	}
+	return w.checkDefined(ctx, r.Kind)
+}
+
+// storeCreated stores a new object and settles its claim.
+func (w *Writer) storeCreated(
+	ctx context.Context,
+	r *Request,
+	obj registry.Object,
+	value []byte,
+	claim admission.Claim,
+) (Result, error) {
+	key := r.Kind.Key(r.Namespace, obj.GetName())
 	value, rev, err := w.put(ctx, r, obj, value, func(ctx context.Context, value []byte) (int64, error) {
 		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))
 	})
 	settleClaim(ctx, claim, err)
-	if precondition := new(storage.PreconditionError); len(r.While) == 0 && errors.As(err, &precondition) {
-		return Result{}, apiset.ErrGone
+	var precondition *storage.PreconditionError
+	if len(r.While) == 0 && errors.As(err, &precondition) {
+		return Result{}, apiset.ErrGone // the definition of the kind was deleted
 	}
 	if err != nil {
-		return Result{}, ref.Translate(err)
+		return Result{}, refOf(r.Kind, obj.GetName()).Translate(err)
 	}
-	w.note(r, rev)
+	w.reportWritten(r, rev)
 	w.awaitSettled(ctx, r, rev)
 	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
 }
 
-// defined checks the preconditions of a creation that is not executed (a dry run).
-func (w *Writer) defined(ctx context.Context, k *apiset.Resource) error {
+// checkDefined checks the preconditions of a creation that is not executed (a dry run).
+func (w *Writer) checkDefined(ctx context.Context, k *apiset.Resource) error {
 	for _, p := range k.While {
 		kv, _, err := w.Store.Get(ctx, p.Key, 0)
 		if errors.Is(err, storage.ErrNotFound) || err == nil && kv.CreateRevision != p.CreateRevision {

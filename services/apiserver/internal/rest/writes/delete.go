@@ -33,7 +33,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		return Result{}, fmt.Errorf("a deletion with %T", r.Options)
 	}
 	var obj registry.Object
-	var does deletion
+	var action deletion
 	op := admission.Delete
 	if r.Admitted {
 		op = ""
@@ -44,7 +44,8 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		if err := r.Preconditions(l.obj); err != nil {
 			return outcome{}, err
 		}
-		if does = w.beginDeletion(r, obj, o); does.pending && r.Mark == nil {
+		action = w.beginDeletion(r, obj, o)
+		if action.pending && r.Mark == nil {
 			return outcome{keep: true}, nil
 		}
 		if err := w.admitDeletion(ctx, r, l.obj); err != nil {
@@ -52,10 +53,10 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		}
 		if r.Mark != nil {
 			r.Mark(obj)
-			does.write = true
+			action.write = true
 		}
-		if !does.write { // the response shows the last stored state
-			return outcome{value: l.kv.Value, remove: does.remove, keep: r.DryRun || !does.remove}, nil
+		if !action.write { // the response shows the last stored state
+			return outcome{value: l.kv.Value, remove: action.remove, keep: r.DryRun || !action.remove}, nil
 		}
 		value, err := r.Kind.Coder.EncodeFor(ctx, obj)
 		if err != nil {
@@ -66,13 +67,13 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if does.write && does.remove && !r.DryRun {
+	if action.write && action.remove && !r.DryRun {
 		if res, err = w.removeMarked(ctx, r, obj, res); err != nil {
 			return Result{}, err
 		}
 	}
 	tracing.Event(ctx, eventDeleted)
-	res.Object, res.Removed = obj, does.remove
+	res.Object, res.Removed = obj, action.remove
 	return res, nil
 }
 
@@ -93,12 +94,14 @@ func (w *Writer) removeMarked(ctx context.Context, r *Request, obj registry.Obje
 	return res, err
 }
 
+// admitDeletion runs admission on the deletion of the live object, unless an operation included it.
 func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Object) error {
 	if r.Admitted {
 		return nil
 	}
-	ask := r.Admission(admission.Delete, nil, live)
-	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Kind.Delete.Held != nil && (o.Preconditions == nil || o.Preconditions.UID == nil) {
+	attrs := r.Admission(admission.Delete, nil, live)
+	if o, ok := r.Options.(*metav1.DeleteOptions); ok && r.Kind.Delete.Held != nil &&
+		(o.Preconditions == nil || o.Preconditions.UID == nil) {
 		// A deletion in several steps is for one object only, so its options carry the uid.
 		uid := live.GetUID()
 		o = o.DeepCopy()
@@ -106,12 +109,12 @@ func (w *Writer) admitDeletion(ctx context.Context, r *Request, live registry.Ob
 			o.Preconditions = &metav1.Preconditions{}
 		}
 		o.Preconditions.UID = &uid
-		ask.Options = o
+		attrs.Options = o
 	}
-	if err := w.Admission.Mutate(ctx, ask); err != nil {
+	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
-	return w.Admission.Validate(ctx, ask)
+	return w.Admission.Validate(ctx, attrs)
 }
 
 // Preconditions checks the preconditions of a deletion against the object.
@@ -126,10 +129,12 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	}
 	kind := schema.GroupResource{Group: r.Kind.GroupKind().Group, Resource: r.Kind.Kind.Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated",
+			*p.UID, obj.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified",
+			*p.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
 }
@@ -138,7 +143,8 @@ func (r *Request) Preconditions(obj registry.Object) error {
 // Delete.Mark.
 func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Object) error {
 	failed := func(what string, want, is any) error {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v", what, want, what, is)) //nolint:staticcheck // the wording is the API's
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: %s in precondition: %v, %s in object meta: %v",
+			what, want, what, is)) //nolint:staticcheck // the wording is the API's
 	}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return failed("UID", *p.UID, obj.GetUID())
@@ -167,10 +173,13 @@ func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.Delete
 		r.Kind.Delete.Mark(obj, at)
 		return deletion{write: true}
 	}
-	terminating, marked, ends := obj.GetDeletionTimestamp() != nil, false, true
+	terminating := obj.GetDeletionTimestamp() != nil
+	marked := false
+	ends := true
 	held := r.Kind.Delete.Held != nil && r.Kind.Delete.Held(obj) || r.Kind.Delete.TwoSteps && !terminating
 	if r.Kind.Delete.GracePeriod != nil {
-		if marked, ends = r.markGraceful(obj, o, now); !marked && !ends {
+		marked, ends = r.markGraceful(obj, o, now)
+		if !marked && !ends {
 			return deletion{pending: true}
 		}
 	}
@@ -281,7 +290,7 @@ func (r *Request) deletionFinalizers(obj registry.Object, o *metav1.DeleteOption
 	return out
 }
 
-// The delete option, and the verb that it additionally requires.
+// The option of an unsafe deletion, and the verb that the user must be allowed.
 const (
 	unsafeOption = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	unsafeVerb   = "unsafe-delete-ignore-read-errors"
@@ -308,14 +317,14 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if err := cmp.Or(status.Unasked(unreadable), ctx.Err()); err != nil {
 			return err
 		}
-		answered := request.Suspend(ctx)
+		resume := request.Suspend(ctx)
 		revision, err := w.Store.Delete(ctx, r.key(), unreadable.Revision)
-		answered()
+		resume()
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
 			w.Logger.Warn("an object that cannot be read was deleted", "key", r.key(), "user", r.User.Name, "error", unreadable.Err)
-			w.note(r, revision)
+			w.reportWritten(r, revision)
 			return nil
 		case !errors.As(err, &conflict): // otherwise a concurrent write: try again
 			return r.ref().Translate(err)
@@ -324,25 +333,35 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 	return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
 }
 
+// notUnreadable returns the error of an unsafe deletion of a readable or absent object.
 func notUnreadable(r *Request) error {
 	gr := r.Kind.GroupResource()
 	return status.Invalid(schema.GroupKind{Group: gr.Group, Kind: gr.Resource}, r.Name, field.ErrorList{
-		field.Invalid(field.NewPath(unsafeOption), true, "is exclusively used to delete corrupt object(s), try again by removing this option"),
+		field.Invalid(field.NewPath(unsafeOption), true,
+			"is exclusively used to delete corrupt object(s), try again by removing this option"),
 	})
 }
 
+// mayDeleteUnreadable returns an error unless the user has the permission of unsafe deletions.
 func (w *Writer) mayDeleteUnreadable(ctx context.Context, r *Request) error {
 	k := r.Kind
 	d, reason, err := w.Authorizer.Authorize(ctx, &authz.Attributes{
-		User: r.User, Verb: unsafeVerb, Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource,
-		Namespace: r.Namespace, Name: r.Name,
+		User:         r.User,
+		Verb:         unsafeVerb,
+		Resource:     true,
+		Group:        k.Group,
+		Version:      k.Version,
+		ResourceName: k.Resource,
+		Namespace:    r.Namespace,
+		Name:         r.Name,
 	})
 	switch {
 	case d == authz.Allow:
 		return nil
 	case err != nil:
 		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
-		return apierrors.NewInternalError(fmt.Errorf("error occurred while checking permission for %q, please try again: %w", unsafeVerb, err))
+		return apierrors.NewInternalError(fmt.Errorf("error occurred while checking permission for %q, please try again: %w",
+			unsafeVerb, err))
 	}
 	return apierrors.NewForbidden(k.GroupResource(), r.Name, fmt.Errorf("not permitted to do %q, reason: %s", unsafeVerb, reason))
 }

@@ -1,7 +1,7 @@
 // Package writes implements every write: those of handlers, of subresources such as evictions,
-// and of the server itself through package internalclient. A Request holds all inputs of a write that do not
-// depend on the state of the store. A Result holds the state of the store afterwards. The package
-// does not depend on HTTP.
+// and of the server itself through package internalclient. A Request holds all inputs of a write
+// that do not depend on the state of the store. A Result holds the state of the store
+// afterwards. The package does not depend on HTTP.
 //
 //	Create ─► admission, rules of the kind, allocations (Allocator, quota) ─► store
 //	Update, Patch, Modify ─► swap.go: modify

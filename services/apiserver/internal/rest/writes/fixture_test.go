@@ -199,7 +199,12 @@ func newBase(t *testing.T) *base {
 // fixture returns a fixture with an empty store at revision 1.
 func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 	t.Helper()
-	w := &fixture{t: t, base: b, store: &memory{revision: 1, values: map[string]storage.KeyValue{}}, source: manualSource{make(chan storage.Batch), make(chan error)}}
+	w := &fixture{
+		t:      t,
+		base:   b,
+		store:  &memory{revision: 1, values: map[string]storage.KeyValue{}},
+		source: manualSource{make(chan storage.Batch), make(chan error)},
+	}
 	var resources []watchcache.Resource
 	resource := func(k *registry.Kind, coder *codec.Coder) {
 		resources = append(resources, watchcache.Resource{Name: k.GVR().GroupResource().String(), Prefix: apiset.KeyPrefix("/registry", k),
@@ -241,14 +246,19 @@ func (b *base) fixture(t *testing.T, more ...*registry.Kind) *fixture {
 		w.set = w.set.With([]apiset.Defined{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
 	}
 	w.writer = writes.New(writes.Config{
-		Codec: w.codec, Fields: b.fields, Store: w.store, Admission: admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
-		Authorizer: (*authorizer)(w), Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
+		Codec:      w.codec,
+		Fields:     b.fields,
+		Store:      w.store,
+		Admission:  admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
+		Authorizer: (*authorizer)(w),
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
 		Written: func(r schema.GroupResource, rev int64) {
 			if r.Resource == "configmaps" {
 				w.written = append(w.written, rev)
 			}
 		},
-		Now: clock, Logger: slog.New(slog.DiscardHandler),
+		Now:    clock,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	return w
 }

@@ -33,7 +33,9 @@ func (w *fixture) request(resource, name string) *writes.Request {
 }
 
 func limits(uid, by string) *corev1.LimitRange {
-	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}}}
+	return &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}},
+	}
 }
 
 // TestUpdateCreatesMissingObject runs updates of a kind that may be created by update, also with
@@ -48,26 +50,42 @@ func TestUpdateCreatesMissingObject(t *testing.T) {
 		created bool
 		swaps   int
 	}{
-		{"missing", limits("", "me"), nil, "", true, 1},
-		{"UID of another object", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
-		{"not allowed", limits("", "me"), func(w *fixture) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
-		{"created concurrently", limits("", "me"), func(w *fixture) {
-			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
-				if n == 1 {
-					w.put(w.kind("limitranges"), limits("", "you"))
+		{name: "missing", wanted: limits("", "me"), created: true, swaps: 1},
+		{name: "UID of another object", wanted: limits("u", "me"), reason: metav1.StatusReasonConflict},
+		{
+			name:    "not allowed",
+			wanted:  limits("", "me"),
+			prepare: func(w *fixture) { w.forbidden = true },
+			reason:  metav1.StatusReasonForbidden,
+		},
+		{
+			name:   "created concurrently",
+			wanted: limits("", "me"),
+			prepare: func(w *fixture) {
+				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+					if n == 1 {
+						w.put(w.kind("limitranges"), limits("", "you"))
+					}
+					return false, nil
 				}
-				return false, nil
-			}
-		}, "", false, 2},
-		{"deleted concurrently", limits("", "me"), func(w *fixture) {
-			w.put(w.kind("limitranges"), limits("", "you"))
-			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
-				if n == 1 {
-					w.remove(w.kind("limitranges"), "l")
+			},
+			swaps: 2,
+		},
+		{
+			name:   "deleted concurrently",
+			wanted: limits("", "me"),
+			prepare: func(w *fixture) {
+				w.put(w.kind("limitranges"), limits("", "you"))
+				w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+					if n == 1 {
+						w.remove(w.kind("limitranges"), "l")
+					}
+					return false, nil
 				}
-				return false, nil
-			}
-		}, "", true, 2},
+			},
+			created: true,
+			swaps:   2,
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -101,7 +119,8 @@ func TestGracefulDeletion(t *testing.T) {
 		grace, ends int64 // in seconds; ends since the first step, grace -1 if the pod was removed
 		swaps       int
 	}
-	in, start := func(n int64) *int64 { return &n }, now.Truncate(time.Second)
+	in := func(n int64) *int64 { return &n }
+	start := now.Truncate(time.Second)
 	b := newBase(t)
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
@@ -110,10 +129,11 @@ func TestGracefulDeletion(t *testing.T) {
 		"running": {nil, []step{
 			{0, nil, 20, 20, 1}, {0, in(50), 20, 20, 0}, {0, in(5), 5, 5, 1}, {0, nil, 5, 5, 0}, {0, in(0), -1, 0, 2},
 		}},
-		"shortened to less than has passed": {nil, []step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
-		"shortened by a negative period":    {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
-		"without a node":                    {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
-		"finished":                          {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
+		"shortened to less than has passed": {nil,
+			[]step{{0, nil, 20, 20, 1}, {4 * time.Second, in(2), 1, 4, 1}, {0, in(1), 1, 4, 0}, {0, in(0), -1, 0, 2}}},
+		"shortened by a negative period": {nil, []step{{0, nil, 20, 20, 1}, {0, in(-5), 1, 1, 1}}},
+		"without a node":                 {func(p *corev1.Pod) { p.Spec.NodeName = "" }, []step{{0, nil, -1, 0, 2}}},
+		"finished":                       {func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, []step{{0, in(7), -1, 0, 2}}},
 		"already marked with period 0": {func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Unix(1, 0)}, in(0)
 		}, []step{{0, nil, -1, 0, 1}}},
@@ -127,7 +147,10 @@ func TestGracefulDeletion(t *testing.T) {
 			at := start
 			w.writer.Now = func() time.Time { return at }
 			pods := w.kind("pods")
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+			p := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Generation: 1},
+				Spec:       corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))},
+			}
 			p.Status.Phase = corev1.PodRunning
 			if tc.change != nil {
 				tc.change(p)
@@ -147,7 +170,8 @@ func TestGracefulDeletion(t *testing.T) {
 					grace, ends = *o.GetDeletionGracePeriodSeconds(), int64(o.GetDeletionTimestamp().Sub(start)/time.Second)
 				}
 				if grace != step.grace || ends != step.ends || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
-					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i, grace, ends, res.Removed, w.store.swaps, step)
+					t.Errorf("step %d: got grace period %d, end %d, removed %v, %d swaps, want %+v", i,
+						grace, ends, res.Removed, w.store.swaps, step)
 				}
 			}
 		})
@@ -158,7 +182,9 @@ func TestGracefulDeletion(t *testing.T) {
 // of its deletion. A new pod with the same name stays.
 func TestPodDeletionWithConcurrentChange(t *testing.T) {
 	pod := func(uid, label string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid), Labels: map[string]string{"a": label}},
+		}
 	}
 	b := newBase(t)
 	for name, tc := range map[string]struct {
@@ -204,13 +230,21 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
 		for _, name := range []string{"v1", "v2"} {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-				Name: name, Served: true, Storage: name == stored,
+				Name:    name,
+				Served:  true,
+				Storage: name == stored,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"}},
+					Type: "object",
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{
+						"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"},
+					},
 				}},
 			})
 		}
-		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)}}
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{
+			Type:    "string",
+			Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)},
+		}
 		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		return d, nil
 	}
@@ -229,7 +263,9 @@ func TestPatchUsesObjectOfNewerDefinition(t *testing.T) {
 	things := w.kind("things")
 	thing := func(version, field, value string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{"namespace": "ns", "name": "x", "uid": "u"}, field: value,
+			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{
+				"namespace": "ns", "name": "x", "uid": "u",
+			}, field: value,
 		}}
 	}
 	put := func(o *unstructured.Unstructured) {
@@ -311,11 +347,24 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 		metadata map[string]any
 		causes   string
 	}{
-		{"no name", false, map[string]any{}, "metadata.name <nil>"},
-		{"long annotations", false, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"an invalid label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
-		{"an update with long annotations", true, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
-		{"an update with valid metadata", true, map[string]any{"name": "x"}, "a"},
+		{name: "no name", metadata: map[string]any{}, causes: "metadata.name <nil>"},
+		{
+			name:     "long annotations",
+			metadata: map[string]any{"name": "x", "annotations": long},
+			causes:   "metadata.annotations <nil>",
+		},
+		{
+			name:     "an invalid label",
+			metadata: map[string]any{"name": "x", "labels": map[string]any{"a": "-"}},
+			causes:   "metadata.labels a",
+		},
+		{
+			name:     "an update with long annotations",
+			update:   true,
+			metadata: map[string]any{"name": "x", "annotations": long},
+			causes:   "metadata.annotations <nil>",
+		},
+		{name: "an update with valid metadata", update: true, metadata: map[string]any{"name": "x"}, causes: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			things := w.kind("things")
@@ -324,7 +373,9 @@ func TestMissingOrTooLongMetadataSkipsRules(t *testing.T) {
 			}
 			r := w.request("things", "x")
 			write := w.writer.Create
-			obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"}}
+			obj := &unstructured.Unstructured{
+				Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"},
+			}
 			r.Object, r.Options = obj, &metav1.UpdateOptions{}
 			if tt.update {
 				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
@@ -358,7 +409,12 @@ func TestModifyAndAlterRetry(t *testing.T) {
 		o.(*corev1.ConfigMap).Data["b"] = "1"
 		return nil
 	}
-	for name, write := range map[string]func(*writes.Writer, context.Context, *writes.Request, func(registry.Object) error) (writes.Result, error){
+	for name, write := range map[string]func(
+		*writes.Writer,
+		context.Context,
+		*writes.Request,
+		func(registry.Object) error,
+	) (writes.Result, error){
 		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -381,13 +437,17 @@ func TestModifyAndAlterRetry(t *testing.T) {
 				t.Errorf("%s called admission: got %v", name, called)
 			}
 			refusal := errors.New("no")
-			if _, err := write(w.writer, context.Background(), w.requestFor("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+			if _, err := write(w.writer, context.Background(), w.requestFor("c"),
+				func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
 				t.Errorf("got %v, want the error of the change", err)
 			}
 			r := w.requestFor("c")
 			r.DryRun = true
 			w.store.swaps = 0
-			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error { o.(*corev1.ConfigMap).Data["b"] = "2"; return nil }); err != nil || w.store.swaps != 0 {
+			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error {
+				o.(*corev1.ConfigMap).Data["b"] = "2"
+				return nil
+			}); err != nil || w.store.swaps != 0 {
 				t.Errorf("dry run: got %v, %d swaps, want 0", err, w.store.swaps)
 			}
 		})
@@ -398,7 +458,9 @@ func TestModifyAndAlterRetry(t *testing.T) {
 // store.
 func TestWriteReportsStartedWhileStoreBlocks(t *testing.T) {
 	w := newBase(t).fixture(t)
-	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){"create": w.writer.Create, "update": w.writer.Update} {
+	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){
+		"create": w.writer.Create, "update": w.writer.Update,
+	} {
 		waits := make(chan struct{})
 		w.store.before = func(int, string, []byte) (bool, error) {
 			select {

@@ -19,8 +19,14 @@ import (
 func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 	k := r.Kind
 	attrs := &authz.Attributes{
-		User: r.User, Verb: "create", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource,
-		Namespace: r.Namespace, Name: r.Name,
+		User:         r.User,
+		Verb:         "create",
+		Resource:     true,
+		Group:        k.Group,
+		Version:      k.Version,
+		ResourceName: k.Resource,
+		Namespace:    r.Namespace,
+		Name:         r.Name,
 	}
 	d, reason, err := w.Authorizer.Authorize(ctx, attrs)
 	if d == authz.Allow {
@@ -33,32 +39,34 @@ func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 	return authz.Forbidden(attrs, reason)
 }
 
-// own records the field ownership of obj, to which the request changes live (nil for a creation).
+// recordOwnership records the field ownership of obj, to which the request changes live (nil for a creation).
 // Objects that cannot be compared lose their managedFields, which would no longer be true. The
 // error is that of an expired request, whose object may well be comparable.
-func (w *Writer) own(ctx context.Context, r *Request, live, obj registry.Object) error {
+func (w *Writer) recordOwnership(ctx context.Context, r *Request, live, obj registry.Object) error {
 	w.Own(ctx, r, r.owner(), live, obj)
 	return ctx.Err()
 }
 
-// Own is own with the field manager m.
+// Own is recordOwnership with the field manager m.
 func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
 	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
-		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
+		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(),
+			"name", obj.GetName(), "error", err)
 		obj.SetManagedFields(nil)
 	}
 }
 
 // mutate runs mutating admission. It restores managedFields that admission left invalid.
-func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) error {
+func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, attrs *admission.Request) error {
 	before := apply.RecordedIn(obj).Clone()
-	if err := w.Admission.Mutate(ctx, ask); err != nil {
+	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return err
 	}
 	if after := apply.RecordedIn(obj); !before.SameButTimes(after) {
 		if err := r.owner().Check(after.Entries()); err != nil {
 			before.Into(obj)
-			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v",
+				err))
 		}
 	}
 	uniqueOwners(ctx, obj, true)
@@ -68,7 +76,8 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, as
 // keepTimes restores the old times in managedFields if nothing else changed. It records the
 // duration of the comparison.
 func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
-	begin, before := time.Now(), apply.RecordedIn(old)
+	begin := time.Now()
+	before := apply.RecordedIn(old)
 	switch {
 	case !before.SameButTimes(apply.RecordedIn(obj)):
 		m.compared(m.fast, begin)

@@ -35,12 +35,26 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 		want   string // the manager afterwards
 		warns  bool
 	}{
-		{"nothing", func(registry.Object) {}, "creator", false},
-		{"another entry", func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" }, "plugin", false},
-		{"no operation", func(o registry.Object) { o.GetManagedFields()[0].Operation = "" }, "creator", true},
-		{"no fields", func(o registry.Object) {
-			o.GetManagedFields()[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:`)}
-		}, "creator", true},
+		{name: "nothing", change: func(registry.Object) {}, want: "creator"},
+		{
+			name:   "another entry",
+			change: func(o registry.Object) { o.GetManagedFields()[0].Manager = "plugin" },
+			want:   "plugin",
+		},
+		{
+			name:   "no operation",
+			change: func(o registry.Object) { o.GetManagedFields()[0].Operation = "" },
+			want:   "creator",
+			warns:  true,
+		},
+		{
+			name: "no fields",
+			change: func(o registry.Object) {
+				o.GetManagedFields()[0].FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:`)}
+			},
+			want:  "creator",
+			warns: true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := &Writer{Config: Config{Admission: admission.NewChain(nil, admission.Plugin{
@@ -49,7 +63,7 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			ctx, warnings := requesttest.WithWarnings(t.Context())
 			r := &Request{Kind: configMaps, Manager: "creator"}
 			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
-			if err := w.own(t.Context(), r, nil, obj); err != nil {
+			if err := w.recordOwnership(t.Context(), r, nil, obj); err != nil {
 				t.Fatal(err)
 			}
 			if err := w.mutate(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
@@ -58,7 +72,9 @@ func TestAdmissionMayChangeManagedFields(t *testing.T) {
 			if len(obj.ManagedFields) != 1 || obj.ManagedFields[0].Manager != c.want || obj.ManagedFields[0].Operation != "Update" {
 				t.Errorf("got managedFields %v, want manager %q", obj.ManagedFields, c.want)
 			}
-			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool { return strings.Contains(h, "was in an invalid state after admission") })
+			warned := slices.ContainsFunc(warnings.Headers(), func(h string) bool {
+				return strings.Contains(h, "was in an invalid state after admission")
+			})
 			if warned != c.warns {
 				t.Errorf("got warnings %q, want %t", warnings.Headers(), c.warns)
 			}

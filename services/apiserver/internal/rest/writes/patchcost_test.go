@@ -57,7 +57,10 @@ func TestPatchCostIncludesPatchedObject(t *testing.T) {
 func TestPatchCostIncludesWork(t *testing.T) {
 	const large = 64 << 10
 	finalizers := config("a", "1")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
 	var env strings.Builder
 	for i := range 400 {
 		finalizers.Finalizers = append(finalizers.Finalizers, fmt.Sprintf("example.com/f%d", i))
@@ -69,17 +72,27 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		body  string
 		large bool
 	}{
-		"one operation":   {types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers/0"}]`, false},
-		"many operations": {types.JSONPatchType, "[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]", true},
+		"one operation": {types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers/0"}]`, false},
+		"many operations": {types.JSONPatchType,
+			"[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]",
+			true},
 		"copies": {types.JSONPatchType, `[{"op":"copy","from":"/metadata/finalizers","path":"/metadata/annotations/a"},{"op":"copy","from":"/metadata","path":"/metadata/labels"},` +
 			`{"op":"copy","from":"/metadata","path":"/b"},{"op":"copy","from":"/b","path":"/c"},{"op":"copy","from":"/c","path":"/metadata/d"}]`, true},
-		"copies that are removed":                {types.JSONPatchType, "[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`, true},
-		"few elements":                           {types.StrategicMergePatchType, `{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`, false},
-		"many elements":                          {types.StrategicMergePatchType, `{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`, true},
-		"a kubelet's status with an atomic list": {types.StrategicMergePatchType, `{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`, false},
+		"copies that are removed": {types.JSONPatchType,
+			"[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`,
+			true},
+		"few elements": {types.StrategicMergePatchType,
+			`{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`, false},
+		"many elements": {types.StrategicMergePatchType,
+			`{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`,
+			true},
+		"a kubelet's status with an atomic list": {types.StrategicMergePatchType,
+			`{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`,
+			false},
 	} {
 		finalizers.Annotations, finalizers.ResourceVersion = map[string]string{"x": "y"}, ""
-		kind, object := "configmaps", registry.Object(finalizers)
+		kind := "configmaps"
+		object := registry.Object(finalizers)
 		if tc.typ == types.StrategicMergePatchType {
 			kind, object = "pods", pod
 		}
@@ -94,7 +107,8 @@ func TestPatchCostIncludesWork(t *testing.T) {
 		if r.Patch, err = patch.Decode(tc.typ, []byte(tc.body), false); err != nil {
 			t.Fatal(err)
 		}
-		if _, err = w.writer.Patch(ctx, r); apierrors.IsTooManyRequests(err) != tc.large {
+		_, err = w.writer.Patch(ctx, r)
+		if apierrors.IsTooManyRequests(err) != tc.large {
 			t.Errorf("%s: weighed %d bytes, got %v, want rejected %t", name, weighed, err, tc.large)
 		}
 	}
@@ -143,7 +157,9 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	w := newBase(t).fixture(t)
 	const size = 200_000
 	k := w.kind("replicationcontrollers")
-	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
+	w.put(k, &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}},
+	})
 	weighed := 0
 	ctx := requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"})
 	request.From(ctx).Work = &requesttest.Work{OnEstimate: func(n int) bool { weighed = n; return false }}
@@ -158,14 +174,18 @@ func TestScaleCostIncludesScaledObject(t *testing.T) {
 	if r.Patch, err = patch.Decode(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) || weighed < size {
+	_, err = w.writer.Patch(ctx, r)
+	if !apierrors.IsTooManyRequests(err) || weighed < size {
 		t.Errorf("weighed %d bytes, got %v", weighed, err)
 	}
 }
 
 // TestPatchCostIncludesValues patches a small object with many values.
 func TestPatchCostIncludesValues(t *testing.T) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "many", Namespace: "ns"}, Spec: corev1.PodSpec{Tolerations: make([]corev1.Toleration, 3000)}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "many", Namespace: "ns"},
+		Spec:       corev1.PodSpec{Tolerations: make([]corev1.Toleration, 3000)},
+	}
 	for _, typ := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType} {
 		w := newBase(t).fixture(t)
 		r := w.requestFor("many")
@@ -179,18 +199,24 @@ func TestPatchCostIncludesValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Manager = "me"
-		if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) {
+		_, err = w.writer.Patch(ctx, r)
+		if !apierrors.IsTooManyRequests(err) {
 			t.Errorf("%s: got %v, want TooManyRequests", typ, err)
 		}
 	}
 }
 
-// TestWaitingRequestHoldsNoValue checks that a write of a large object waits for other large work before it
-// reads the object from the store. Hundreds of requests may wait.
+// TestWaitingRequestHoldsNoValue checks that a write of a large object waits for other large work
+// before it reads the object from the store. Hundreds of requests may wait.
 func TestWaitingRequestHoldsNoValue(t *testing.T) {
 	w := newBase(t).fixture(t)
-	w.put(w.kind("configmaps"), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"}, Data: map[string]string{"a": strings.Repeat("x", request.LargeBody)}})
-	ctx := (&requesttest.Work{OnEstimate: func(int) bool { return false }}).With(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"}))
+	w.put(w.kind("configmaps"), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "ns"},
+		Data:       map[string]string{"a": strings.Repeat("x", request.LargeBody)},
+	})
+	ctx := (&requesttest.Work{
+		OnEstimate: func(int) bool { return false },
+	}).With(requesttest.WithInfo(t.Context(), &requestinfo.Info{Verb: "patch"}))
 	w.syncCache()
 	before := w.store.reads
 	r := w.requestFor("large")

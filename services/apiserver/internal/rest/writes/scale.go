@@ -26,7 +26,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	if !ok {
 		return Result{}, fmt.Errorf("%T is not a Scale", r.Object)
 	}
-	if err := r.nameFits(sc); err != nil {
+	if err := r.checkName(sc); err != nil {
 		return Result{}, err
 	}
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
@@ -53,9 +53,13 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 // scaleTarget returns a scale as the target of the patch.
 func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target {
 	return &patch.Target{
-		Object: now, GVK: scaleGVK, Name: r.Name, FieldValidation: r.FieldValidation,
-		Codec: w.Codec, New: declare.New[autoscalingv1.Scale],
-		Encode: func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
+		Object:          now,
+		GVK:             scaleGVK,
+		Name:            r.Name,
+		FieldValidation: r.FieldValidation,
+		Codec:           w.Codec,
+		New:             declare.New[autoscalingv1.Scale],
+		Encode:          func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
 		Decode: func(doc []byte, strict bool) (codec.Decoded, error) {
 			d, err := w.Codec.Decode(api.MediaJSON, doc, scaleGVK, nil, strict)
 			if err == nil && d.GVK != scaleGVK {
@@ -66,7 +70,8 @@ func (w *Writer) scaleTarget(r *Request, now *autoscalingv1.Scale) *patch.Target
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
 			return w.scales.Apply(ctx, now, configuration, r.Manager, r.Force)
 		},
-		Cost: r.patchedCost, Estimate: request.Estimate,
+		Cost:     r.patchedCost,
+		Estimate: request.Estimate,
 	}
 }
 
@@ -93,12 +98,13 @@ func fieldPath(names []string) (p fieldpath.Path) {
 
 // admitScale runs mutating admission on a scale and returns the admission request.
 func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalingv1.Scale) (*admission.Request, error) {
-	shown, old := sc.DeepCopy(), now.DeepCopy()
+	shown := sc.DeepCopy()
+	old := now.DeepCopy()
 	old.ManagedFields = nil
 	shown.ObjectMeta = *old.ObjectMeta.DeepCopy()
 	shown.Status = *old.Status.DeepCopy()
-	ask := r.Admission(admission.Update, shown, old)
-	if err := w.Admission.Mutate(ctx, ask); err != nil {
+	attrs := r.Admission(admission.Update, shown, old)
+	if err := w.Admission.Mutate(ctx, attrs); err != nil {
 		return nil, err
 	}
 	sc.Spec = shown.Spec
@@ -111,11 +117,15 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 		sc.ResourceVersion = shown.ResourceVersion
 	}
 	shown.ObjectMeta, shown.Status = *old.ObjectMeta.DeepCopy(), *old.Status.DeepCopy()
-	return ask, nil
+	return attrs, nil
 }
 
 // writeScale sets the replicas of an object to those of a scale.
-func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (Result, error) {
+func (w *Writer) writeScale(
+	ctx context.Context,
+	r *Request,
+	want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error),
+) (Result, error) {
 	// The rules of the object itself apply.
 	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
@@ -127,7 +137,7 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		}
 		sc, err := want(now)
 		if err == nil {
-			err = r.nameFits(sc)
+			err = r.checkName(sc)
 		}
 		if err != nil {
 			return outcome{}, err

@@ -30,14 +30,14 @@ type live struct {
 	confirmed bool
 }
 
-// leastCounted is the size in bytes of a stored value from which its values are counted.
-const leastCounted = 8 << 10
+// minCounted is the size in bytes of a stored value from which its values are counted.
+const minCounted = 8 << 10
 
-// admit waits until work on the object may start. Even a small change of a large object is large
+// estimate waits until work on the object may start. Even a small change of a large object is large
 // work.
-func (l *live) admit(ctx context.Context, r *Request) error {
+func (l *live) estimate(ctx context.Context, r *Request) error {
 	size := len(l.kv.Value)
-	if size >= leastCounted && size < request.LargeBody {
+	if size >= minCounted && size < request.LargeBody {
 		if values, ok := r.Kind.Coder.Values(l.kv.Value); ok {
 			size = request.PerValue * values
 		} else {
@@ -76,23 +76,25 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 	return l, l.decode(ctx, r)
 }
 
+// decode decodes the value. It waits until work on the object may start.
 func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Unreadable(); err != nil {
 		return err
 	}
-	if err := l.admit(ctx, r); err != nil {
+	if err := l.estimate(ctx, r); err != nil {
 		return err
 	}
 	defer audit.From(ctx).Track(audit.Decoding).Done()
-	l.obj, l.text, err = r.Kind.Coder.DecodeWithText(ctx, codec.Item{Stored: r.marked(l.kv.Value), Revision: l.kv.ModRevision})
+	l.obj, l.text, err = r.Kind.Coder.DecodeWithText(ctx, codec.Item{Stored: r.withoutLazyField(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
 }
 
-// marked returns the stored value in the form that the write decodes.
-func (r *Request) marked(stored []byte) []byte {
+// withoutLazyField returns the stored value with a mark in place of the lazily decoded field, if the
+// write does not need that field.
+func (r *Request) withoutLazyField(stored []byte) []byte {
 	r.restore = nil
 	if a := r.Kind.Stored.LazyField; r.WithoutLazyField && a != nil {
 		if text, restore, ok := a.WithMarks(stored); ok {
@@ -119,8 +121,9 @@ func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) 
 	return value, nil
 }
 
+// stored returns the stored form of an object, with the text if it is not nil.
 func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
-	defer r.encodes(ctx)()
+	defer r.timeEncoding(ctx)()
 	if text != nil {
 		return r.Kind.Document.Store(ctx, text)
 	}
@@ -159,11 +162,17 @@ type outcome struct {
 // put writes an object's value. If the object is too large for the store, put writes it again
 // without managedFields, which can be large. It does not do so for an apply, which must record the
 // ownership of its fields.
-func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func(context.Context, []byte) (int64, error)) ([]byte, int64, error) {
+func (w *Writer) put(
+	ctx context.Context,
+	r *Request,
+	obj registry.Object,
+	value []byte,
+	write func(context.Context, []byte) (int64, error),
+) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
-	answered := request.Suspend(ctx)
-	rev, err := write(r.described(ctx), value)
-	answered()
+	resume := request.Suspend(ctx)
+	rev, err := write(r.withStoredValue(ctx), value)
+	resume()
 	if err == nil {
 		request.Step(ctx, request.StepWritten)
 	} else {
@@ -176,14 +185,14 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	if value, err = r.encode(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
-	answered = request.Suspend(ctx)
-	rev, err = write(r.described(ctx), value)
-	answered()
+	resume = request.Suspend(ctx)
+	rev, err = write(r.withStoredValue(ctx), value)
+	resume()
 	return value, rev, err
 }
 
-// note reports a written revision to Written.
-func (w *Writer) note(r *Request, revision int64) {
+// reportWritten reports a written revision to Written.
+func (w *Writer) reportWritten(r *Request, revision int64) {
 	if w.Written != nil && !r.Unnoted {
 		w.Written(r.Kind.GVR().GroupResource(), revision)
 	}
@@ -207,13 +216,19 @@ func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 
 // modifyOrCreate modifies an object or, if it does not exist and create is not nil, creates it. It
 // retries after a concurrent creation or deletion.
-func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*live) (outcome, error), create func() (Result, error)) (Result, error) {
+func (w *Writer) modifyOrCreate(
+	ctx context.Context,
+	r *Request,
+	compute func(*live) (outcome, error),
+	create func() (Result, error),
+) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		res, err := w.modify(ctx, r, admission.Update, compute)
 		if err == nil || create == nil || !apierrors.IsNotFound(err) {
 			return res, err
 		}
-		if res, err = create(); attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
+		res, err = create()
+		if attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
 			continue
 		}
 		return res, err
@@ -233,57 +248,40 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 }
 
 // modifyFrom is modify that starts from the state l.
-func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operation, l *live, compute func(*live) (outcome, error)) (Result, error) {
+func (w *Writer) modifyFrom(
+	ctx context.Context,
+	r *Request,
+	op admission.Operation,
+	l *live,
+	compute func(*live) (outcome, error),
+) (Result, error) {
 	for attempt := 0; ; attempt++ {
 		forget := request.Attempt(ctx)
-		out, cerr := compute(l)
-		if (cerr != nil || out.keep) && !l.confirmed {
+		out, computeErr := compute(l)
+		if (computeErr != nil || out.keep) && !l.confirmed {
 			fresh, err := w.read(ctx, r, true)
 			if err != nil {
 				out.drop(ctx)
 				return Result{}, w.translate(r, op, err)
 			}
 			// A write without changes still rewrites a stale value.
-			if fresh.kv.ModRevision != l.kv.ModRevision || cerr == nil && !r.DryRun && fresh.kv.Stale() {
+			rewrites := computeErr == nil && !r.DryRun && fresh.kv.Stale()
+			if fresh.kv.ModRevision != l.kv.ModRevision || rewrites {
 				out.drop(ctx)
 				forget()
 				l = fresh
 				continue
 			}
 		}
-		if cerr != nil {
-			return Result{}, r.ref().Translate(cerr)
+		if computeErr != nil {
+			return Result{}, r.ref().Translate(computeErr)
 		}
 		if out.keep {
-			out.drop(ctx)
-			if out.value != nil { // a dry run
-				return Result{Item: codec.Item{Stored: out.value, Revision: l.kv.ModRevision}}, nil
-			}
-			return Result{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
+			return out.unchanged(ctx, l), nil
 		}
-		var rev int64
-		var err error
-		if out.remove {
-			answered := request.Suspend(ctx)
-			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
-			answered()
-		} else {
-			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(ctx context.Context, value []byte) (int64, error) {
-				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
-			})
-		}
-		if out.claim != nil {
-			settleClaim(ctx, out.claim, err)
-		}
+		rev, err := w.store(ctx, r, l, &out)
 		if err == nil {
-			w.note(r, rev)
-			if z := w.allocatorOf(r); out.remove && z != nil {
-				z.Release(ctx, l.obj)
-			}
-			if !out.remove {
-				w.observeUpdate(r, l.obj, out.obj)
-				w.awaitSettled(ctx, r, rev)
-			}
+			w.stored(ctx, r, l, out, rev)
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
 		}
 		var conflict *storage.ConflictError
@@ -298,10 +296,53 @@ func (w *Writer) modifyFrom(ctx context.Context, r *Request, op admission.Operat
 	}
 }
 
+// unchanged returns the result of an outcome that leaves the store unchanged.
+func (o *outcome) unchanged(ctx context.Context, l *live) Result {
+	o.drop(ctx)
+	value := l.kv.Value
+	if o.value != nil { // a dry run
+		value = o.value
+	}
+	return Result{Item: codec.Item{Stored: value, Revision: l.kv.ModRevision}}
+}
+
+// store replaces or removes the object if it is still the live one. It sets out.value to the stored
+// value, settles the claim, and returns the revision.
+func (w *Writer) store(ctx context.Context, r *Request, l *live, out *outcome) (rev int64, err error) {
+	if out.remove {
+		resume := request.Suspend(ctx)
+		rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
+		resume()
+	} else {
+		update := func(ctx context.Context, value []byte) (int64, error) {
+			return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
+		}
+		out.value, rev, err = w.put(ctx, r, out.obj, out.value, update)
+	}
+	if out.claim != nil {
+		settleClaim(ctx, out.claim, err)
+	}
+	return rev, err
+}
+
+// stored reports a stored outcome to the components that follow the writes of the kind.
+func (w *Writer) stored(ctx context.Context, r *Request, l *live, out outcome, rev int64) {
+	w.reportWritten(r, rev)
+	if out.remove {
+		if allocator := w.allocatorOf(r); allocator != nil {
+			allocator.Release(ctx, l.obj)
+		}
+		return
+	}
+	w.observeUpdate(r, l.obj, out.obj)
+	w.awaitSettled(ctx, r, rev)
+}
+
 // translate converts an error of the store to an API error. op is the operation of the write.
 func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
 	var unreadable *storage.UnreadableError
-	switch uid := r.expectedUID(); {
+	uid := r.expectedUID()
+	switch {
 	case uid != "" && errors.Is(err, storage.ErrNotFound):
 		return r.uidConflict(uid, "")
 	case !errors.As(err, &unreadable):

@@ -28,10 +28,27 @@ func TestDeleteUnreadableKeepsObjectsThatMayBeReadable(t *testing.T) {
 		deleted bool
 		is      func(error) bool
 	}{
-		"damaged":             {t.Context(), errors.New("no such key"), true, func(err error) bool { return err == nil }},
-		"too many waiting":    {t.Context(), fmt.Errorf("open: %w", status.ManyWait()), false, apierrors.IsTooManyRequests},
-		"deadline exceeded":   {t.Context(), fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)), false, apierrors.IsTimeout},
-		"client disconnected": {ended, context.Canceled, false, func(err error) bool { return errors.Is(err, context.Canceled) }},
+		"damaged": {
+			ctx:     t.Context(),
+			err:     errors.New("no such key"),
+			deleted: true,
+			is:      func(err error) bool { return err == nil },
+		},
+		"too many waiting": {
+			ctx: t.Context(),
+			err: fmt.Errorf("open: %w", status.ManyWait()),
+			is:  apierrors.IsTooManyRequests,
+		},
+		"deadline exceeded": {
+			ctx: t.Context(),
+			err: fmt.Errorf("open: %w", apierrors.NewTimeoutError("late", 0)),
+			is:  apierrors.IsTimeout,
+		},
+		"client disconnected": {
+			ctx: ended,
+			err: context.Canceled,
+			is:  func(err error) bool { return errors.Is(err, context.Canceled) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := b.fixture(t)

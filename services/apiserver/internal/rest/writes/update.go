@@ -20,15 +20,15 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.updateScale(ctx, r)
 	}
-	if err := r.namespaceFits(r.Object); err != nil {
+	if err := r.checkNamespace(r.Object); err != nil {
 		return Result{}, err
 	}
-	if err := r.nameFits(r.Object); err != nil {
+	if err := r.checkName(r.Object); err != nil {
 		return Result{}, err
 	}
 	wanted := func() registry.Object {
 		obj := r.Object.DeepCopyObject().(registry.Object)
-		obj.SetNamespace(r.place())
+		obj.SetNamespace(r.namespace())
 		return obj
 	}
 	compute := func(l *live) (outcome, error) {
@@ -87,7 +87,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		tracing.Event(ctx, eventPatch)
 		obj, err := r.Patch.Apply(ctx, w.target(r, l.obj, func() bool { return l.unconverted(r) }))
 		if err == nil {
-			err = r.identityFits(obj)
+			err = r.checkIdentity(obj)
 		}
 		if err != nil {
 			return outcome{}, err
@@ -114,9 +114,10 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	}
 	// A patch with a uid is for an existing object. It may lack the name.
 	if uid := obj.GetUID(); uid != "" {
-		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found",
+			uid))
 	}
-	if err := r.identityFits(obj); err != nil {
+	if err := r.checkIdentity(obj); err != nil {
 		return Result{}, err
 	}
 	if err := w.mayCreate(ctx, r); err != nil {
@@ -125,27 +126,33 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	return w.create(ctx, r, obj, creation{owned: true, absent: true})
 }
 
-// identityFits checks the namespace and the name of a patched object, and sets its namespace.
-func (r *Request) identityFits(obj registry.Object) error {
-	if err := r.namespaceFits(obj); err != nil {
+// checkIdentity checks the namespace and the name of a patched object, and sets its namespace.
+func (r *Request) checkIdentity(obj registry.Object) error {
+	if err := r.checkNamespace(obj); err != nil {
 		return err
 	}
-	obj.SetNamespace(r.place())
-	return r.nameFits(obj)
+	obj.SetNamespace(r.namespace())
+	return r.checkName(obj)
 }
 
 // target returns an object as the target of the patch. defaulted reports whether a document has the
 // defaults of its version.
 func (w *Writer) target(r *Request, obj registry.Object, defaulted func() bool) *patch.Target {
 	return &patch.Target{
-		Object: obj, GVK: r.Kind.GVK(), Name: r.Name, FieldValidation: r.FieldValidation,
-		Codec: w.Codec, New: r.Kind.New, Defaulted: defaulted,
-		Encode: func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
-		Decode: r.Kind.Coder.DecodePatched,
+		Object:          obj,
+		GVK:             r.Kind.GVK(),
+		Name:            r.Name,
+		FieldValidation: r.FieldValidation,
+		Codec:           w.Codec,
+		New:             r.Kind.New,
+		Defaulted:       defaulted,
+		Encode:          func() ([]byte, error) { return r.Kind.Coder.EncodeObject(obj) },
+		Decode:          r.Kind.Coder.DecodePatched,
 		Merge: func(ctx context.Context, configuration map[string]any) (registry.Object, error) {
 			return r.owner().Apply(ctx, obj, configuration, r.Manager, r.Force)
 		},
-		Cost: r.patchedCost, Estimate: request.Estimate,
+		Cost:     r.patchedCost,
+		Estimate: request.Estimate,
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// namespaceFits checks the body's namespace against the path's.
-func (r *Request) namespaceFits(obj registry.Object) error {
+// checkNamespace checks the body's namespace against the path's.
+func (r *Request) checkNamespace(obj registry.Object) error {
 	if !r.Kind.Namespaced {
 		obj.SetNamespace("") // cluster-scoped: the client's value is ignored
 		return nil
@@ -32,43 +32,49 @@ func (r *Request) namespaceFits(obj registry.Object) error {
 	return nil
 }
 
-// creationFits checks the body's namespace and, if the path has a name, the body's name. The
+// checkCreation checks the body's namespace and, if the path has a name, the body's name. The
 // request was authorized to create an object of that name.
-func (r *Request) creationFits(obj registry.Object) error {
-	if err := r.namespaceFits(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
+func (r *Request) checkCreation(obj registry.Object) error {
+	if err := r.checkNamespace(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
 		return err
 	}
-	return r.nameFits(obj)
+	return r.checkName(obj)
 }
 
-// nameFits checks the body's name and namespace against the path's.
-func (r *Request) nameFits(obj registry.Object) error {
-	switch name := obj.GetName(); {
+// checkName checks the body's name and namespace against the path's.
+func (r *Request) checkName(obj registry.Object) error {
+	name := obj.GetName()
+	switch {
 	case name == "":
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided",
+			r.Name))
 	case name != r.Name:
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name))
 	}
 	if ns := obj.GetNamespace(); r.Kind.Namespaced && ns != "" && ns != r.Namespace {
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, r.Namespace))
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)",
+			ns, r.Namespace))
 	}
 	return nil
 }
 
 // admit runs the last steps of admission on a complete object: the validating phase and the quota
 // charge. It drops claim on an error, and otherwise joins it with the charged claim.
-func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim admission.Claim) (admission.Claim, error) {
-	err := w.Admission.Validate(ctx, ask)
-	if err == nil {
-		var charged admission.Claim
-		if charged, err = w.Admission.Claim(ctx, ask); err == nil {
-			return admission.Claims{claim, charged}, nil
-		}
+func (w *Writer) admit(ctx context.Context, attrs *admission.Request, claim admission.Claim) (admission.Claim, error) {
+	err := w.Admission.Validate(ctx, attrs)
+	if err != nil {
+		claim.Drop(ctx)
+		return nil, err
 	}
-	claim.Drop(ctx)
-	return nil, err
+	charged, err := w.Admission.Claim(ctx, attrs)
+	if err != nil {
+		claim.Drop(ctx)
+		return nil, err
+	}
+	return admission.Claims{claim, charged}, nil
 }
 
+// validateCreate validates a new object. text is the encoded obj.
 func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
 	errs := meta.ValidateCreate(r.Kind.Kind, obj)
 	errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
@@ -78,7 +84,8 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 	return w.withDeclared(r.Kind.Kind, obj, errs)
 }
 
-// checkType rejects an object without a Go type that has another kind or apiVersion than the resource.
+// checkType rejects an object without a Go type whose kind or apiVersion differs from that of the
+// resource.
 func (r *Request) checkType(obj registry.Object) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -105,11 +112,17 @@ func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, o
 		subresource = r.Sub.Name
 	}
 	return r.Kind.ValidateDocument(ctx, registry.DocumentWrite{
-		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
-		OnCostly: func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
+		Object:      obj,
+		Text:        text,
+		Old:         old,
+		Found:       found,
+		Subresource: subresource,
+		Warn:        func(text string) { request.Warn(ctx, text) },
+		OnCostly:    func() { _ = request.Estimate(ctx, request.LargeBody) }, // the result is ignored: the cost of rules is bounded
 	})
 }
 
+// warn adds the warnings of the kind about a new object.
 func (r *Request) warn(ctx context.Context, obj registry.Object) {
 	if r.Kind.Create.Warnings == nil {
 		return
@@ -150,7 +163,8 @@ func (w *Writer) withDeclared(k *registry.Kind, obj registry.Object, errs field.
 	}
 	for _, difference := range differences(errs.ExtractCoveredByDeclarative(), declared) {
 		w.Metrics.mismatches.Inc()
-		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(), "difference", difference, "takeover", w.Declared.Takeover)
+		w.Logger.Warn("declarative and handwritten validation differ", "kind", k.GVK().String(),
+			"difference", difference, "takeover", w.Declared.Takeover)
 	}
 	if !w.Declared.Takeover {
 		return errs
@@ -190,25 +204,24 @@ func differences(written, declared field.ErrorList) (out []string) {
 	return out
 }
 
-// uniqueOwners removes duplicate owner references and adds a warning.
+// uniqueOwners removes duplicate owner references and adds a warning. admitted means that mutating
+// admission has run.
 func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	refs := obj.GetOwnerReferences()
 	var unique []metav1.OwnerReference
-	var twice []string // the UIDs of the removed references
+	var duplicates []string // the UIDs of the removed references
 	seen := newReferences(refs)
 	for i, r := range refs {
-		switch again := seen.again(i); {
-		case !again && twice == nil:
-		case !again:
-			unique = append(unique, r)
-		default:
-			if twice == nil {
+		if seen.again(i) {
+			if duplicates == nil { // usually there are none, so the list is copied only here
 				unique = slices.Clone(refs[:i])
 			}
-			twice = append(twice, string(r.UID))
+			duplicates = append(duplicates, string(r.UID))
+		} else if duplicates != nil {
+			unique = append(unique, r)
 		}
 	}
-	if len(twice) == 0 {
+	if len(duplicates) == 0 {
 		return
 	}
 	obj.SetOwnerReferences(unique)
@@ -216,7 +229,7 @@ func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	if admitted {
 		format = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
 	}
-	request.Warn(ctx, fmt.Sprintf(format, strings.Join(twice, ", ")))
+	request.Warn(ctx, fmt.Sprintf(format, strings.Join(duplicates, ", ")))
 }
 
 // references detects duplicates in a list of owner references. It stores only the index of each,
@@ -245,7 +258,7 @@ func (r references) again(i int) bool {
 	if r.known == nil {
 		return slices.ContainsFunc(r.all[:i], func(o metav1.OwnerReference) bool { return referenceOf(o) == this })
 	}
-	for h := maphash.Comparable(r.seed, this); ; h++ { // a collision uses the next key
+	for h := maphash.Comparable(r.seed, this); ; h++ { // on a collision, try the next key
 		at, taken := r.known[h]
 		if !taken {
 			r.known[h] = int32(i)
@@ -264,6 +277,7 @@ type reference struct {
 	controller, blocks     flag
 }
 
+// flag is an optional bool in comparable form.
 type flag struct{ set, value bool }
 
 func referenceOf(r metav1.OwnerReference) reference {

@@ -109,9 +109,9 @@ type Request struct {
 	// sees no name.
 	Collection bool
 
-	// WithoutLazyField reports whether the write neither reads nor changes the lazily decoded field of its
-	// object (registry.LazyField), and no admission webhook or policy sees the object. The field is
-	// then replaced by a mark and not decoded. restore puts it back.
+	// WithoutLazyField reports whether the write neither reads nor changes the lazily decoded field
+	// of its object (registry.LazyField), and no admission webhook or policy sees the object. The
+	// field is then replaced by a mark and not decoded. restore puts it back.
 	WithoutLazyField bool
 	restore          func(stored []byte) ([]byte, bool)
 
@@ -163,8 +163,16 @@ func (r *Request) GVK() schema.GroupVersionKind {
 // Admission returns the admission request of the write.
 func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *admission.Request {
 	a := &admission.Request{
-		Operation: op, Resource: r.Kind.Kind, Kind: r.GVK(), Namespace: r.Namespace, Name: r.Name,
-		Object: obj, OldObject: old, User: r.User, DryRun: r.DryRun, Options: r.Options,
+		Operation: op,
+		Resource:  r.Kind.Kind,
+		Kind:      r.GVK(),
+		Namespace: r.Namespace,
+		Name:      r.Name,
+		Object:    obj,
+		OldObject: old,
+		User:      r.User,
+		DryRun:    r.DryRun,
+		Options:   r.Options,
 	}
 	if r.Sub != nil {
 		a.Subresource = r.Sub.Name
@@ -179,8 +187,8 @@ func (r *Request) Admission(op admission.Operation, obj, old runtime.Object) *ad
 	return a
 }
 
-// place returns the namespace of the object. It is "" for cluster-scoped kinds.
-func (r *Request) place() string {
+// namespace returns the namespace of the object. It is "" for cluster-scoped kinds.
+func (r *Request) namespace() string {
 	if r.Kind.Namespaced {
 		return r.Namespace
 	}
@@ -196,8 +204,6 @@ func refOf(k *apiset.Resource, name string) status.Ref {
 	return status.Ref{Resource: k.GroupResource(), Name: name}
 }
 
-const second = time.Second
-
 func newUID() types.UID { return types.UID(uuid.NewString()) }
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -211,8 +217,8 @@ const (
 	eventDeleted = "Object deleted from database"
 )
 
-// encodes records the start of an object's encoding. The function that it returns records the end.
-func (r *Request) encodes(ctx context.Context) (done func()) {
+// timeEncoding records the start of an object's encoding. The function that it returns records the end.
+func (r *Request) timeEncoding(ctx context.Context) (done func()) {
 	if !tracing.Recording(ctx) {
 		return func() {}
 	}
@@ -220,8 +226,8 @@ func (r *Request) encodes(ctx context.Context) (done func()) {
 	return func() { r.encoded.End = time.Now() }
 }
 
-// described returns a context with which the store describes the object in its span.
-func (r *Request) described(ctx context.Context) context.Context {
+// withStoredValue returns a context with which the store describes the object in its span.
+func (r *Request) withStoredValue(ctx context.Context) context.Context {
 	if !tracing.Recording(ctx) {
 		return ctx
 	}
@@ -246,10 +252,14 @@ type Metrics struct {
 	fast, slow, equal  prometheus.Observer
 }
 
+// NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "apiserver", Subsystem: "validation", Name: name, Help: "[BETA] " + help,
+			Namespace: "apiserver",
+			Subsystem: "validation",
+			Name:      name,
+			Help:      "[BETA] " + help,
 		})
 	}
 	m := Metrics{
@@ -258,7 +268,8 @@ func NewMetrics(r prometheus.Registerer) Metrics {
 		panics: counter("declarative_validation_panic_total", "Number of times declarative validation has panicked during validation."),
 	}
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "apiserver_request_timestamp_comparison_time", Help: "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
+		Name:    "apiserver_request_timestamp_comparison_time",
+		Help:    "[ALPHA] Time in seconds to compare the object of an update or patch with the stored one.",
 		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0},
 	}, []string{"code_path"})
 	m.fast, m.slow, m.equal = v.WithLabelValues("unequalObjectsFast"), v.WithLabelValues("unequalObjectsSlow"), v.WithLabelValues("equalObjectsSlow")

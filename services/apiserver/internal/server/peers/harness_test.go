@@ -46,7 +46,10 @@ func (s *versionSource) Follow(ctx context.Context, from storage.Position, apply
 		case <-ctx.Done():
 			return ctx.Err()
 		case kv := <-s.more:
-			if err := apply(storage.Batch{Revision: at, Events: []storage.Event{{Type: storage.Created, Key: kv.Key, Value: kv.Value, Revision: at, CreateRevision: at}}}); err != nil {
+			if err := apply(storage.Batch{
+				Revision: at,
+				Events:   []storage.Event{{Type: storage.Created, Key: kv.Key, Value: kv.Value, Revision: at, CreateRevision: at}},
+			}); err != nil {
 				return err
 			}
 		}
@@ -64,7 +67,10 @@ func version(name string, served map[string][]string, owners ...string) storage.
 		v.OwnerReferences = append(v.OwnerReferences, metav1.OwnerReference{Kind: kind})
 	}
 	for id, versions := range served {
-		v.Status.StorageVersions = append(v.Status.StorageVersions, apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: id, ServedVersions: versions})
+		v.Status.StorageVersions = append(v.Status.StorageVersions, apiserverinternalv1alpha1.ServerStorageVersion{
+			APIServerID:    id,
+			ServedVersions: versions,
+		})
 	}
 	text, _ := json.Marshal(v) // cannot fail for this type
 	return storage.KeyValue{Key: prefix + name, Value: text, CreateRevision: 2, ModRevision: 2}
@@ -88,20 +94,33 @@ type fixture struct {
 	registry  *prometheus.Registry
 }
 
+// newFixture returns a proxy whose cache holds the given storage versions, and certificates for
+// replicas.
 func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 	t.Helper()
-	w := &fixture{t: t, files: certs.Layout{Dir: t.TempDir()}, addresses: map[string]string{}, gone: map[string]bool{}, registry: prometheus.NewRegistry()}
+	w := &fixture{
+		t:         t,
+		files:     certs.Layout{Dir: t.TempDir()},
+		addresses: map[string]string{},
+		gone:      map[string]bool{},
+		registry:  prometheus.NewRegistry(),
+	}
 	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
 		t.Fatal(err)
 	}
 	w.trusted = w.pool()
 	w.source = &versionSource{all, make(chan storage.KeyValue)}
-	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.source, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
-		Name: "storageversions", Prefix: prefix,
-		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
-			return watchcache.Attributes{Name: path.Base(key)}, nil
-		},
-	}}})
+	cache, err := watchcache.New(watchcache.Config{
+		Source: w.source,
+		Newest: w.source,
+		Logger: slog.New(slog.DiscardHandler),
+		Resources: []watchcache.Resource{{
+			Name: "storageversions", Prefix: prefix,
+			Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+				return watchcache.Attributes{Name: path.Base(key)}, nil
+			},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +131,9 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 		t.Fatal(err)
 	}
 	w.Peers = peers.New(peers.Config{
-		Identity: "me", Store: cache.Store(prefix), MaxPages: 16,
+		Identity: "me",
+		Store:    cache.Store(prefix),
+		MaxPages: 16,
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			v := &apiserverinternalv1alpha1.StorageVersion{}
 			if err := json.Unmarshal(e.Stored(), v); err != nil {
@@ -143,7 +164,8 @@ func newFixture(t *testing.T, all ...storage.KeyValue) *fixture {
 			w.refused = append(w.refused, err)
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		},
-		Metrics: peers.NewMetrics(w.registry), Logger: slog.New(slog.DiscardHandler),
+		Metrics: peers.NewMetrics(w.registry),
+		Logger:  slog.New(slog.DiscardHandler),
 	})
 	running.Go(func() { _ = w.Run(ctx) })
 	w.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
@@ -188,7 +210,11 @@ func (w *fixture) replica(id string, answer http.HandlerFunc) *httptest.Server {
 // startPeer starts a server as a peer and sets its address.
 func (w *fixture) startPeer(id string, s *httptest.Server) {
 	w.t.Helper()
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*w.pair(w.files.APIServer())}, ClientAuth: tls.RequestClientCert}
+	s.TLS = &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{*w.pair(w.files.APIServer())},
+		ClientAuth:   tls.RequestClientCert,
+	}
 	s.StartTLS()
 	w.t.Cleanup(s.Close)
 	w.setAddress(id, s.Listener.Addr().String())

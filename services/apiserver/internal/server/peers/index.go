@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/cache/watchcache"
 )
 
+// resource is a resource in one version.
 type resource = schema.GroupVersionResource
 
 // index maps resources to the replicas that serve them, according to storage versions at one
@@ -40,7 +41,8 @@ func (p *Peers) servingReplicas() map[resource][]string {
 	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		v, err := p.Decode(e)
 		if err != nil {
-			p.Logger.Warn("failed to decode storage version; requests for its resource are not proxied", "storageversion", e.Name(), "error", err)
+			p.Logger.Warn("failed to decode storage version; requests for its resource are not proxied",
+				"storageversion", e.Name(), "error", err)
 			return true
 		}
 		if isCustom(v) {

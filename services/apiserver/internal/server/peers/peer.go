@@ -32,25 +32,39 @@ type peer struct {
 	retire      context.CancelFunc
 }
 
+// newPeer returns the peer at an address. It trusts certificates that trusted verifies.
 func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: reverseproxy.DialTimeout}
 	security := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
-	peer := &peer{id: id, address: address, trusted: trusted, connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate)}
+	peer := &peer{
+		id:          id,
+		address:     address,
+		trusted:     trusted,
+		connections: reverseproxy.Connections(dialer.DialContext, security, p.Certificate),
+	}
 	life, retire := context.WithCancel(p.alive)
 	peer.retire = retire
 	peer.proxy = &reverseproxy.Proxy{
 		Locate: func(_ context.Context, path string) (*url.URL, error) {
 			return &url.URL{Scheme: "https", Host: address, Path: path}, nil
 		},
-		Connections: peer.connections, Pages: p.pages, LongRunning: requestinfo.LongRunning,
-		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{Probe: peer.probe, MaxRequests: p.MaxRequests, OnChange: func(reason error) {
-			if reason != nil {
-				p.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
-			} else {
-				p.Logger.Info("peer reachable again", "peer", id, "address", address)
-			}
-		}}),
-		Traces: p.Traces, Logger: p.Logger, Name: id,
+		Connections: peer.connections,
+		Pages:       p.pages,
+		LongRunning: requestinfo.LongRunning,
+		Breaker: reverseproxy.NewBreaker(life, &p.probes, reverseproxy.BreakerConfig{
+			Probe:       peer.probe,
+			MaxRequests: p.MaxRequests,
+			OnChange: func(reason error) {
+				if reason != nil {
+					p.Logger.Error("peer unreachable; no requests until it responds", "peer", id, "address", address, "error", reason)
+				} else {
+					p.Logger.Info("peer reachable again", "peer", id, "address", address)
+				}
+			},
+		}),
+		Traces: p.Traces,
+		Logger: p.Logger,
+		Name:   id,
 	}
 	return peer
 }

@@ -109,6 +109,7 @@ func (p *Peers) Handler(r *http.Request, op *requestinfo.Info) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.proxy(w, r, ids) })
 }
 
+// proxy proxies a request to one of the replicas with the given ids.
 func (p *Peers) proxy(w http.ResponseWriter, r *http.Request, ids []string) {
 	to, err := p.choose(r.Context(), ids)
 	if err != nil {
@@ -177,10 +178,13 @@ func (p *Peers) closeMoved(at map[string]string) {
 	}
 }
 
+// peer returns the peer with an id. It replaces the peer if its address or the authorities have
+// changed.
 func (p *Peers) peer(id, address string) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	is, trusted := p.peers[id], p.Authorities()
+	is := p.peers[id]
+	trusted := p.Authorities()
 	if is == nil || is.address != address || is.trusted != trusted {
 		if is != nil {
 			is.close()

@@ -45,20 +45,20 @@ func TestHandlerOnlyForResourcesOfOtherReplicas(t *testing.T) {
 		header string
 		want   bool
 	}{
-		{"theirs", in("g", "v1", "theirs"), "", true},
-		{"of another group", in("old.g", "v1", "theirs"), "", true},
-		{"of another version", in("g", "v2", "theirs"), "", false},
-		{"from a peer", in("g", "v1", "theirs"), "true", false},
-		{"from no peer", in("g", "v1", "theirs"), "false", true},
-		{"no resource", &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}, "", false},
-		{"another's too", in("g", "v1", "both"), "", true},
-		{"mine alone", in("g", "v1", "mine"), "", false},
-		{"of one that is gone", in("g", "v1", "gone"), "", false},
-		{"defined", in("g", "v1", "defined"), "", false},
-		{"owned", in("g", "v1", "owned"), "", true},
-		{"of the core", in("", "v1", "pods"), "", true},
-		{"unknown", in("g", "v1", "nobodys"), "", false},
-		{"broken", in("g", "v1", "broken"), "", false},
+		{name: "theirs", op: in("g", "v1", "theirs"), want: true},
+		{name: "of another group", op: in("old.g", "v1", "theirs"), want: true},
+		{name: "of another version", op: in("g", "v2", "theirs")},
+		{name: "from a peer", op: in("g", "v1", "theirs"), header: "true"},
+		{name: "from no peer", op: in("g", "v1", "theirs"), header: "false", want: true},
+		{name: "no resource", op: &requestinfo.Info{Group: "g", Version: "v1", Resource: "theirs"}},
+		{name: "another's too", op: in("g", "v1", "both"), want: true},
+		{name: "mine alone", op: in("g", "v1", "mine")},
+		{name: "of one that is gone", op: in("g", "v1", "gone")},
+		{name: "defined", op: in("g", "v1", "defined")},
+		{name: "owned", op: in("g", "v1", "owned"), want: true},
+		{name: "of the core", op: in("", "v1", "pods"), want: true},
+		{name: "unknown", op: in("g", "v1", "nobodys")},
+		{name: "broken", op: in("g", "v1", "broken")},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set(peers.Header, c.header)
@@ -89,7 +89,8 @@ func TestProxiedRequestCarriesUser(t *testing.T) {
 		if c := r.TLS.PeerCertificates; len(c) > 0 {
 			by = c[0].Subject.CommonName
 		}
-		_, _ = fmt.Fprint(rw, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"], r.Header["X-Remote-Group"], " ", by)
+		_, _ = fmt.Fprint(rw, r.URL.Path, " ", r.Header.Get(peers.Header), " ", r.Header["X-Remote-User"],
+			r.Header["X-Remote-Group"], " ", by)
 	})
 	rec := w.send("theirs", "X-Remote-User", "root", peers.Header, "no")
 	if want := "/apis/g/v1/theirs true [ada] [dev] front-proxy-client"; rec.Code != 200 || rec.Body.String() != want {
@@ -98,7 +99,8 @@ func TestProxiedRequestCarriesUser(t *testing.T) {
 	w.awaitCounts(map[string]float64{"200": 1})
 }
 
-// awaitCounts waits until the metric has the given values. An upgraded connection is counted at its end.
+// awaitCounts waits until the metric has the given values. An upgraded
+// connection is counted at its end.
 func (w *fixture) awaitCounts(want map[string]float64) {
 	w.t.Helper()
 	eventually(w.t, fmt.Sprint("counts ", want), func() bool {
@@ -201,7 +203,9 @@ func eventually(t *testing.T, what string, check func() bool) {
 func TestRequestsFollowMovedPeer(t *testing.T) {
 	w := newFixture(t, version("g.theirs", map[string][]string{"other": {"g/v1"}}))
 	say := func(text string) (*httptest.Server, *atomic.Int64) {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, text) }))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, text)
+		}))
 		open := &atomic.Int64{}
 		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 			switch state {
@@ -249,7 +253,8 @@ func TestRequestsFollowMovedPeer(t *testing.T) {
 
 // Requests prefer reachable peers. An unreachable one gets requests again when it responds.
 func TestReachablePeersArePreferred(t *testing.T) {
-	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}), version("g.dead", map[string][]string{"dead": {"g/v1"}}))
+	w := newFixture(t, version("g.both", map[string][]string{"dead": {"g/v1"}, "other": {"g/v1"}}),
+		version("g.dead", map[string][]string{"dead": {"g/v1"}}))
 	w.replica("other", func(http.ResponseWriter, *http.Request) {})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -76,6 +76,7 @@ func (p *Presence) Run(ctx context.Context) error {
 
 func (p *Presence) key() string { return p.Root + presencePath + p.Identity }
 
+// publish writes the address of this replica with a TTL.
 func (p *Presence) publish(ctx context.Context) error {
 	value, err := p.Encode(&corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{identityLabel: p.Identity}},
@@ -97,6 +98,7 @@ func (p *Presence) publish(ctx context.Context) error {
 	return err
 }
 
+// remove deletes the address of this replica.
 func (p *Presence) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
@@ -133,11 +135,13 @@ func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
+// addressOf returns the host:port in endpoints, and false if it is unusable.
 func addressOf(e *corev1.Endpoints) (string, bool) {
 	if len(e.Subsets) == 0 || len(e.Subsets[0].Addresses) == 0 || len(e.Subsets[0].Ports) == 0 {
 		return "", false
 	}
-	ip, port := net.ParseIP(e.Subsets[0].Addresses[0].IP), e.Subsets[0].Ports[0].Port
+	ip := net.ParseIP(e.Subsets[0].Addresses[0].IP)
+	port := e.Subsets[0].Ports[0].Port
 	if ip == nil || ip.IsUnspecified() || ip.IsMulticast() || port < 1 || port > 65535 {
 		return "", false
 	}

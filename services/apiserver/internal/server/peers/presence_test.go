@@ -102,7 +102,12 @@ func (l *leaseStore) setFailure(err error) {
 // presence returns the Presence of a replica that logs to log.
 func (l *leaseStore) presence(id string, log *log) *peers.Presence {
 	return &peers.Presence{
-		Store: l, Root: "/registry", Identity: id, IP: net.IPv4(10, 0, 0, 7), Port: 6443, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Store:    l,
+		Root:     "/registry",
+		Identity: id,
+		IP:       net.IPv4(10, 0, 0, 7),
+		Port:     6443,
+		Logger:   slog.New(slog.NewTextHandler(log, nil)),
 		Encode: func(e *corev1.Endpoints) ([]byte, error) {
 			if id == "unencodable" {
 				return nil, errors.New("encoding failed")
@@ -156,7 +161,8 @@ func runPresence(t *testing.T, p *peers.Presence) (stop func()) {
 
 // A replica publishes its address while it runs, and overwrites an older value.
 func TestPresencePublishesAddressWhileRunning(t *testing.T) {
-	l, logs := newLeaseStore(), &log{}
+	l := newLeaseStore()
+	logs := &log{}
 	l.values["/registry/peerserverleases/me"] = storage.KeyValue{Key: "/registry/peerserverleases/me", Value: []byte("{}"), ModRevision: 0}
 	for _, id := range []string{"me", "another"} {
 		p := l.presence(id, logs)
@@ -192,7 +198,8 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, logs := newLeaseStore(), &log{}
+			l := newLeaseStore()
+			logs := &log{}
 			l.failure = c.failure
 			p := l.presence(c.id, logs)
 			stop := runPresence(t, p)
@@ -224,14 +231,16 @@ func TestPresenceRetriesFailedPublication(t *testing.T) {
 	}
 }
 
-// Invalid addresses are ignored, because a writer of these keys could redirect requests and their users.
+// Invalid addresses are ignored, because a writer of these keys could
+// redirect requests and their users.
 func TestAddressesIgnoresInvalidEntries(t *testing.T) {
 	l := newLeaseStore()
 	put := func(key, text string) {
 		l.values["/registry/peerserverleases/"+key] = storage.KeyValue{Key: "/registry/peerserverleases/" + key, Value: []byte(text)}
 	}
 	place := func(id, ip string, port int) string {
-		return fmt.Sprintf(`{"metadata":{"labels":{"apiserverIdentity":%q}},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`, id, ip, port)
+		return fmt.Sprintf(`{"metadata":{"labels":{"apiserverIdentity":%q}},"subsets":[{"addresses":[{"ip":%q}],"ports":[{"port":%d}]}]}`,
+			id, ip, port)
 	}
 	put("good", place("good", "10.0.0.1", 6443))
 	put("six", place("six", "2001:db8::1", 1))

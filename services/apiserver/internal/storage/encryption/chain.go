@@ -108,10 +108,13 @@ func joinErrors(errs []error) error {
 	return &severalErrors{errs}
 }
 
+// severalErrors joins the errors of several providers. Its text has each message once.
 type severalErrors struct{ errs []error }
 
+// Unwrap returns the errors.
 func (s *severalErrors) Unwrap() []error { return s.errs }
 
+// Error implements error.
 func (s *severalErrors) Error() string {
 	var texts []string
 	seen := map[string]bool{}

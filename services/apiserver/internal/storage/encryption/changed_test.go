@@ -23,7 +23,7 @@ func absent(name string) string {
 func TestUnusableConfigurationIsReported(t *testing.T) {
 	reg, b := newMetricsBuilder(t)
 	log := &lines{}
-	b.WellWithin, b.Logger = time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	b.HealthTimeout, b.Logger = time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
 	live := openWith(t, b, rules(rule("secrets", identity)), true)
 	first := live.Current()
 	ended, end := context.WithCancel(t.Context())
@@ -38,13 +38,30 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 		counted bool
 		log     string
 	}{
-		{name: "missing", err: errors.New("file missing"), done: true, counted: true, log: "error reading encryption provider configuration file"},
+		{
+			name:    "missing",
+			err:     errors.New("file missing"),
+			done:    true,
+			counted: true,
+			log:     "error reading encryption provider configuration file",
+		},
 		{name: "empty", done: true, counted: true, log: "is empty"},
-		{name: "bad", content: rules(rule("secrets")), done: true, counted: true, log: "provider does not contain any of the expected providers"},
+		{
+			name:    "bad",
+			content: rules(rule("secrets")),
+			done:    true,
+			counted: true,
+			log:     "provider does not contain any of the expected providers",
+		},
 		{name: "bad for another reason", content: rules(rule("secrets", old)), done: true, counted: true, log: "KMSv1 is deprecated"},
 		{name: "unhealthy", content: rules(rule("secrets", absent("a"))), counted: true, log: "the new configuration is not applied"},
 		{name: "still unhealthy", content: rules(rule("secrets", absent("a")))},
-		{name: "another unhealthy one", content: rules(rule("secrets", absent("b"))), counted: true, log: "the new configuration is not applied"},
+		{
+			name:    "another unhealthy one",
+			content: rules(rule("secrets", absent("b"))),
+			counted: true,
+			log:     "the new configuration is not applied",
+		},
 		{name: "missing again", err: errors.New("file missing"), done: true, counted: true, log: "file missing"},
 		{name: "unhealthy again", content: rules(rule("secrets", absent("b"))), counted: true, log: "the new configuration is not applied"},
 	} {
@@ -85,9 +102,10 @@ func TestUnusableConfigurationIsReported(t *testing.T) {
 // while for requests that began with it.
 func TestReplacedConfigurationIsClosedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, b := &lines{}, builder(t)
+		log := &lines{}
+		b := builder(t)
 		b.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		b.Pace = kms.Pace{Well: time.Second, Ill: time.Second, WellKept: time.Millisecond, IllKept: time.Millisecond}
+		b.Pace = kms.Pace{HealthyInterval: time.Second, UnhealthyInterval: time.Second, HealthyTTL: time.Millisecond, UnhealthyTTL: time.Millisecond}
 		live := openWith(t, b, rules(rule("secrets", absent("a"))), true)
 		probes := func() int { return log.count("KMS plugin is unreachable") }
 		if !live.Changed(t.Context(), []byte(rules(rule("secrets", identity))), nil) {

@@ -16,7 +16,8 @@ func pluginAt(endpoint, name string) string {
 
 // TestAllPluginsAreChecked checks that the health check reports exactly the unhealthy plugins.
 func TestAllPluginsAreChecked(t *testing.T) {
-	one, two := kmstest.New(t), kmstest.New(t)
+	one := kmstest.New(t)
+	two := kmstest.New(t)
 	b := builder(t)
 	b.Pace = pace()
 	live := openWith(t, b, rules(rule("secrets", pluginAt(one.Endpoint(), "one"), pluginAt(two.Endpoint(), "two"))), false)

@@ -133,6 +133,7 @@ func decode(data []byte) (*Configuration, error) {
 	return c, nil
 }
 
+// checkKind returns an error unless the document is an EncryptionConfiguration of a known version.
 func checkKind(text []byte) error {
 	var head metav1.TypeMeta
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &head); err != nil {
@@ -155,6 +156,7 @@ func checkKind(text []byte) error {
 
 const defaultCacheSize = 1000
 
+// setDefaults sets the defaults of KMS providers.
 func (c *Configuration) setDefaults() {
 	for i := range c.Resources {
 		for j := range c.Resources[i].Providers {

@@ -91,24 +91,81 @@ func TestValidation(t *testing.T) {
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"
 	for _, c := range []struct{ name, resources, providers, want string }{
-		{"an old plugin with a colon", "[secrets]", "[" + old + "]", ""},
-		{"an invalid endpoint", "[secrets]", "[{kms: {name: a, endpoint: 'unix:///%zz'}}]", "invalid endpoint for kms provider, error: parse"},
-		{"two new plugins of one name", "[secrets]", "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///y'}}]", "duplicate KMS provider name a"},
-		{"two old plugins of one name", "[secrets]", "[" + old + ", " + old + "]", ""},
-		{"two old plugins of one name, reloaded", "[secrets]", "[" + old + ", " + old + "]", "duplicate KMS provider name a:b"},
-		{"all resources and more", "['*.*', secrets]", "[{identity: {}}]", "overlapping resources"},
-		{"all resources", "['*.*']", "[{identity: {}}]", ""},
-		{"core and all of a group", "['*.', '*.apps']", "[{identity: {}}]", ""},
-		{"a resource of all groups", "['secrets.*']", "[{identity: {}}]", "encrypting the same resource across groups is not supported"},
-		{"a single star", "['*', secrets]", "[{identity: {}}]", "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'"},
-		{"a resource without API", "[serviceipallocations]", "[{identity: {}}]", "resources which do not have REST API/s cannot be encrypted"},
-		{"a plugin without a name", "[secrets]", "[{kms: {apiVersion: v2, endpoint: 'unix:///x'}}]", "name is a mandatory field for a provider"},
-		{"a plugin without an endpoint", "[secrets]", "[{kms: {apiVersion: v2, name: a}}]", "endpoint is a mandatory field for a kms"},
-		{"an old plugin without a cache", "[secrets]", "[{kms: {name: a, cachesize: 0, endpoint: 'unix:///x'}}]", "cachesize should be a positive value, or negative to disable"},
-		{"a key given twice", "[secrets]", "[{aescbc: {keys: [{name: a, name: b, secret: " + key + "}]}}]", "strict decoding error"},
+		{name: "an old plugin with a colon", resources: "[secrets]", providers: "[" + old + "]"},
+		{
+			name:      "an invalid endpoint",
+			resources: "[secrets]",
+			providers: "[{kms: {name: a, endpoint: 'unix:///%zz'}}]",
+			want:      "invalid endpoint for kms provider, error: parse",
+		},
+		{
+			name:      "two new plugins of one name",
+			resources: "[secrets]",
+			providers: "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///y'}}]",
+			want:      "duplicate KMS provider name a",
+		},
+		{name: "two old plugins of one name", resources: "[secrets]", providers: "[" + old + ", " + old + "]"},
+		{
+			name:      "two old plugins of one name, reloaded",
+			resources: "[secrets]",
+			providers: "[" + old + ", " + old + "]",
+			want:      "duplicate KMS provider name a:b",
+		},
+		{
+			name:      "all resources and more",
+			resources: "['*.*', secrets]",
+			providers: "[{identity: {}}]",
+			want:      "overlapping resources",
+		},
+		{name: "all resources", resources: "['*.*']", providers: "[{identity: {}}]"},
+		{name: "core and all of a group", resources: "['*.', '*.apps']", providers: "[{identity: {}}]"},
+		{
+			name:      "a resource of all groups",
+			resources: "['secrets.*']",
+			providers: "[{identity: {}}]",
+			want:      "encrypting the same resource across groups is not supported",
+		},
+		{
+			name:      "a single star",
+			resources: "['*', secrets]",
+			providers: "[{identity: {}}]",
+			want:      "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'",
+		},
+		{
+			name:      "a resource without API",
+			resources: "[serviceipallocations]",
+			providers: "[{identity: {}}]",
+			want:      "resources which do not have REST API/s cannot be encrypted",
+		},
+		{
+			name:      "a plugin without a name",
+			resources: "[secrets]",
+			providers: "[{kms: {apiVersion: v2, endpoint: 'unix:///x'}}]",
+			want:      "name is a mandatory field for a provider",
+		},
+		{
+			name:      "a plugin without an endpoint",
+			resources: "[secrets]",
+			providers: "[{kms: {apiVersion: v2, name: a}}]",
+			want:      "endpoint is a mandatory field for a kms",
+		},
+		{
+			name:      "an old plugin without a cache",
+			resources: "[secrets]",
+			providers: "[{kms: {name: a, cachesize: 0, endpoint: 'unix:///x'}}]",
+			want:      "cachesize should be a positive value, or negative to disable",
+		},
+		{
+			name:      "a key given twice",
+			resources: "[secrets]",
+			providers: "[{aescbc: {keys: [{name: a, name: b, secret: " + key + "}]}}]",
+			want:      "strict decoding error",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), strings.HasSuffix(c.name, "reloaded"))
+			_, err := encryption.Parse("f",
+				[]byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"),
+				strings.HasSuffix(c.name, "reloaded"))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

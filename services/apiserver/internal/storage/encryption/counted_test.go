@@ -31,7 +31,7 @@ func newMetricsBuilder(t testing.TB) (*prometheus.Registry, *encryption.Builder)
 func TestOperationsAreCounted(t *testing.T) {
 	p := kmstest.New(t)
 	reg, b := newMetricsBuilder(t)
-	b.Pace = kms.Pace{Well: time.Hour, Ill: time.Hour}
+	b.Pace = kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour}
 	s := newRawStore()
 	const seal, other, lost = "/registry/secrets/default/s", "/registry/configmaps/default/c", "/registry/secrets/default/l"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), lost, plain())
@@ -78,7 +78,10 @@ func TestOperationsAreCounted(t *testing.T) {
 // TestConflictingMetricsFail checks that a registered metric with the same name and another form
 // is an error.
 func TestConflictingMetricsFail(t *testing.T) {
-	for _, name := range []string{"apiserver_storage_transformation_operations_total", "apiserver_envelope_encryption_invalid_key_id_from_status_total"} {
+	for _, name := range []string{
+		"apiserver_storage_transformation_operations_total",
+		"apiserver_envelope_encryption_invalid_key_id_from_status_total",
+	} {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: "Another."}))
 		if _, err := encryption.NewMetrics(reg); err == nil {

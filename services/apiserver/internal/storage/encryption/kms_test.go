@@ -33,7 +33,8 @@ func eventually(t testing.TB, what string, check func() bool) {
 
 // kmsRule returns a configuration that encrypts secrets with a plugin.
 func kmsRule(p *kmstest.Plugin, timeout time.Duration) string {
-	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}", p.Endpoint(), timeout), identity))
+	return rules(rule("secrets", fmt.Sprintf("kms: {apiVersion: v2, name: rec, endpoint: '%s', timeout: %s}",
+		p.Endpoint(), timeout), identity))
 }
 
 // openKMS opens a configuration with a plugin that is probed often.
@@ -79,7 +80,7 @@ func TestStoredByKMS(t *testing.T) {
 	recorded(t, "kms-v2.json", &cases)
 	p := kmstest.New(t)
 	s := newRawStore()
-	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.Well, pace.WellKept = time.Hour, time.Hour }))
+	store := s.at(openKMS(t, p, 5*time.Second, func(pace *kms.Pace) { pace.HealthyInterval, pace.HealthyTTL = time.Hour, time.Hour }))
 	seen := 0
 	for _, c := range cases {
 		if len(c.Stored.ProtobufFields) == 0 {
@@ -94,18 +95,21 @@ func TestStoredByKMS(t *testing.T) {
 		}
 		for _, f := range c.Stored.ProtobufFields {
 			num, typ, n := protowire.ConsumeTag(rest)
-			if rest = rest[n:]; int(num) != f.Field {
+			rest = rest[n:]
+			if int(num) != f.Field {
 				t.Fatalf("%s: got field %d, want %d", c.Name, num, f.Field)
 			}
 			if f.Varint != nil {
 				v, n := protowire.ConsumeVarint(rest)
-				if rest = rest[n:]; v != *f.Varint {
+				rest = rest[n:]
+				if v != *f.Varint {
 					t.Errorf("%s: field %d: got %d, want %d", c.Name, num, v, *f.Varint)
 				}
 				continue
 			}
 			v, n := protowire.ConsumeBytes(rest)
-			if rest = rest[n:]; typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
+			rest = rest[n:]
+			if typ != protowire.BytesType || len(v) != f.Bytes || f.Text != "" && string(v) != f.Text {
 				t.Errorf("%s: field %d: got %q, want %d bytes %q", c.Name, num, v, f.Bytes, f.Text)
 			}
 		}
@@ -284,7 +288,8 @@ func TestLostKey(t *testing.T) {
 		p.Refuse(c.refuse)
 		_, _, err := get(t, store, secretKey)
 		var why *storage.UnreadableError
-		if !errors.As(err, &why) || why.Passing != c.refuse || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
+		if !errors.As(err, &why) || why.Passing != c.refuse ||
+			!strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -340,7 +345,7 @@ func TestManyKeysHaveFewSamples(t *testing.T) {
 	}
 	b := builder(t)
 	b.Metrics, b.Pace = m, pace()
-	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // probed only by checks
+	b.Pace.HealthyInterval, b.Pace.HealthyTTL = time.Hour, time.Nanosecond // probed only by checks
 	p := kmstest.New(t)
 	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
 	s := newRawStore()

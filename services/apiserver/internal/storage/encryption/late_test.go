@@ -38,8 +38,9 @@ func TestLatePlugin(t *testing.T) {
 	p.Stop()
 	file := filepath.Join(t.TempDir(), "enc.yaml")
 	write(t, file, rules(rule("secrets", identity)))
-	b, log := builder(t), &lines{}
-	b.Pace, b.WellWithin, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
+	b := builder(t)
+	log := &lines{}
+	b.Pace, b.HealthTimeout, b.Logger = pace(), 50*time.Millisecond, slog.New(slog.NewTextHandler(log, nil))
 	live, err := encryption.Open(t.Context(), file, true, b)
 	if err != nil {
 		t.Fatal(err)

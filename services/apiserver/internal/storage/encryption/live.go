@@ -96,7 +96,9 @@ func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) 
 	}
 	l.builder.Metrics.reloaded(l.builder.ServerID, err)
 	if err != nil {
-		l.log.Error("encryption configuration is invalid; keeping the previous one", "file", l.file, "tried again", l.awaited != nil, "error", fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
+		l.log.Error("encryption configuration is invalid; keeping the previous one", "file", l.file,
+			"tried again", l.awaited != nil, "error",
+			fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
 		return l.awaited == nil
 	}
 	l.log.Info("encryption configuration applied", "file", l.file)
@@ -113,7 +115,7 @@ func (l *Live) replace(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.WellWithin, wellWithin))
+	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.HealthTimeout, wellWithin))
 	defer cancel()
 	if err := next.waitHealthy(within); err != nil {
 		next.Close()
@@ -204,7 +206,9 @@ func (l *Live) AddHealthChecks(h *health.Registry, reloaded bool) {
 		h.Add("kms-providers", l.CheckAll, health.Healthz, health.Readyz)
 	default:
 		for i := range set.Plugins() {
-			h.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
+			h.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error {
+				return set.Check(r.Context(), i)
+			}, health.Healthz, health.Readyz)
 		}
 	}
 }

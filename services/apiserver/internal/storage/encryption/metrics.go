@@ -38,13 +38,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: controller + "reloads_total", Help: "Number of reloads of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 		succeeded: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: controller + "reload_success_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of successful automatic reloads of encryption configuration split by apiserver identity.",
+			Name: controller + "reload_success_total",
+			Help: "[ALPHA] (Deprecated since 1.30.0) Total number of successful automatic reloads of encryption configuration split by apiserver identity.",
 		}, []string{"apiserver_id_hash"}),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: controller + "reload_failures_total", Help: "[ALPHA] (Deprecated since 1.30.0) Total number of failed automatic reloads of encryption configuration split by apiserver identity.",
+			Name: controller + "reload_failures_total",
+			Help: "[ALPHA] (Deprecated since 1.30.0) Total number of failed automatic reloads of encryption configuration split by apiserver identity.",
 		}, []string{"apiserver_id_hash"}),
 		reloadLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: controller + "reload_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last reload of the encryption configuration, by outcome.",
+			Name: controller + "reload_last_timestamp_seconds",
+			Help: "Unix timestamp in seconds of the last reload of the encryption configuration, by outcome.",
 		}, []string{"status", "apiserver_id_hash"}),
 	}
 	for _, c := range []prometheus.Collector{m.operations, m.durations, m.reloads, m.succeeded, m.failed, m.reloadLast} {

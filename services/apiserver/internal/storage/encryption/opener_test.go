@@ -41,7 +41,8 @@ func TestResourceOfKey(t *testing.T) {
 // Deletions have nothing to decrypt.
 func TestSharedBatchIsNotModified(t *testing.T) {
 	const first, second, open1 = "/registry/secrets/default/a", "/registry/secrets/default/b", "/registry/configmaps/default/c"
-	live, s := open(t, rules(rule("secrets", keys("aesgcm", key32)))), newRawStore()
+	live := open(t, rules(rule("secrets", keys("aesgcm", key32))))
+	s := newRawStore()
 	create(t, s.at(live), first, plain())
 	create(t, s.at(live), second, plain())
 	batch := storage.Batch{Revision: 5, Events: []storage.Event{
@@ -82,7 +83,8 @@ func TestValuesWithoutRule(t *testing.T) {
 	sealed := s.at(open(t, rules(rule("secrets", keys("aesgcm", key32)))))
 	create(t, sealed, secretKey, plain())
 	other := s.at(open(t, rules(rule("configmaps", keys("aesgcm", key32)))))
-	if got, _, err := get(t, other, secretKey); err == nil || got != "" || !strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
+	if got, _, err := get(t, other, secretKey); err == nil || got != "" ||
+		!strings.Contains(err.Error(), "identity transformer tried to read encrypted data") {
 		t.Errorf("got %.20q, %v", got, err)
 	}
 	const another = "/registry/secrets/default/plain"
@@ -105,7 +107,8 @@ func TestUnencryptableValueIsNotWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Update(t.Context(), secretKey, []byte("k8s:enc:x"), kv.ModRevision, storage.WriteOptions{}); !errors.As(err, &sealError) {
+	if _, err := s.Update(t.Context(), secretKey, []byte("k8s:enc:x"), kv.ModRevision,
+		storage.WriteOptions{}); !errors.As(err, &sealError) {
 		t.Errorf("Update: got %v, want SealError", err)
 	}
 	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plain()) {

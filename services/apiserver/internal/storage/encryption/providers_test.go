@@ -157,7 +157,8 @@ func TestStoredValues(t *testing.T) {
 			prefix = *c.Stored.Prefix
 		}
 		if len(stored) != c.Stored.Length || !bytes.HasPrefix(stored, []byte(prefix)) {
-			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", c.Name, len(stored), stored, c.Stored.Length, prefix)
+			t.Errorf("%s: got %d bytes beginning with %.40q, Kubernetes stores %d beginning with %q", c.Name,
+				len(stored), stored, c.Stored.Length, prefix)
 		}
 		for before := range i + 1 {
 			key := fmt.Sprintf("/registry/secrets/default/s%d", before)
@@ -381,7 +382,8 @@ func TestPlainValueWithPrefixIsRejected(t *testing.T) {
 			t.Errorf("%s: value with an encryption prefix was stored unencrypted", name)
 		}
 	}
-	if _, _, err := get(t, s.at(encryption.Plain()), secretKey); err == nil || err.Error() != "identity transformer tried to read encrypted data" {
+	if _, _, err := get(t, s.at(encryption.Plain()), secretKey); err == nil ||
+		err.Error() != "identity transformer tried to read encrypted data" {
 		t.Errorf("got %v", err)
 	}
 	// Inside an encrypted value the prefix has no meaning.
@@ -426,5 +428,11 @@ func FuzzOpen(f *testing.F) {
 
 // pace returns short intervals for probes.
 func pace() kms.Pace {
-	return kms.Pace{Well: 20 * time.Millisecond, Ill: 10 * time.Millisecond, WellKept: time.Millisecond, IllKept: time.Millisecond, Doubt: time.Millisecond}
+	return kms.Pace{
+		HealthyInterval:   20 * time.Millisecond,
+		UnhealthyInterval: 10 * time.Millisecond,
+		HealthyTTL:        time.Millisecond,
+		UnhealthyTTL:      time.Millisecond,
+		Doubt:             time.Millisecond,
+	}
 }

@@ -56,7 +56,8 @@ func TestRejectedKeyMayRecover(t *testing.T) {
 func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.PermissionDenied, codes.InvalidArgument} {
 		t.Run(code.String(), func(t *testing.T) {
-			p, raw := kmstest.New(t), etcdtest.Embedded(t)
+			p := kmstest.New(t)
+			raw := etcdtest.Embedded(t)
 			seal := func() *encryption.Store {
 				return encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil)
 			}
@@ -89,9 +90,11 @@ func TestLostKeyDoesNotAffectOthers(t *testing.T) {
 // TestManyLostKeysDoNotHideRecovery checks that a recovered key is detected among permanently lost
 // ones.
 func TestManyLostKeysDoNotHideRecovery(t *testing.T) {
-	p, raw := kmstest.New(t), etcdtest.Embedded(t)
+	p := kmstest.New(t)
+	raw := etcdtest.Embedded(t)
 	for i := range 10 {
-		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
+		create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil),
+			fmt.Sprintf("/registry/secrets/default/a%d", i), plain())
 	}
 	p.UseKey("key-2")
 	create(t, encryption.NewStore(raw, openKMS(t, p, 5*time.Second, nil), builtIn(), nil), secretKey, plain())

@@ -26,9 +26,9 @@ type Builder struct {
 	ServerID string
 	// Pace holds the intervals of plugin calls.
 	Pace kms.Pace
-	// WellWithin is the time for the plugins of a new configuration to become healthy; 0 means 10
+	// HealthTimeout is the time for the plugins of a new configuration to become healthy; 0 means 10
 	// s.
-	WellWithin time.Duration
+	HealthTimeout time.Duration
 	// Wait is how requests wait for plugins; see kms.Config.
 	Wait    func(context.Context, func(context.Context) error) error
 	Logger  *slog.Logger
@@ -64,6 +64,7 @@ func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func())
 	return s, nil
 }
 
+// fill adds the chains of a configuration to a set.
 func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
 	for i := range c.Resources {
 		rule := &c.Resources[i]
@@ -114,7 +115,9 @@ func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, re
 	case p.AESGCM != nil:
 		return b.keys("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
 	case p.Secretbox != nil:
-		return b.keys("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewSecretbox(k) })
+		return b.keys("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) {
+			return ciphers.NewSecretbox(k)
+		})
 	case p.KMS != nil:
 		return b.plugin(ctx, s, p.KMS, recovered)
 	}
@@ -140,10 +143,18 @@ func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphe
 	return link{prefix: prefix, with: c}, opens, nil
 }
 
+// plugin returns the link of a KMS provider, and the prefixes of the values that it decrypts.
 func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (link, []string, error) {
 	c := kms.Config{
-		Name: k.Name, Endpoint: k.Endpoint, Timeout: k.Timeout.Duration, ServerID: b.ServerID, Pace: b.Pace, Logger: b.Logger,
-		Metrics: b.Metrics.kms, Wait: b.Wait, Recovered: recovered,
+		Name:      k.Name,
+		Endpoint:  k.Endpoint,
+		Timeout:   k.Timeout.Duration,
+		ServerID:  b.ServerID,
+		Pace:      b.Pace,
+		Logger:    b.Logger,
+		Metrics:   b.Metrics.kms,
+		Wait:      b.Wait,
+		Recovered: recovered,
 	}
 	var p kms.Provider
 	var err error
@@ -239,7 +250,7 @@ func (s *Set) waitHealthy(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return &unhealthyError{err}
-			case <-time.After(wellAgain):
+			case <-time.After(healthRetry):
 			}
 		}
 	}
@@ -254,8 +265,8 @@ func (e *unhealthyError) Error() string {
 }
 func (e *unhealthyError) Unwrap() error { return e.err }
 
-// wellAgain is the interval of checks of an unhealthy plugin.
-const wellAgain = 250 * time.Millisecond
+// healthRetry is the interval of checks of an unhealthy plugin.
+const healthRetry = 250 * time.Millisecond
 
 // Close ends the goroutines and the connections.
 func (s *Set) Close() {

@@ -25,8 +25,8 @@ type Source struct {
 	Stream
 	values  values
 	changes <-chan struct{}
-	// shown is the Set with which the values in the cache were decrypted.
-	shown *Set
+	// loadedWith is the Set with which the values in the cache were decrypted.
+	loadedWith *Set
 	// damaged counts the undecryptable values since the cache was loaded.
 	damaged atomic.Int64
 
@@ -53,7 +53,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 	s.mu.Lock()
 	s.samples = map[string]*storage.Seal{}
 	s.mu.Unlock()
-	shown := s.values.live.Current()
+	loadedWith := s.values.live.Current()
 	ctx = kms.FailFast(ctx)
 	position, err := s.Stream.Load(ctx, func(items []storage.KeyValue) error {
 		for i := range items {
@@ -63,7 +63,7 @@ func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 		return page(items)
 	})
 	if err == nil {
-		s.shown = shown
+		s.loadedWith = loadedWith
 	}
 	return position, err
 }
@@ -85,7 +85,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Position, apply func(s
 		again := time.NewTicker(tryEvery)
 		defer again.Stop()
 		for {
-			if err := s.outdated(inner); err != nil { // may block: this goroutine does nothing else
+			if err := s.reloadReason(inner); err != nil { // may block: this goroutine does nothing else
 				cancel(err)
 				return
 			}
@@ -140,15 +140,15 @@ func (s *Source) note(seal *storage.Seal) {
 	s.samples[name] = seal
 }
 
-// outdated returns why every value must be decrypted again: its key is no longer available, or an
+// reloadReason returns why every value must be decrypted again: its key is no longer available, or an
 // unreadable value may be readable now. Nil means that there is no reason.
-func (s *Source) outdated(ctx context.Context) error {
+func (s *Source) reloadReason(ctx context.Context) error {
 	now := s.values.live.Current()
-	if now != s.shown {
-		if s.damaged.Load() > 0 || !now.covers(s.shown) {
+	if now != s.loadedWith {
+		if s.damaged.Load() > 0 || !now.covers(s.loadedWith) {
 			return &storage.ReopenedError{}
 		}
-		s.shown = now // Load does not run while Follow does
+		s.loadedWith = now // Load does not run while Follow does
 	}
 	s.mu.Lock()
 	samples := maps.Clone(s.samples)

@@ -65,7 +65,12 @@ func TestSourceFollowErrors(t *testing.T) {
 	}{
 		{name: "stream error", ends: own, want: func(err error) bool { return errors.Is(err, own) && !reopened(err) }},
 		{name: "reopened", lost: true, want: reopened},
-		{name: "reopened with an ended context", lost: true, ended: true, want: func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) }},
+		{
+			name:  "reopened with an ended context",
+			lost:  true,
+			ended: true,
+			want:  func(err error) bool { return errors.Is(err, context.Canceled) && !reopened(err) },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			live := openWith(t, builder(t), rules(rule("secrets", keys("aesgcm", key32))), true)
@@ -94,7 +99,8 @@ func TestSourceFollowErrors(t *testing.T) {
 // TestDamageDoesNotHideReturnOfPlugin checks a permanently unreadable value after one that waits
 // for a plugin.
 func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
-	p, s := kmstest.New(t), newRawStore()
+	p := kmstest.New(t)
+	s := newRawStore()
 	const damaged = "/registry/secrets/default/damaged"
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	s.values[damaged] = []byte("k8s:enc:absent:v1:x")
@@ -118,15 +124,17 @@ func TestDamageDoesNotHideReturnOfPlugin(t *testing.T) {
 // is fully used.
 func TestRetriesAreBounded(t *testing.T) {
 	const samples = 64
-	p, s := kmstest.New(t), newRawStore()
+	p := kmstest.New(t)
+	s := newRawStore()
 	pacing := func(pace *kms.Pace) {
-		*pace = kms.Pace{Well: time.Hour, Ill: time.Hour, WellKept: time.Nanosecond, IllKept: time.Nanosecond, Doubt: time.Nanosecond}
+		*pace = kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond, Doubt: time.Nanosecond}
 	}
 	sealing := openKMS(t, p, 5*time.Second, pacing)
 	store := s.at(sealing)
 	var lost []storage.KeyValue
 	for i := range samples + 6 { // each with its own key
-		id, key := fmt.Sprintf("key-%d", i), fmt.Sprintf("/registry/secrets/default/s%d", i)
+		id := fmt.Sprintf("key-%d", i)
+		key := fmt.Sprintf("/registry/secrets/default/s%d", i)
 		p.UseKey(id)
 		if err := sealing.Current().Check(t.Context(), 0); err != nil {
 			t.Fatal(err)

@@ -132,6 +132,7 @@ type watcher struct {
 	stop    sync.Once
 }
 
+// watch returns a watcher that decrypts the batches of inner.
 func (s *Store) watch(ctx context.Context, inner storage.Watcher) *watcher {
 	w := &watcher{Watcher: inner, batches: make(chan storage.Batch), stopped: make(chan struct{})}
 	go func() { // ends with the inner watch, which ends with the context or by Stop
@@ -209,6 +210,7 @@ func (v *values) open(ctx context.Context, key string, revision int64, stored []
 	return value, seal
 }
 
+// decrypt returns the plain value of a stored one, or the reason why it is unreadable.
 func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
 	c := v.live.Current().of(gr)
 	if c == nil {
@@ -231,7 +233,10 @@ func (v *values) decrypt(ctx context.Context, gr schema.GroupResource, key strin
 
 func unreadable(key string, revision int64, stored []byte, err error) *storage.Seal {
 	return &storage.Seal{Stored: stored, Err: &storage.UnreadableError{
-		Key: key, Revision: revision, Err: err, Passing: kms.Unavailable(err),
+		Key:      key,
+		Revision: revision,
+		Err:      err,
+		Passing:  kms.Unavailable(err),
 	}}
 }
 

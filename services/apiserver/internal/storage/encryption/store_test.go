@@ -49,16 +49,23 @@ func newFixture(t *testing.T, live *encryption.Live) *fixture {
 	return newFixtureOn(t, etcdtest.Embedded(t), live)
 }
 
+// newFixtureOn returns an encrypting store over raw, with a watch cache of secrets.
 func newFixtureOn(t *testing.T, raw storage.Interface, live *encryption.Live) *fixture {
 	t.Helper()
 	w := &fixture{raw: raw, live: live, store: encryption.NewStore(raw, live, builtIn(), nil)}
 	var err error
 	w.cache, err = watchcache.New(watchcache.Config{
-		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil), Newest: raw, Older: w.store,
-		Resources: []watchcache.Resource{{Name: "secrets", Prefix: "/registry/secrets/", Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
-			ns, name := filepath.Split(key[len("/registry/secrets/"):])
-			return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
-		}}},
+		Source: encryption.NewSource(watchcachetest.NewSource(raw, "/registry/"), live, builtIn(), nil),
+		Newest: raw,
+		Older:  w.store,
+		Resources: []watchcache.Resource{{
+			Name:   "secrets",
+			Prefix: "/registry/secrets/",
+			Attributes: func(key string, value []byte) (watchcache.Attributes, error) {
+				ns, name := filepath.Split(key[len("/registry/secrets/"):])
+				return watchcache.Attributes{Namespace: filepath.Clean(ns), Name: name}, nil
+			},
+		}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -151,7 +158,10 @@ func TestUnreadableObjectDeletedExpiresWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newFixtureOn(t, raw, open(t, rules(rule("secrets", keys("aesgcm", key32)))))
-	watch, err := w.pods.Watch(watchcache.WatchOptions{Selection: watchcache.Selection{Readable: true, Namespace: "default"}, After: w.cache.Revision()})
+	watch, err := w.pods.Watch(watchcache.WatchOptions{
+		Selection: watchcache.Selection{Readable: true, Namespace: "default"},
+		After:     w.cache.Revision(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +278,8 @@ func TestReload(t *testing.T) {
 // acknowledged write is lost.
 func TestRotationUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "enc.yaml")
-	one, two := keys("aesgcm", key32), keys("secretbox", other32)
+	one := keys("aesgcm", key32)
+	two := keys("secretbox", other32)
 	write(t, file, rules(rule("secrets", one)))
 	live, err := encryption.Open(t.Context(), file, true, builder(t))
 	if err != nil {
@@ -390,11 +401,34 @@ func TestNarrowerRuleIsDetected(t *testing.T) {
 		name, before, after string
 		lost                bool
 	}{
-		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))), false},
-		{"for the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
-		{"removed, and the wider one has fewer keys", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
-		{"for another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
+		{
+			name:   "narrower, another key",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			lost:   true,
+		},
+		{
+			name:   "narrower, both keys",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))),
+		},
+		{
+			name:   "for the group",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))),
+			lost:   true,
+		},
+		{
+			name:   "removed, and the wider one has fewer keys",
+			before: rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))),
+			after:  rules(rule("'*.*'", keys("secretbox", key32))),
+			lost:   true,
+		},
+		{
+			name:   "for another resource",
+			before: rules(rule("'*.*'", keys("aescbc", key32))),
+			after:  rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, after := open(t, c.before).Current(), open(t, c.after).Current()

@@ -33,7 +33,8 @@ func (batchSource) Progress(context.Context) error { return nil }
 // TestConfigurationAppliedDuringDecryption checks that values that the old configuration could not
 // decrypt are decrypted again with the new one, if it is applied while a batch is being decrypted.
 func TestConfigurationAppliedDuringDecryption(t *testing.T) {
-	p, s := kmstest.New(t), newRawStore()
+	p := kmstest.New(t)
+	s := newRawStore()
 	const local, far = "/registry/secrets/default/local", "/registry/secrets/default/far"
 	create(t, s.at(open(t, rules(rule("secrets", keys("secretbox", key32))))), local, plain())
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), far, plain())

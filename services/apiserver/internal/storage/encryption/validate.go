@@ -34,6 +34,7 @@ const (
 	manyProviders = "more than one provider specified in a single element, should split into different list elements"
 )
 
+// validate returns all errors of the configuration. reload means that it replaces a running one.
 func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 	root := field.NewPath("resources")
 	if len(c.Resources) == 0 {
@@ -42,7 +43,8 @@ func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 	names := map[string]bool{}
 	for i := range c.Resources {
 		rule := &c.Resources[i]
-		resources, providers := root.Index(i).Child("resources"), root.Index(i).Child("providers")
+		resources := root.Index(i).Child("resources")
+		providers := root.Index(i).Child("providers")
 		if len(rule.Resources) == 0 {
 			errs = append(errs, field.Required(resources, fmt.Sprintf(noneOf, resources)))
 		}
@@ -60,7 +62,8 @@ func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
 
 // validateOverlap rejects a list in which one entry hides another.
 func validateOverlap(resources []string, path *field.Path) field.ErrorList {
-	seen, whole := map[string]bool{}, map[string]bool{}
+	seen := map[string]bool{}
+	whole := map[string]bool{}
 	for _, r := range resources {
 		if seen[r] {
 			return field.ErrorList{field.Invalid(path, resources, twice)}
@@ -79,6 +82,7 @@ func validateOverlap(resources []string, path *field.Path) field.ErrorList {
 	return nil
 }
 
+// validateNames validates the resources of a rule.
 func validateNames(resources []string, path *field.Path) (errs field.ErrorList) {
 	for i, r := range resources {
 		gr := schema.ParseGroupResource(r)
@@ -124,6 +128,8 @@ type shown struct{ text string }
 
 func (s shown) String() string { return s.text }
 
+// validate checks that the provider has exactly one kind, and validates it. names holds the names
+// of the KMS providers so far.
 func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool, reload bool) field.ErrorList {
 	n := 0
 	for _, set := range []bool{p.AESGCM != nil, p.AESCBC != nil, p.Secretbox != nil, p.Identity != nil, p.KMS != nil} {
@@ -153,13 +159,15 @@ func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool
 // redacted replaces secrets in messages.
 const redacted = "REDACTED"
 
+// validate validates keys, which must have one of the lengths in bytes.
 func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs field.ErrorList) {
 	if len(c.Keys) == 0 {
 		return field.ErrorList{field.Required(path, fmt.Sprintf(noneOf, "keys"))}
 	}
 	for i := range c.Keys {
 		k := &c.Keys[i]
-		name, secret := path.Index(i).Child("name"), path.Index(i).Child("secret")
+		name := path.Index(i).Child("name")
+		secret := path.Index(i).Child("secret")
 		if k.Name == "" {
 			errs = append(errs, field.Required(name, fmt.Sprintf(missing, "name", "key")))
 		}
@@ -172,12 +180,14 @@ func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs fie
 		case err != nil:
 			errs = append(errs, field.Invalid(secret, redacted, "secrets must be base64 encoded"))
 		case !slices.Contains(lengths, len(bytes)):
-			errs = append(errs, field.Invalid(secret, redacted, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v", len(bytes), lengths)))
+			errs = append(errs, field.Invalid(secret, redacted, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v",
+				len(bytes), lengths)))
 		}
 	}
 	return errs
 }
 
+// validate validates a KMS provider.
 func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, reload bool) (errs field.ErrorList) {
 	bad := func(child string, value any, text string) {
 		errs = append(errs, field.Invalid(path.Child(child), value, text))
@@ -208,6 +218,7 @@ func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, rel
 	return errs
 }
 
+// validateEndpoint returns an error unless the endpoint is a Unix socket.
 func (c *KMSConfiguration) validateEndpoint(path *field.Path) field.ErrorList {
 	if c.Endpoint == "" {
 		return field.ErrorList{field.Invalid(path, "", fmt.Sprintf(missing, "endpoint", "kms"))}
@@ -217,7 +228,9 @@ func (c *KMSConfiguration) validateEndpoint(path *field.Path) field.ErrorList {
 	case err != nil:
 		return field.ErrorList{field.Invalid(path, c.Endpoint, fmt.Sprintf("invalid endpoint for kms provider, error: %v", err))}
 	case u.Scheme != "unix":
-		return field.ErrorList{field.Invalid(path, c.Endpoint, fmt.Sprintf("unsupported scheme %q for KMS provider, only unix is supported", u.Scheme))}
+		return field.ErrorList{
+			field.Invalid(path, c.Endpoint, fmt.Sprintf("unsupported scheme %q for KMS provider, only unix is supported", u.Scheme)),
+		}
 	}
 	return nil
 }

@@ -37,7 +37,9 @@ func BenchmarkStore(b *testing.B) {
 	quorum.Newest = nil
 	for name, cfg := range map[string]etcd.Config{"single": server.Config(), "quorum": quorum} {
 		store := etcdtest.Store(b, cfg)
-		ctx, value, n := b.Context(), bytes.Repeat([]byte("0123456789abcdef"), 375), 0
+		ctx := b.Context()
+		value := bytes.Repeat([]byte("0123456789abcdef"), 375)
+		n := 0
 		b.Run(name+"/Create", func(b *testing.B) {
 			b.ReportAllocs()
 			cpu(b, func() {

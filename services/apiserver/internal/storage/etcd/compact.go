@@ -68,7 +68,8 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
 	resp, err := c.Store.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.version), clientv3.Compare(clientv3.ModRevision(compactKey), "=", last.revision)).
+		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.version),
+			clientv3.Compare(clientv3.ModRevision(compactKey), "=", last.revision)).
 		Then(clientv3.OpPut(compactKey, strconv.FormatInt(last.revision, 10))).
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
@@ -145,7 +146,8 @@ func (m *Monitor) Run(ctx context.Context) error {
 			}
 			if now.Sub(warned) >= monitorRepeat {
 				warned = now
-				m.Logger.Warn("etcd unreachable", "endpoints", m.Endpoints, "error", err, "duration", now.Sub(since).Round(time.Second).String())
+				m.Logger.Warn("etcd unreachable", "endpoints", m.Endpoints, "error", err, "duration",
+					now.Sub(since).Round(time.Second).String())
 			}
 		case !since.IsZero():
 			m.Logger.Info("etcd reachable again", "endpoints", m.Endpoints, "duration", now.Sub(since).Round(time.Second).String())

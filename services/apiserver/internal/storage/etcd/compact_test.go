@@ -41,7 +41,8 @@ func TestCompactorsShareRounds(t *testing.T) {
 			t.Fatalf("watch ended after %d rounds: %v", versions, resp.Err())
 		}
 		for _, e := range resp.Events {
-			if versions++; e.Kv.Version != versions {
+			versions++
+			if e.Kv.Version != versions {
 				t.Fatalf("round %d: got version %d", versions, e.Kv.Version)
 			}
 			rev, err := strconv.ParseInt(string(e.Kv.Value), 10, 64)
@@ -97,7 +98,8 @@ func TestHistoryStartsAtCompaction(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if oldest, newest, err = store.History(ctx); err != nil || oldest > newest {
+	oldest, newest, err = store.History(ctx)
+	if err != nil || oldest > newest {
 		t.Fatalf("got history from %d to %d, %v", oldest, newest, err)
 	}
 	if _, _, err := store.Get(ctx, "/registry/pods/a", oldest); err != nil {

@@ -47,15 +47,13 @@ func (s *Store) Confirm(ctx context.Context, at storage.Position) (_ int64, err 
 	if err := confirmHeader(at, resp.Header); err != nil {
 		return 0, err
 	}
-	same := len(resp.Kvs) == 0
-	if !m.Deleted && !same {
+	same := m.Deleted
+	if len(resp.Kvs) > 0 {
 		kv := keyValue(resp.Kvs[0])
-		same = kv.ModRevision == m.Revision && (!whole || storage.MarkOfValue(&kv).Same(m))
-	} else if !m.Deleted {
-		same = false
+		same = !m.Deleted && kv.ModRevision == m.Revision && (!whole || storage.MarkOfValue(&kv).Same(m))
 	}
 	if !same {
-		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("what happened to %s at %d did not happen", m.Key, m.Revision))
+		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("the change of %s at %d is missing", m.Key, m.Revision))
 	}
 	return resp.Header.Revision, nil
 }
@@ -88,6 +86,7 @@ func confirmHeader(at storage.Position, h *pb.ResponseHeader) error {
 	return nil
 }
 
+// confirmCluster returns an error if another cluster answered.
 func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
 		return at.Replaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
@@ -95,6 +94,7 @@ func confirmCluster(at storage.Position, h *pb.ResponseHeader) error {
 	return nil
 }
 
+// wentBack returns the error for a store whose newest revision is before the position.
 func wentBack(at storage.Position, newest int64) error {
 	return at.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
 }
@@ -127,13 +127,12 @@ func reportsProgress(v string) bool {
 	if err != nil || parsed.Major() < 3 {
 		return false
 	}
-	switch least := map[uint]uint{4: 31, 5: 13}; {
-	case parsed.Major() > 3 || parsed.Minor() > 5:
+	if parsed.Major() > 3 || parsed.Minor() > 5 {
 		return true
-	default:
-		patch, fixed := least[parsed.Minor()]
-		return fixed && parsed.Patch() >= patch
 	}
+	firstFixed := map[uint]uint{4: 31, 5: 13} // patch version by minor version
+	patch, fixed := firstFixed[parsed.Minor()]
+	return fixed && parsed.Patch() >= patch
 }
 
 // member is the status of an endpoint.
@@ -144,10 +143,10 @@ type member struct {
 	err      error
 }
 
-// judge reads the version of every endpoint. A watch is rated by the member that serves it. If that
+// rate reads the version of every endpoint. A watch is rated by the member that serves it. If that
 // member is not among the responses, because of a proxy, it is rated by all endpoints together, if
-// all responded. why explains the result.
-func (s *Store) judge(ctx context.Context, serving uint64) (t trust, why string) {
+// all responded. reason explains the result.
+func (s *Store) rate(ctx context.Context, serving uint64) (t trust, reason string) {
 	if s.newest != nil { // in this process, so it has the version of the build
 		return trusted, ""
 	}
@@ -183,6 +182,7 @@ func (s *Store) judge(ctx context.Context, serving uint64) (t trust, why string)
 	return t, strings.Join(reasons, "; ")
 }
 
+// askVersion reads the status of an endpoint.
 func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {
 	resp, err := c.Status(ctx, endpoint)
 	if err != nil {
@@ -191,9 +191,9 @@ func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member
 	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
 }
 
-// learn retries until the rating of the serving member is known, and reports intermediate results
+// resolveTrust retries until the rating of the serving member is known, and reports intermediate results
 // to the stream.
-func (s *stream) learn() {
+func (s *stream) resolveTrust() {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -202,19 +202,21 @@ func (s *stream) learn() {
 		case <-s.ctx.Done():
 			return
 		}
-		t, why := s.store.judge(s.ctx, s.serving)
+		t, reason := s.store.rate(s.ctx, s.serving)
 		if s.ctx.Err() != nil {
 			return
 		}
 		switch t {
 		case distrusted:
-			s.store.log.Error("etcd's progress notifications cannot be trusted before 3.4.31 and 3.5.13, so its revision is polled instead, which costs reads and writes: UPGRADE ETCD", "prefix", s.prefix, "reason", why)
+			s.store.log.Error("etcd's progress notifications cannot be trusted before 3.4.31 and 3.5.13, so its revision is polled instead, which costs reads and writes: UPGRADE ETCD",
+				"prefix", s.prefix, "reason", reason)
 		case unknown:
-			s.store.log.Warn("unknown etcd version; polling its revision instead of using progress notifications", "prefix", s.prefix, "reason", why, "again", trustRetry)
+			s.store.log.Warn("unknown etcd version; polling its revision instead of using progress notifications",
+				"prefix", s.prefix, "reason", reason, "again", trustRetry)
 			retry.Reset(trustRetry)
 		}
 		select {
-		case s.learned <- t:
+		case s.resolved <- t:
 		case <-s.ctx.Done():
 			return
 		}
@@ -224,9 +226,9 @@ func (s *stream) learn() {
 	}
 }
 
-// mark writes below the watch's prefix. The event of the write follows those of all earlier
+// writeMarker writes below the watch's prefix. The event of the write follows those of all earlier
 // changes.
-func (s *stream) mark() {
+func (s *stream) writeMarker() {
 	_, err := s.store.kv.Put(s.ctx, s.prefix+progressMarker, "")
 	if err != nil && s.ctx.Err() == nil {
 		s.store.log.Warn("failed to determine etcd's progress by a write", "key", s.prefix+progressMarker, "err", err)

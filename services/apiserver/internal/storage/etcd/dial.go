@@ -74,7 +74,10 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		Logger: ZapLogger(opts.Logger, "retrying of unary invoker failed"),
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
-				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay,
+				BaseDelay:  100 * time.Millisecond,
+				Multiplier: 1.6,
+				Jitter:     0.2,
+				MaxDelay:   maxReconnectDelay,
 			},
 			MinConnectTimeout: orDefault(opts.DialTimeout, defaultDialTimeout),
 		})},
@@ -84,7 +87,9 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		if err := opts.Metrics.Register(calls); err != nil {
 			return nil, fmt.Errorf("etcd client: metrics: %w", err)
 		}
-		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(calls.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
+		cfg.DialOptions = append(cfg.DialOptions,
+			grpc.WithChainUnaryInterceptor(calls.UnaryClientInterceptor()),
+			grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
 	}
 	if opts.Dial != nil {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(opts.dial))
@@ -143,6 +148,8 @@ func checkServers(servers []string) (secure bool, err error) {
 	return secure, nil
 }
 
+// tlsConfig returns the TLS configuration of the options. It loads the client certificate for each
+// connection.
 func tlsConfig(opts DialOptions) (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if opts.CAFile != "" {
@@ -182,9 +189,9 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// ZapLogger returns a zap logger that writes warnings and errors to a slog logger; nil discards. The
-// etcd client and the embedded server log through it. Messages that contain one of
-// the known texts are dropped.
+// ZapLogger returns a zap logger that writes warnings and errors to a slog logger;
+// nil discards. The etcd client and the embedded server log through it. Messages
+// that contain one of the known texts are dropped.
 func ZapLogger(to *slog.Logger, known ...string) *zap.Logger {
 	if to == nil {
 		return zap.NewNop()
@@ -233,6 +240,7 @@ func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 
 func (zapCore) Sync() error { return nil }
 
+// zapAttrs converts fields to attributes.
 func zapAttrs(fields []zapcore.Field) []slog.Attr {
 	enc := zapcore.NewMapObjectEncoder()
 	out := make([]slog.Attr, 0, len(fields))

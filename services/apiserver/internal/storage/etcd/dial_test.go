@@ -56,8 +56,10 @@ func TestDialRejectsInvalidOptions(t *testing.T) {
 // certificate of another CA.
 func TestDialTLS(t *testing.T) {
 	dir := t.TempDir()
-	ca, other := newAuthority(t), newAuthority(t)
-	caFile, otherFile := ca.write(t, dir, "ca"), other.write(t, dir, "other")
+	ca := newAuthority(t)
+	other := newAuthority(t)
+	caFile := ca.write(t, dir, "ca")
+	otherFile := other.write(t, dir, "other")
 	serverCert, err := tls.LoadX509KeyPair(ca.issue(t, dir, "server"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +72,10 @@ func TestDialTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	listener := tls.NewListener(plain, &tls.Config{
-		Certificates: []tls.Certificate{serverCert}, ClientCAs: pool, NextProtos: []string{"h2"},
-		ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{serverCert},
+		ClientCAs:    pool,
+		NextProtos:   []string{"h2"},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			names <- s.PeerCertificates[0].Subject.CommonName
 			return nil
@@ -126,8 +130,10 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
 	a.cert, a.key = sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign,
+		Subject:               pkix.Name{CommonName: "authority"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}, nil)
 	return a
 }

@@ -188,17 +188,19 @@ func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duratio
 	ticker := time.NewTicker(ttl / 5)
 	defer ticker.Stop()
 	var failed error
-	for ask := true; ; {
-		if ask {
+	renewNow := true
+	for {
+		if renewNow {
 			until := since.Add(good)
 			asking.Go(func() { c.renewOnce(ctx, until, answers) })
 		}
-		ask = false
+		renewNow = false
 		select {
 		case <-ticker.C:
-			ask = true
+			renewNow = true
 		case r := <-answers:
-			if failed = r.err; r.err == nil && r.sent.After(since) {
+			failed = r.err
+			if r.err == nil && r.sent.After(since) {
 				since = r.sent
 				over.Reset(time.Until(since.Add(good)))
 			}

@@ -166,7 +166,14 @@ func TestElectionSurvivesStalledMember(t *testing.T) {
 	const attempts = 8
 	var calls atomic.Int64
 	enough := make(chan struct{})
-	stalled := func(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stalled := func(
+		ctx context.Context,
+		d *grpc.StreamDesc,
+		conn *grpc.ClientConn,
+		method string,
+		open grpc.Streamer,
+		opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
 		if strings.HasSuffix(method, "/LeaseKeepAlive") {
 			n := calls.Add(1)
 			if n == attempts {

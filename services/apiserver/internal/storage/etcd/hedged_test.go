@@ -18,7 +18,14 @@ import (
 func TestNewestRevisionDespiteStalledMember(t *testing.T) {
 	t.Parallel()
 	var attempts atomic.Int64
-	stalled := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	stalled := func(
+		ctx context.Context,
+		method string,
+		req, reply any,
+		conn *grpc.ClientConn,
+		call grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		if strings.HasSuffix(method, "/Range") && attempts.Add(1)%2 == 1 {
 			<-ctx.Done()
 			return ctx.Err()

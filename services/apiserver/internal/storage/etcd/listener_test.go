@@ -37,11 +37,16 @@ func TestUnixSocketIsPrivate(t *testing.T) {
 
 func TestTLSListenerRequiresClientCertificate(t *testing.T) {
 	dir := t.TempDir()
-	a, other := newAuthority(t), newAuthority(t)
+	a := newAuthority(t)
+	other := newAuthority(t)
 	ca := a.write(t, dir, "ca")
 	cert, key := a.issue(t, dir, "server")
 	server, err := embedded.Start(t.Context(), embedded.Options{
-		DataDir: filepath.Join(dir, "data"), ListenClient: "https://127.0.0.1:0", CertFile: cert, KeyFile: key, ClientCAFile: ca,
+		DataDir:      filepath.Join(dir, "data"),
+		ListenClient: "https://127.0.0.1:0",
+		CertFile:     cert,
+		KeyFile:      key,
+		ClientCAFile: ca,
 	})
 	if err != nil {
 		t.Fatal(err)

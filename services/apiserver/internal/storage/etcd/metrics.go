@@ -25,6 +25,7 @@ type metrics struct {
 	leaseObjects prometheus.Histogram
 }
 
+// seriesKey holds the labels of the metrics of requests.
 type seriesKey struct{ operation, kind string }
 
 // series holds the metrics of an operation on a type of objects.
@@ -38,6 +39,7 @@ type series struct {
 // maxSeries bounds the combinations of operation and type.
 const maxSeries = 5000
 
+// newMetrics returns the metrics of a store. It registers them unless reg is nil.
 func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, cluster *members) (*metrics, error) {
 	labels := []string{"operation", "type"}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -63,7 +65,8 @@ func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize, clu
 		}),
 	}
 	m.series = servingmetrics.NewSeries(servingmetrics.SeriesConfig[seriesKey, *series]{
-		Limit: maxSeries, Overflow: func(k seriesKey) seriesKey { return seriesKey{k.operation, "other"} },
+		Limit:    maxSeries,
+		Overflow: func(k seriesKey) seriesKey { return seriesKey{k.operation, "other"} },
 		Add: func(k seriesKey) *series {
 			s := &series{requests: requests.WithLabelValues(k.operation, k.kind)}
 			s.errors = func() prometheus.Counter { return failures.WithLabelValues(k.operation, k.kind) }
@@ -166,18 +169,22 @@ type members struct {
 	up, leader, size, used, quota, alarm *prometheus.Desc
 }
 
+// newMembers describes the metrics of the members of a cluster.
 func newMembers(client *clientv3.Client, cluster string, log *slog.Logger) *members {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("binnacle_etcd_member_"+name, help, append([]string{"storage_cluster_id", "endpoint"}, labels...), nil)
 	}
 	return &members{
-		client: client, cluster: cluster, log: log,
-		up:     desc("up", "1 if the etcd member responds to this replica, 0 otherwise."),
-		leader: desc("leader", "1 if the etcd member leads its cluster, 0 otherwise."),
-		size:   desc("size_bytes", "Size in bytes of the etcd member's database file."),
-		used:   desc("used_bytes", "Used bytes of the etcd member's database. Defragmentation frees the rest of the file."),
-		quota:  desc("quota_bytes", "Database size in bytes at which the etcd member rejects writes. Absent if etcd does not report it (before 3.6)."),
-		alarm:  desc("alarm", "1 for each active alarm that the etcd member reports, such as NOSPACE and CORRUPT.", "alarm"),
+		client:  client,
+		cluster: cluster,
+		log:     log,
+		up:      desc("up", "1 if the etcd member responds to this replica, 0 otherwise."),
+		leader:  desc("leader", "1 if the etcd member leads its cluster, 0 otherwise."),
+		size:    desc("size_bytes", "Size in bytes of the etcd member's database file."),
+		used:    desc("used_bytes", "Used bytes of the etcd member's database. Defragmentation frees the rest of the file."),
+		quota: desc("quota_bytes",
+			"Database size in bytes at which the etcd member rejects writes. Absent if etcd does not report it (before 3.6)."),
+		alarm: desc("alarm", "1 for each active alarm that the etcd member reports, such as NOSPACE and CORRUPT.", "alarm"),
 	}
 }
 
@@ -255,7 +262,9 @@ type databaseSize struct {
 }
 
 func sizeDesc() *prometheus.Desc {
-	return prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size in bytes of the store's database file, as reported by one of its servers.", []string{"storage_cluster_id"}, nil)
+	return prometheus.NewDesc("apiserver_storage_size_bytes",
+		"[STABLE] Size in bytes of the store's database file, as reported by one of its servers.",
+		[]string{"storage_cluster_id"}, nil)
 }
 
 // Describe implements prometheus.Collector.

@@ -73,7 +73,11 @@ func TestSizeIsMissingWithoutEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Size: func(context.Context) (int64, error) { return 0, storage.ErrUnavailable }})
+	etcdtest.Store(t, etcd.Config{
+		Client:  client,
+		Metrics: r,
+		Size:    func(context.Context) (int64, error) { return 0, storage.ErrUnavailable },
+	})
 	if _, exists := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; exists {
 		t.Error("size of an unreachable etcd is reported")
 	}
@@ -93,7 +97,8 @@ func TestMembersAreReported(t *testing.T) {
 	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r})
 	etcdtest.Full(t, server)
 	down.Cut()
-	got, prefix := gathered(t, r), "binnacle_etcd_member_"
+	got := gathered(t, r)
+	prefix := "binnacle_etcd_member_"
 	for series, want := range map[string]float64{
 		"up " + server.Endpoint(): 1, "leader " + server.Endpoint(): 1, "alarm NOSPACE " + server.Endpoint(): 1, "up " + down.Endpoint(): 0,
 	} {

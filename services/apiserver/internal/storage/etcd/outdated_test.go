@@ -71,7 +71,8 @@ func TestProgressOfOutdatedEtcd(t *testing.T) {
 			}()
 			await(t, "the marker", marked)
 			old.Release()
-			if b := await(t, "the event", w.Batches()); len(b.Events) == 0 || b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
+			if b := await(t, "the event", w.Batches()); len(b.Events) == 0 ||
+				b.Events[0].Key != "/registry/pods/a" || b.Events[0].Revision != wrote {
 				t.Errorf("got %+v, want the event of pod a", b)
 			}
 			w.Stop()
@@ -135,7 +136,8 @@ func TestUnknownEtcdIsNotTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 	self, other := status.Header.MemberId, status.Header.MemberId+1
-	fresh, old := etcdtest.NewOutdated(t, target, "3.6.1").Endpoint(), etcdtest.NewOutdated(t, target, "3.5.3").Endpoint()
+	fresh := etcdtest.NewOutdated(t, target, "3.6.1").Endpoint()
+	old := etcdtest.NewOutdated(t, target, "3.5.3").Endpoint()
 	const unreachable = "http://127.0.0.1:1"
 	var checks sync.WaitGroup
 	for _, c := range []struct {

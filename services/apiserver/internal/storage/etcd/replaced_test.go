@@ -39,24 +39,39 @@ func (w *fixture) write(server int, values ...string) (last int64) {
 	return last
 }
 
-// TestWatchEndsWhenEtcdIsRestored checks that a watch ends when etcd is replaced by an older state of
-// itself, whatever is written there before the reconnection. A watch whose history is still that
-// of the store continues.
+// TestWatchEndsWhenEtcdIsRestored checks that a watch ends when etcd is replaced by an
+// older state of itself, whatever is written there before the reconnection. A watch
+// whose history is still that of the store continues.
 func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		same, old, restored []string
 		replaced            bool
 	}{
-		"behind":                                {[]string{"a", "b"}, []string{"c", "d", "e"}, nil, true},
-		"one behind":                            {[]string{"a", "b"}, []string{"c"}, nil, true},
-		"same revision, other values":           {[]string{"a", "b"}, []string{"c", "d"}, []string{"c", "x"}, true},
-		"beyond":                                {[]string{"a", "b"}, []string{"c", "d"}, []string{"w", "x", "y", "z"}, true},
-		"beyond, beginning with the same keys":  {[]string{"a", "b"}, []string{"c"}, []string{"x", "y", "z"}, true},
-		"nothing written since the backup":      {[]string{"a", "b"}, nil, nil, false},
-		"no lost change was delivered":          {[]string{"a", "b"}, nil, []string{"x", "y"}, false},
-		"the same change was written again":     {[]string{"a", "b"}, []string{"c"}, []string{"c", "d"}, false},
-		"nothing written since the restoration": {[]string{"a", "b"}, []string{"c"}, nil, true},
+		"behind":     {same: []string{"a", "b"}, old: []string{"c", "d", "e"}, replaced: true},
+		"one behind": {same: []string{"a", "b"}, old: []string{"c"}, replaced: true},
+		"same revision, other values": {
+			same:     []string{"a", "b"},
+			old:      []string{"c", "d"},
+			restored: []string{"c", "x"},
+			replaced: true,
+		},
+		"beyond": {
+			same:     []string{"a", "b"},
+			old:      []string{"c", "d"},
+			restored: []string{"w", "x", "y", "z"},
+			replaced: true,
+		},
+		"beyond, beginning with the same keys": {
+			same:     []string{"a", "b"},
+			old:      []string{"c"},
+			restored: []string{"x", "y", "z"},
+			replaced: true,
+		},
+		"nothing written since the backup":      {same: []string{"a", "b"}},
+		"no lost change was delivered":          {same: []string{"a", "b"}, restored: []string{"x", "y"}},
+		"the same change was written again":     {same: []string{"a", "b"}, old: []string{"c"}, restored: []string{"c", "d"}},
+		"nothing written since the restoration": {same: []string{"a", "b"}, old: []string{"c"}, replaced: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
@@ -105,7 +120,8 @@ func TestWatchEndsWhenEtcdIsRestored(t *testing.T) {
 // confirm retries Confirm until the outage is over.
 func confirm(ctx context.Context, s storage.Interface, at storage.Position) (rev int64, err error) {
 	for {
-		if rev, err = s.Confirm(ctx, at); !errors.Is(err, storage.ErrUnavailable) {
+		rev, err = s.Confirm(ctx, at)
+		if !errors.Is(err, storage.ErrUnavailable) {
 			return rev, err
 		}
 	}

@@ -136,7 +136,8 @@ func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.
 	if err != nil {
 		return storage.KeyValue{}, 0, s.readError(ctx, err)
 	}
-	if at = revision; at == 0 {
+	at = revision
+	if at == 0 {
 		at = resp.Header.Revision
 	}
 	if len(resp.Kvs) == 0 {
@@ -295,6 +296,7 @@ func bytesAsString(b []byte) string { return unsafe.String(unsafe.SliceData(b), 
 // attempt.
 const againAfter = 500 * time.Millisecond
 
+// getResult is the response to one of several parallel reads.
 type getResult struct {
 	resp *clientv3.GetResponse
 	err  error

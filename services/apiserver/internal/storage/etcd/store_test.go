@@ -79,7 +79,8 @@ func TestLostLeaseIsReplaced(t *testing.T) {
 	server := etcdtest.Server(t)
 	store := etcdtest.Store(t, server.Config())
 	for i := range 2 {
-		if _, err := store.Create(t.Context(), fmt.Sprintf("/registry/events/e%d", i), nil, storage.WriteOptions{TTL: time.Hour}); err != nil {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("/registry/events/e%d", i), nil,
+			storage.WriteOptions{TTL: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		all, err := server.Client().Leases(t.Context())

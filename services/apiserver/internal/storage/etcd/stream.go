@@ -24,21 +24,21 @@ type stream struct {
 	// be redelivered first.
 	from       int64
 	rechecking bool
-	// answers means that etcd's revision has reached from. Before that, etcd does not answer
+	// reachedFrom means that etcd's revision has reached from. Before that, etcd does not answer
 	// progress requests, and the newest revision is read instead.
-	answers  bool
-	probing  bool
-	probed   chan probe
-	probedAt storage.Position // the position when the probe began
-	retry    *time.Ticker
+	reachedFrom bool
+	probing     bool
+	probed      chan probe
+	probedAt    storage.Position // the position when the probe began
+	retry       *time.Ticker
 	// serving is the member that serves the stream, and trust its rating. Until it is trusted, the
 	// newest revision is read too.
-	serving  uint64
-	created  bool
-	trust    trust
-	judged   bool // at least once, maybe without a result
-	learning bool
-	learned  chan trust
+	serving   uint64
+	created   bool
+	trust     trust
+	rated     bool // at least once, maybe without a result
+	resolving bool
+	resolved  chan trust
 	// behind is a newest revision that was read but not delivered. If its events do not arrive
 	// within a while, there are none, and a marker is written.
 	behind  int64
@@ -57,12 +57,14 @@ func (w *watch) stream() error {
 		return err
 	}
 	s := &stream{
-		watch:  w,
-		ctx:    ctx,
-		grpc:   client,
-		from:   w.position.Revision + 1,
-		probed: make(chan probe, 1), learned: make(chan trust, 1), marked: make(chan struct{}, 1),
-		retry: time.NewTicker(progressRetry),
+		watch:    w,
+		ctx:      ctx,
+		grpc:     client,
+		from:     w.position.Revision + 1,
+		probed:   make(chan probe, 1),
+		resolved: make(chan trust, 1),
+		marked:   make(chan struct{}, 1),
+		retry:    time.NewTicker(progressRetry),
 	}
 	defer s.retry.Stop()
 	s.retry.Stop()
@@ -72,7 +74,7 @@ func (w *watch) stream() error {
 	}
 	if w.waiting {
 		// The request was lost with the earlier stream.
-		if err := s.ask(&helpers); err != nil {
+		if err := s.requestProgress(&helpers); err != nil {
 			return err
 		}
 	}
@@ -89,48 +91,62 @@ func (w *watch) stream() error {
 				w.again = true
 				continue
 			}
-			err = s.ask(&helpers)
+			err = s.requestProgress(&helpers)
 		case <-s.retry.C:
-			err = s.ask(&helpers)
+			err = s.requestProgress(&helpers)
 		case p := <-s.probed:
 			err = s.handleProbe(p, &helpers)
-		case s.trust = <-s.learned:
-			if s.judged = true; s.waiting {
-				err = s.ask(&helpers)
+		case s.trust = <-s.resolved:
+			s.rated = true
+			if s.waiting {
+				err = s.requestProgress(&helpers)
 			}
 		case <-s.marked:
 			s.marking = false
 		case resp := <-responses:
-			if err = s.handle(resp); err == nil && s.settles(resp) {
-				err = s.answered(&helpers)
-			}
-			if err == nil && resp.Created && s.rechecking && !s.waiting {
-				err = s.ask(&helpers) // otherwise nothing may arrive that proves anything
-			}
-			if err == nil && s.reached && resp.Header.GetRevision() < s.position.Revision {
-				s.startProbe(&helpers) // the member lags, or etcd's revision went backwards
-			}
-			if err == nil && s.waiting {
-				s.startLearning(&helpers)
-			}
+			err = s.handleResponse(resp, &helpers)
 		}
 	}
 	return err
 }
 
-// ask requests progress, and repeats the request after a while: etcd drops requests while the watch
+// handleResponse handles one response and then decides what to request next.
+func (s *stream) handleResponse(resp *pb.WatchResponse, helpers *sync.WaitGroup) error {
+	if err := s.handle(resp); err != nil {
+		return err
+	}
+	if s.answersRequest(resp) {
+		if err := s.answered(helpers); err != nil {
+			return err
+		}
+	}
+	if resp.Created && s.rechecking && !s.waiting {
+		if err := s.requestProgress(helpers); err != nil { // otherwise nothing may arrive that proves anything
+			return err
+		}
+	}
+	if s.reached && resp.Header.GetRevision() < s.position.Revision {
+		s.startProbe(helpers) // the member lags, or etcd's revision went backwards
+	}
+	if s.waiting {
+		s.startResolvingTrust(helpers)
+	}
+	return nil
+}
+
+// requestProgress requests progress, and repeats the request after a while: etcd drops requests while the watch
 // is behind or a queue is full.
-func (s *stream) ask(helpers *sync.WaitGroup) error {
+func (s *stream) requestProgress(helpers *sync.WaitGroup) error {
 	s.waiting = true
 	s.retry.Reset(progressRetry)
-	s.startLearning(helpers)
-	if s.answers && s.trust == trusted {
+	s.startResolvingTrust(helpers)
+	if s.reachedFrom && s.trust == trusted {
 		return s.grpc.Send(progressRequest())
 	}
-	if s.behind > s.position.Revision && s.judged {
+	if s.behind > s.position.Revision && s.rated {
 		if !s.marking {
 			s.marking = true
-			helpers.Go(s.mark)
+			helpers.Go(s.writeMarker)
 		}
 		return nil
 	}
@@ -150,18 +166,18 @@ func (s *stream) startProbe(helpers *sync.WaitGroup) {
 	helpers.Go(s.probe)
 }
 
-// startLearning starts to check whether the serving member is trustworthy, once the member is known
+// startResolvingTrust starts to check whether the serving member is trustworthy, once the member is known
 // and the result matters.
-func (s *stream) startLearning(helpers *sync.WaitGroup) {
-	if s.trust == unknown && s.created && !s.learning {
-		s.learning = true
-		helpers.Go(s.learn)
+func (s *stream) startResolvingTrust(helpers *sync.WaitGroup) {
+	if s.trust == unknown && s.created && !s.resolving {
+		s.resolving = true
+		helpers.Go(s.resolveTrust)
 	}
 }
 
-// settles reports whether a handled response answers a request for progress. A response of an
+// answersRequest reports whether a handled response answers a request for progress. A response of an
 // untrusted member does if everything up to behind has arrived.
-func (s *stream) settles(resp *pb.WatchResponse) bool {
+func (s *stream) answersRequest(resp *pb.WatchResponse) bool {
 	if s.trust == trusted {
 		return resp.WatchId == clientv3.InvalidWatchID
 	}
@@ -182,23 +198,25 @@ type probe struct {
 func (s *stream) probe() {
 	var p probe
 	var err error
-	if p.newest, err = s.store.confirmNewest(s.ctx, s.probedAt); final(err) {
+	p.newest, err = s.store.confirmNewest(s.ctx, s.probedAt)
+	if final(err) {
 		p.replaced = err
 	}
 	s.probed <- p
 }
 
+// handleProbe handles the result of a probe of the newest revision.
 func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	s.probing = false
 	newest := p.newest
-	s.answers = s.answers || newest >= s.from
+	s.reachedFrom = s.reachedFrom || newest >= s.from
 	switch {
 	case p.replaced != nil:
 		return p.replaced
 	case newest == 0 || !s.waiting:
 		return nil
-	case s.answers && s.trust == trusted:
-		return s.ask(helpers)
+	case s.reachedFrom && s.trust == trusted:
+		return s.requestProgress(helpers)
 	case newest > s.position.Revision:
 		s.behind = newest
 		return nil
@@ -221,13 +239,13 @@ func (s *stream) answered(helpers *sync.WaitGroup) error {
 		return nil
 	}
 	s.again = false
-	return s.ask(helpers)
+	return s.requestProgress(helpers)
 }
 
 // handle handles one response.
 func (s *stream) handle(resp *pb.WatchResponse) error {
 	if resp.Header.GetRevision() >= s.from {
-		s.answers = true
+		s.reachedFrom = true
 	}
 	switch {
 	case resp.CompactRevision != 0 && s.rechecking:
@@ -269,10 +287,12 @@ func (s *stream) request() *pb.WatchRequest {
 	}}}
 }
 
+// progressRequest returns the message that requests a progress notification.
 func progressRequest() *pb.WatchRequest {
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}
 }
 
+// receive passes the responses of a stream to the watch until it breaks.
 func receive(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchResponse) error {
 	for {
 		resp, err := s.Recv()
@@ -292,12 +312,13 @@ func receive(ctx context.Context, s pb.Watch_WatchClient, to chan<- *pb.WatchRes
 // revisions again. The check uses the same stream that continues from there, so nothing can happen
 // in between.
 
-// maxRedelivered bounds how many revisions are redelivered. It is below what etcd sends at a time, so
-// all of them arrive with the first one.
+// maxRedelivered bounds how many revisions are redelivered. It is below what etcd sends at a
+// time, so all of them arrive with the first one.
 const maxRedelivered = 900
 
-// errLastCompacted ends a stream on which the last change cannot be redelivered, because it is compacted.
-// Later changes may not be compacted, and that nothing changed since can still be confirmed.
+// errLastCompacted ends a stream on which the last change cannot be
+// redelivered, because it is compacted. Later changes may not be compacted, and
+// that nothing changed since can still be confirmed.
 var errLastCompacted = errors.New("the last change that was delivered is compacted")
 
 // recheck makes the stream begin with the last known change, or with the oldest later revision that

@@ -31,7 +31,7 @@ const (
 //
 // After each break it resumes with the last known change, which etcd then redelivers, or otherwise
 // at the revision after the last delivered one. So it detects an etcd that was restored from a
-// backup (resume.go). A stream (stream.go) has another goroutine, which only receives.
+// backup. A stream (stream.go) has another goroutine, which only receives.
 type watch struct {
 	store  *Store
 	prefix string
@@ -68,6 +68,7 @@ func (s *Store) Resume(ctx context.Context, prefix string, from storage.Position
 	return s.follow(ctx, prefix, from, true)
 }
 
+// follow starts a watch at a position. reached means that the position is not in the future.
 func (s *Store) follow(ctx context.Context, prefix string, from storage.Position, reached bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -118,6 +119,7 @@ func (w *watch) Progress(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// run streams until the watch ends, and reconnects after errors.
 func (w *watch) run() {
 	defer close(w.done)
 	defer close(w.out)

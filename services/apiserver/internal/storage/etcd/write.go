@@ -44,7 +44,7 @@ func (s *Store) Create(ctx context.Context, key string, value []byte, opts stora
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (_ int64, err error) {
 	defer s.metrics.observe("update", key, time.Now(), &err)
 	if expected <= 0 {
-		return 0, s.refuse(ctx, key)
+		return 0, s.conflictWithLive(ctx, key)
 	}
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		return s.kv.Txn(ctx).
@@ -55,14 +55,14 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	if err != nil {
 		return 0, err
 	}
-	return swapped(resp, expected)
+	return casResult(resp, expected)
 }
 
 // Delete implements storage.Interface.
 func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Precondition) (_ int64, err error) {
 	defer s.metrics.observe("delete", key, time.Now(), &err)
 	if expected <= 0 {
-		return 0, s.refuse(ctx, key)
+		return 0, s.conflictWithLive(ctx, key)
 	}
 	resp, err := s.kv.Txn(ctx).
 		If(preconditions(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
@@ -72,10 +72,11 @@ func (s *Store) Delete(ctx context.Context, key string, expected int64, while ..
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}
-	return swapped(resp, expected)
+	return casResult(resp, expected)
 }
 
-// preconditions returns the conditions of a transaction: that of its own key, and the preconditions.
+// preconditions returns the conditions of a transaction: that of its
+// own key, and the preconditions.
 func preconditions(own clientv3.Cmp, while []storage.Precondition) []clientv3.Cmp {
 	all := []clientv3.Cmp{own}
 	for _, p := range while {
@@ -90,7 +91,13 @@ func preconditions(own clientv3.Cmp, while []storage.Precondition) []clientv3.Cm
 
 // put commits a transaction that writes a value, with a lease if it expires. A missing lease fails
 // the whole transaction, so one more attempt with a new lease is safe.
-func (s *Store) put(ctx context.Context, key string, value []byte, opts storage.WriteOptions, txn func(clientv3.Op) clientv3.Txn) (*clientv3.TxnResponse, error) {
+func (s *Store) put(
+	ctx context.Context,
+	key string,
+	value []byte,
+	opts storage.WriteOptions,
+	txn func(clientv3.Op) clientv3.Txn,
+) (*clientv3.TxnResponse, error) {
 	if opts.TTL <= 0 {
 		resp, err := txn(clientv3.OpPut(key, bytesAsString(value))).Commit()
 		if err != nil {
@@ -114,9 +121,9 @@ func (s *Store) put(ctx context.Context, key string, value []byte, opts storage.
 	}
 }
 
-// swapped returns the result of a compare-and-swap of an expected revision whose Else reads the
+// casResult returns the result of a compare-and-swap of an expected revision whose Else reads the
 // key.
-func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
+func casResult(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	if resp.Succeeded {
 		return resp.Header.Revision, nil
 	}
@@ -130,9 +137,9 @@ func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
 }
 
-// refuse answers a compare-and-swap without an expected revision. etcd would take revision 0 as
+// conflictWithLive rejects a compare-and-swap without an expected revision. etcd would take revision 0 as
 // "must not exist".
-func (s *Store) refuse(ctx context.Context, key string) error {
+func (s *Store) conflictWithLive(ctx context.Context, key string) error {
 	live, _, err := s.Get(ctx, key, 0)
 	if err != nil {
 		return err

@@ -98,8 +98,12 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := serve(t, &server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-		TrustedOperators: []*jwt.OperatorClaims{trusted.claims}, AccountResolver: resolver,
+		Host:             "127.0.0.1",
+		Port:             server.RANDOM_PORT,
+		NoSigs:           true,
+		NoLog:            true,
+		TrustedOperators: []*jwt.OperatorClaims{trusted.claims},
+		AccountResolver:  resolver,
 	})
 	defer halt(srv)
 
@@ -108,7 +112,15 @@ func TestCredentials(t *testing.T) {
 	replica := func(id, file string) *process {
 		o := NewOptions()
 		o.Servers, o.CredentialsFile = []string{srv.ClientURL()}, file
-		f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog(), Heartbeat: 250 * time.Millisecond})
+		f, err := New(Config{
+			Options:   o,
+			Store:     store,
+			Elector:   elector,
+			Root:      testRoot,
+			ID:        id,
+			Logger:    quietLog(),
+			Heartbeat: 250 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

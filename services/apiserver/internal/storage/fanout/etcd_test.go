@@ -16,8 +16,15 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
-	f, err := New(Config{Options: o, Store: store, Elector: etcd.NewElector(store, time.Second), Root: testRoot,
-		ID: id, Logger: quietLog(), Heartbeat: 250 * time.Millisecond})
+	f, err := New(Config{
+		Options:   o,
+		Store:     store,
+		Elector:   etcd.NewElector(store, time.Second),
+		Root:      testRoot,
+		ID:        id,
+		Logger:    quietLog(),
+		Heartbeat: 250 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

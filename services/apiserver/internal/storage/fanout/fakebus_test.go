@@ -113,6 +113,7 @@ func (b *bus) send(but *busNode, subject string, data []byte) {
 	}
 }
 
+// arrive delivers a message to the node, after the faults that are due.
 func (n *busNode) arrive(subject string, data []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -134,7 +135,8 @@ func (n *busNode) arrive(subject string, data []byte) {
 		n.held = deliver
 		return
 	}
-	if n.recent = append(n.recent, deliver); len(n.recent) > 100 {
+	n.recent = append(n.recent, deliver)
+	if len(n.recent) > 100 {
 		n.recent = n.recent[1:]
 	}
 	n.enqueueLocked(deliver)

@@ -48,8 +48,13 @@ func (s *fakeStore) write(n, size int) int64 {
 		s.revision++
 		rev = s.revision
 		for i := range n {
-			e := storage.Event{Type: storage.Created, Revision: rev, CreateRevision: rev,
-				Key: fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i), Value: make([]byte, size)}
+			e := storage.Event{
+				Type:           storage.Created,
+				Revision:       rev,
+				CreateRevision: rev,
+				Key:            fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i),
+				Value:          make([]byte, size),
+			}
 			copy(e.Value, fmt.Sprint(s.lives, e.Key))
 			switch {
 			case rev%3 == 1:
@@ -138,7 +143,7 @@ func (s *fakeStore) knows(at storage.Position) bool {
 	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
 }
 
-// place returns the position after a load.
+// position returns the position after a load.
 func (s *fakeStore) position() storage.Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()

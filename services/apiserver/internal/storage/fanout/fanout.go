@@ -60,16 +60,16 @@ type Config struct {
 
 // Fanout is one replica's end of the stream. It is safe for concurrent use.
 type Fanout struct {
-	options      Options
-	store        storage.Interface
-	elector      Elector
-	root, id     string
-	cluster      string
-	changes, ask string // subjects
-	traces       string // subject for notes about traced writes
-	log          *slog.Logger
-	beat         time.Duration
-	metrics      *metrics
+	options                       Options
+	store                         storage.Interface
+	elector                       Elector
+	root, id                      string
+	cluster                       string
+	changeSubject, requestSubject string
+	traceSubject                  string // for notes about traced writes
+	log                           *slog.Logger
+	heartbeat                     time.Duration
+	metrics                       *metrics
 
 	// dial creates the transport. nil means NATS as configured by the options.
 	dial      dialer
@@ -87,10 +87,10 @@ type Fanout struct {
 	// deliveries records spans of changes. It is nil without tracing.
 	deliveries *deliveries
 
-	mu   sync.Mutex // guards the fields below; a leaf lock
-	src  string
-	from time.Time
-	made int
+	mu            sync.Mutex // guards the fields below; a leaf lock
+	currentSource string
+	sourceSince   time.Time // when the source was last switched
+	sourceChanges int
 }
 
 // New returns a Fanout. Load and Follow work immediately, from the store. The stream is joined once
@@ -108,10 +108,17 @@ func New(cfg Config) (*Fanout, error) {
 		return nil, errors.New("the heartbeat interval is negative")
 	}
 	f := &Fanout{
-		options: cfg.Options, store: cfg.Store, elector: cfg.Elector,
-		root: cfg.Root, id: cfg.ID, cluster: cfg.Options.ClusterID,
-		log: cfg.Logger.With("component", "fanout"), beat: cfg.Heartbeat,
-		src: sourceNone, from: time.Now(), since: cfg.Since,
+		options:       cfg.Options,
+		store:         cfg.Store,
+		elector:       cfg.Elector,
+		root:          cfg.Root,
+		id:            cfg.ID,
+		cluster:       cfg.Options.ClusterID,
+		log:           cfg.Logger.With("component", "fanout"),
+		heartbeat:     cfg.Heartbeat,
+		currentSource: sourceNone,
+		sourceSince:   time.Now(),
+		since:         cfg.Since,
 	}
 	if cfg.Alone {
 		f.dial = dialNoPeers
@@ -119,15 +126,15 @@ func New(cfg Config) (*Fanout, error) {
 	if f.options.embedded() {
 		f.elector, f.audience.alone = nil, true
 	}
-	if f.beat == 0 {
-		f.beat = DefaultHeartbeat
+	if f.heartbeat == 0 {
+		f.heartbeat = DefaultHeartbeat
 	}
 	f.audience.lastRequest.begin(time.Now)
 	f.pos.fresh.begin(time.Now)
 	f.inbox = newInbox()
-	f.changes = "binnacle." + f.cluster + ".changes"
-	f.ask = "binnacle." + f.cluster + ".ask"
-	f.traces = "binnacle." + f.cluster + ".traces"
+	f.changeSubject = "binnacle." + f.cluster + ".changes"
+	f.requestSubject = "binnacle." + f.cluster + ".ask"
+	f.traceSubject = "binnacle." + f.cluster + ".traces"
 	f.link.init()
 	var err error
 	f.metrics, err = newMetrics(f, cfg.Registerer)
@@ -148,9 +155,9 @@ func (f *Fanout) Run(ctx context.Context) error {
 			return err
 		}
 		defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
-		dial = natsDialer(f.options, srv, f.id, f.beat, f.log)
+		dial = natsDialer(f.options, srv, f.id, f.heartbeat, f.log)
 	} else if dial == nil {
-		dial = natsDialer(f.options, nil, f.id, f.beat, f.log)
+		dial = natsDialer(f.options, nil, f.id, f.heartbeat, f.log)
 	}
 	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.broken(reasonSlow) }})
 	if err != nil {
@@ -158,20 +165,20 @@ func (f *Fanout) Run(ctx context.Context) error {
 	}
 	defer t.close()
 	f.transport = t
-	if err := t.subscribe(f.changes, f.receive); err != nil {
+	if err := t.subscribe(f.changeSubject, f.receive); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	if err := t.subscribe(f.ask, f.handleRequest); err != nil {
+	if err := t.subscribe(f.requestSubject, f.handleRequest); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	if f.deliveries != nil {
-		if err := t.subscribeWith(f.traces, f.handleNote); err != nil {
+		if err := t.subscribeWith(f.traceSubject, f.handleNote); err != nil {
 			return fmt.Errorf("subscribe: %w", err)
 		}
 	}
 	f.connected.Store(&t)
 	defer f.connected.Store(nil)
-	f.askPublisher()
+	f.requestHeartbeat()
 	f.publish(ctx)
 	return nil
 }
@@ -179,7 +186,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 func (f *Fanout) linkUp() {
 	f.link.set(true)
 	f.log.Debug("connected to NATS")
-	f.askPublisher()
+	f.requestHeartbeat()
 }
 
 func (f *Fanout) linkDown(err error) {
@@ -210,8 +217,16 @@ func (f *Fanout) receive(data []byte) {
 		return
 	}
 	if !f.inbox.push(frame{
-		epoch: m.epoch, chain: m.chain, previous: m.previous, last: m.last, loaded: m.loaded, revision: m.revision,
-		withheld: m.withheld, end: m.end, events: m.events, answers: m.answers,
+		epoch:    m.epoch,
+		chain:    m.chain,
+		previous: m.previous,
+		last:     m.last,
+		loaded:   m.loaded,
+		revision: m.revision,
+		withheld: m.withheld,
+		end:      m.end,
+		events:   m.events,
+		answers:  m.answers,
 	}) {
 		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
@@ -225,14 +240,20 @@ func (f *Fanout) receivePart(m *message) {
 		return
 	}
 	whole, err := decodeMessage(data)
-	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch || whole.chain != m.chain || whole.previous != m.previous || whole.revision != m.revision {
+	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch ||
+		whole.chain != m.chain || whole.previous != m.previous || whole.revision != m.revision {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
 		f.inbox.broken(reasonDamaged)
 		return
 	}
 	if !f.inbox.push(frame{
-		epoch: whole.epoch, chain: whole.chain, previous: whole.previous, last: whole.last, loaded: whole.loaded,
-		revision: whole.revision, events: whole.events,
+		epoch:    whole.epoch,
+		chain:    whole.chain,
+		previous: whole.previous,
+		last:     whole.last,
+		loaded:   whole.loaded,
+		revision: whole.revision,
+		events:   whole.events,
 	}) {
 		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
@@ -240,25 +261,26 @@ func (f *Fanout) receivePart(m *message) {
 
 // handleRequest handles a replica's request for a heartbeat or for a check of the store.
 func (f *Fanout) handleRequest(data []byte) {
-	f.audience.note()
-	switch p := f.publisher.Load(); {
+	f.audience.record()
+	p := f.publisher.Load()
+	switch {
 	case p == nil:
 	case len(data) == answerBytes:
 		p.requestCheck(binary.LittleEndian.Uint64(data))
 	default:
-		p.ask()
+		p.requestProgress()
 	}
 }
 
-// askPublisher requests a heartbeat from the publisher. A request that cannot be sent stays
+// requestHeartbeat requests a heartbeat from the publisher. A request that cannot be sent stays
 // unanswered, which is noticed.
-func (f *Fanout) askPublisher() {
+func (f *Fanout) requestHeartbeat() {
 	if p := f.publisher.Load(); p != nil {
-		p.ask()
+		p.requestProgress()
 		return
 	}
 	if t := f.connected.Load(); t != nil {
-		_ = (*t).publish(f.ask, nil)
+		_ = (*t).publish(f.requestSubject, nil)
 	}
 }
 
@@ -269,7 +291,7 @@ func (f *Fanout) requestCheck(request uint64) {
 		return
 	}
 	if t := f.connected.Load(); t != nil {
-		_ = (*t).publish(f.ask, binary.LittleEndian.AppendUint64(nil, request))
+		_ = (*t).publish(f.requestSubject, binary.LittleEndian.AppendUint64(nil, request))
 	}
 }
 
@@ -277,11 +299,11 @@ func (f *Fanout) requestCheck(request uint64) {
 // wait for the batch.
 func (f *Fanout) Progress(context.Context) error {
 	if feed := f.pos.feed.Load(); feed != nil {
-		feed.ask()
+		feed.requestProgress()
 		return nil
 	}
 	f.inbox.expect()
-	f.askPublisher()
+	f.requestHeartbeat()
 	return nil
 }
 
@@ -351,4 +373,4 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 }
 
 // silence returns how long a stream may be quiet.
-func (f *Fanout) silence() time.Duration { return 3 * f.beat }
+func (f *Fanout) silence() time.Duration { return 3 * f.heartbeat }

@@ -25,23 +25,26 @@ type feed struct {
 	batches chan storage.Batch
 	// failed receives the error that ends the feed: *storage.CompactedError or
 	// *storage.ReplacedError.
-	failed chan error
-	asks   chan struct{}
+	failed           chan error
+	progressRequests chan struct{}
 }
 
 func newFeed(store storage.Interface, root string, wait time.Duration, log *slog.Logger) *feed {
 	return &feed{
-		store: store, root: root, log: log, wait: wait,
-		batches: make(chan storage.Batch),
-		failed:  make(chan error, 1),
-		asks:    make(chan struct{}, 1),
+		store:            store,
+		root:             root,
+		log:              log,
+		wait:             wait,
+		batches:          make(chan storage.Batch),
+		failed:           make(chan error, 1),
+		progressRequests: make(chan struct{}, 1),
 	}
 }
 
-// ask requests a batch with the current revision, also from a watch that is not open yet.
-func (f *feed) ask() {
+// requestProgress requests a batch with the current revision, also from a watch that is not open yet.
+func (f *feed) requestProgress() {
 	select {
-	case f.asks <- struct{}{}:
+	case f.progressRequests <- struct{}{}:
 	default:
 	}
 }
@@ -54,7 +57,8 @@ func (f *feed) run(ctx context.Context, after storage.Position) {
 		if ctx.Err() != nil {
 			return
 		}
-		compacted, replaced := new(storage.CompactedError), new(storage.ReplacedError)
+		compacted := new(storage.CompactedError)
+		replaced := new(storage.ReplacedError)
 		if errors.As(err, &compacted) || errors.As(err, &replaced) {
 			f.failed <- err
 			return
@@ -85,7 +89,7 @@ func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Posit
 	}
 	defer w.Stop()
 	var asking sync.WaitGroup
-	asking.Go(func() { relayAsks(ctx, f.asks, w) })
+	asking.Go(func() { relayRequests(ctx, f.progressRequests, w) })
 	defer func() { cancel(); asking.Wait() }()
 	for {
 		select {
@@ -105,12 +109,12 @@ func (f *feed) watch(ctx context.Context, after storage.Position) (storage.Posit
 	}
 }
 
-// relayAsks forwards requests to a watch. It ignores errors: a watch that cannot send a request is
+// relayRequests forwards requests to a watch. It ignores errors: a watch that cannot send a request is
 // broken and ends.
-func relayAsks(ctx context.Context, asks <-chan struct{}, w storage.Watcher) {
+func relayRequests(ctx context.Context, progressRequests <-chan struct{}, w storage.Watcher) {
 	for {
 		select {
-		case <-asks:
+		case <-progressRequests:
 			_ = w.Progress(ctx)
 		case <-ctx.Done():
 			return
@@ -207,7 +211,12 @@ func (f *feed) catchUp(ctx context.Context, after storage.Position) (storage.Pos
 
 // throughHistory delivers the changes that the store reads without a watch. It returns false if the
 // store cannot.
-func (f *feed) throughHistory(ctx context.Context, h storage.HistoryReader, after storage.Position, newest int64) (storage.Position, bool, error) {
+func (f *feed) throughHistory(
+	ctx context.Context,
+	h storage.HistoryReader,
+	after storage.Position,
+	newest int64,
+) (storage.Position, bool, error) {
 	for after.Revision < newest {
 		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
 		if !ok || err != nil {
@@ -231,7 +240,8 @@ func (f *feed) bySlices(ctx context.Context, after storage.Position, newest int6
 	var ahead []*slice
 	next, width, from := after, 1, after.Revision
 	for after.Revision < newest {
-		for refill := len(ahead) <= width/2; refill && next.Revision < newest && len(ahead) < width; {
+		refill := len(ahead) <= width/2 // so that the watches of several slices begin together
+		for refill && next.Revision < newest && len(ahead) < width {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
 			ahead, next = append(ahead, s), storage.Position{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
@@ -300,11 +310,11 @@ type HistoryReader interface {
 	History(ctx context.Context) (oldest, newest int64, err error)
 }
 
-// SinceLastCompaction returns a function for Config.Since. It returns the revision at which a starting
-// replica begins its watch history: the last compaction, 5 to 10 minutes ago. Clients can then resume
-// watches that they had on another replica without a loss of events (specification: "A watch from the
-// last received resourceVersion loses no events"). The function returns 0 if the revision cannot be
-// determined.
+// SinceLastCompaction returns a function for Config.Since. It returns the revision at which a
+// starting replica begins its watch history: the last compaction, 5 to 10 minutes ago. Clients
+// can then resume watches that they had on another replica without a loss of events
+// (specification: "A watch from the last received resourceVersion loses no events"). The function
+// returns 0 if the revision cannot be determined.
 func SinceLastCompaction(store HistoryReader, log *slog.Logger) func(context.Context) int64 {
 	return func(ctx context.Context) int64 {
 		oldest, newest, err := store.History(ctx)

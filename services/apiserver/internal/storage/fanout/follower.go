@@ -24,8 +24,8 @@ const (
 // errFollowing means that a Follow is already running.
 var errFollowing = errors.New("the stream is being followed already")
 
-// stableHeartbeats is how many heartbeats a replica must stay on the stream for its earlier falls to be
-// forgotten.
+// stableHeartbeats is how many heartbeats a replica must stay on the
+// stream for its earlier falls to be forgotten.
 const stableHeartbeats = 60
 
 // follower moves one replica along history; see the states in the package comment. One goroutine
@@ -34,7 +34,7 @@ type follower struct {
 	f     *Fanout
 	apply func(storage.Batch) error
 
-	// place is the position up to which everything was passed to apply.
+	// position is the position up to which everything was passed to apply.
 	position storage.Position
 	// feed delivers from the store. It is nil while on the stream.
 	feed     *feed
@@ -82,18 +82,21 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Position, apply func(s
 	f.pos.joined.Store(false)
 	defer f.pos.following.Store(false)
 	fo := &follower{
-		f: f, apply: apply, position: from,
-		falls: backoff{first: f.beat / 4, most: 30 * f.beat},
+		f:        f,
+		apply:    apply,
+		position: from,
+		falls:    backoff{first: f.heartbeat / 4, most: 30 * f.heartbeat},
 	}
 	defer fo.finish()
 	if f.deliveries != nil {
 		f.deliveries.forget()
 	}
 	fo.move(from)
-	f.pos.fresh.note()
+	f.pos.fresh.record()
 	return fo.run(ctx)
 }
 
+// finish stops the feeds and the inbox.
 func (fo *follower) finish() {
 	fo.f.inbox.finish()
 	fo.closeFeed()
@@ -101,11 +104,12 @@ func (fo *follower) finish() {
 	fo.f.setSource(sourceNone)
 }
 
+// run applies changes until ctx ends or an error occurs.
 func (fo *follower) run(ctx context.Context) error {
 	f := fo.f
 	f.inbox.begin()
-	fo.toStore(ctx, reasonStart)
-	tick := time.NewTicker(f.beat / 4)
+	fo.switchToStore(ctx, reasonStart)
+	tick := time.NewTicker(f.heartbeat / 4)
 	defer tick.Stop()
 	for {
 		var batches <-chan storage.Batch
@@ -118,10 +122,10 @@ func (fo *follower) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-f.inbox.ready:
-			err = fo.stream(ctx)
+			err = fo.followStream(ctx)
 		case b := <-batches:
 			if err = fo.deliver(b); err == nil {
-				err = fo.stream(ctx)
+				err = fo.followStream(ctx)
 			}
 		case err = <-failed:
 			err = fmt.Errorf("read changes after %d: %w", fo.position.Revision, err)
@@ -134,12 +138,12 @@ func (fo *follower) run(ctx context.Context) error {
 	}
 }
 
-// stream joins the stream if possible, and applies the waiting messages.
-func (fo *follower) stream(ctx context.Context) error {
+// followStream joins the stream if possible, and applies the waiting messages.
+func (fo *follower) followStream(ctx context.Context) error {
 	in := fo.f.inbox
 	if fo.feed != nil {
-		fo.seek()
-		if !fo.agrees() {
+		fo.requestChain()
+		if !fo.canJoin() {
 			return nil
 		}
 		fo.closeFeed()
@@ -152,7 +156,7 @@ func (fo *follower) stream(ctx context.Context) error {
 			break
 		}
 		if gap != noReason {
-			fo.toStore(ctx, gap)
+			fo.switchToStore(ctx, gap)
 			return nil
 		}
 		if err := fo.deliver(storage.Batch{Events: m.events, Revision: m.revision}); err != nil {
@@ -163,31 +167,32 @@ func (fo *follower) stream(ctx context.Context) error {
 		}
 	}
 	if r := in.takeAlarm(); r != noReason {
-		fo.toStore(ctx, r)
+		fo.switchToStore(ctx, r)
 	}
 	return ctx.Err()
 }
 
-// seek requests a chain to join once rejoining is allowed. It repeats the request if there is no
+// requestChain requests a chain to join once rejoining is allowed. It repeats the request if there is no
 // answer or another publisher appears.
-func (fo *follower) seek() {
+func (fo *follower) requestChain() {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
 		return
 	}
-	if still, isNew := fo.f.inbox.sentRequest(fo.f.silence()); still && (isNew || now.Sub(fo.requested) > fo.f.beat/2) {
+	missing, isNew := fo.f.inbox.chainMissing(fo.f.silence())
+	if missing && (isNew || now.Sub(fo.requested) > fo.f.heartbeat/2) {
 		fo.requested = now
 		fo.f.requestCheck(fo.request)
 	}
 }
 
-// agrees reports whether the stream can be joined now.
-func (fo *follower) agrees() bool {
+// canJoin reports whether the stream can be joined now.
+func (fo *follower) canJoin() bool {
 	now := time.Now()
 	if now.Before(fo.rejoin) {
 		return false
 	}
-	if now.Sub(fo.marked) > fo.f.beat {
+	if now.Sub(fo.marked) > fo.f.heartbeat {
 		fo.mark, fo.marked = fo.position.Revision, now
 	}
 	if !fo.f.inbox.join(fo.position, fo.mark, fo.f.silence()) {
@@ -214,10 +219,10 @@ func (fo *follower) deliver(b storage.Batch) error {
 		return err
 	}
 	if d := fo.f.deliveries; d != nil {
-		d.have(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
+		d.applied(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
 	fo.move(fo.position.After(storage.Batch{Events: events, Revision: b.Revision}))
-	fo.f.pos.fresh.note()
+	fo.f.pos.fresh.record()
 	return nil
 }
 
@@ -230,26 +235,26 @@ func (fo *follower) move(to storage.Position) {
 
 // tick handles what no message triggers: silence, and the time to rejoin.
 func (fo *follower) tick(ctx context.Context) error {
-	if now := time.Now(); now.Sub(fo.announced) >= announceBeats*fo.f.beat {
+	if now := time.Now(); now.Sub(fo.announced) >= announceBeats*fo.f.heartbeat {
 		fo.announced = now
-		fo.f.askPublisher()
+		fo.f.requestHeartbeat()
 	}
 	if fo.feed == nil {
-		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.beat/2); r != noReason {
-			fo.toStore(ctx, r)
+		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.heartbeat/2); r != noReason {
+			fo.switchToStore(ctx, r)
 		} else if fo.aheadOfStream() {
-			fo.toStore(ctx, reasonHistory)
+			fo.switchToStore(ctx, reasonHistory)
 		}
 		return nil
 	}
-	if fo.f.pos.fresh.age() > fo.f.beat {
-		fo.feed.ask()
+	if fo.f.pos.fresh.age() > fo.f.heartbeat {
+		fo.feed.requestProgress()
 	}
-	return fo.stream(ctx)
+	return fo.followStream(ctx)
 }
 
-// aheadOfStream reports whether the stream has been behind the replica for longer than heartbeats take.
-// The store of its publisher may have been restored from a backup.
+// aheadOfStream reports whether the stream has been behind the replica for longer than heartbeats
+// take. The store of its publisher may have been restored from a backup.
 func (fo *follower) aheadOfStream() bool {
 	now := time.Now()
 	if published, _ := fo.f.inbox.state(); published >= fo.position.Revision {
@@ -257,43 +262,43 @@ func (fo *follower) aheadOfStream() bool {
 	} else if fo.ahead.IsZero() {
 		fo.ahead = now
 	}
-	return !fo.ahead.IsZero() && now.Sub(fo.ahead) > 2*fo.f.beat
+	return !fo.ahead.IsZero() && now.Sub(fo.ahead) > 2*fo.f.heartbeat
 }
 
-// toStore switches the replica to reading from the store.
-func (fo *follower) toStore(ctx context.Context, why reason) {
+// switchToStore switches the replica to reading from the store.
+func (fo *follower) switchToStore(ctx context.Context, cause reason) {
 	f := fo.f
 	now := time.Now()
 	fo.ahead = time.Time{}
 	fo.mark, fo.marked = fo.position.Revision, now
-	if why != reasonStart {
-		f.metrics.gaps.WithLabelValues(string(why)).Inc()
+	if cause != reasonStart {
+		f.metrics.gaps.WithLabelValues(string(cause)).Inc()
 	}
-	if why != reasonStart && why != reasonEnd && why != reasonPublisher {
+	if cause != reasonStart && cause != reasonEnd && cause != reasonPublisher {
 		fo.delayRejoin(now)
 	}
 	level := slog.LevelInfo
-	if why == reasonStart {
+	if cause == reasonStart {
 		level = slog.LevelDebug
 	}
-	f.log.Log(ctx, level, "reading changes from the store", "reason", string(why), "revision", fo.position.Revision)
+	f.log.Log(ctx, level, "reading changes from the store", "reason", string(cause), "revision", fo.position.Revision)
 	ctx, fo.stopFeed = context.WithCancel(ctx)
-	fo.feed = newFeed(f.store, f.root, f.beat/4, f.log)
-	fo.feed.ask()
+	fo.feed = newFeed(f.store, f.root, f.heartbeat/4, f.log)
+	fo.feed.requestProgress()
 	feed, after := fo.feed, fo.position
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.pos.feed.Store(fo.feed)
 	f.setSource(sourceStore)
 	fo.request, fo.requested = rand.Uint64()|1, time.Time{}
-	f.inbox.seek(fo.request)
-	f.askPublisher() // announces this replica, which may not join at once
-	fo.seek()
+	f.inbox.awaitChain(fo.request)
+	f.requestHeartbeat() // announces this replica, which may not join at once
+	fo.requestChain()
 }
 
 // delayRejoin allows an immediate rejoin after the first fall in a calm period, and delays it more
 // after each further fall.
 func (fo *follower) delayRejoin(now time.Time) {
-	if fo.fell.IsZero() || now.Sub(fo.fell) > stableHeartbeats*fo.f.beat {
+	if fo.fell.IsZero() || now.Sub(fo.fell) > stableHeartbeats*fo.f.heartbeat {
 		fo.falls.reset()
 		fo.rejoin = now
 	} else {

@@ -99,11 +99,11 @@ type inbox struct {
 	ready chan struct{}
 
 	mu sync.Mutex // guards the rest; a leaf lock
-	// keep: a follower runs, so messages are kept.
-	keep  bool
-	queue []frame // valid from head on
-	head  int
-	bytes int
+	// following: a follower runs, so messages are kept.
+	following bool
+	queue     []frame // valid from head on
+	head      int
+	bytes     int
 	// request is the request that a chain must answer to be listened to, or 0 while no chain may be
 	// joined. chain is the chain that answered, or 0. epoch is that of its publisher, and revision
 	// the highest that it has published.
@@ -159,7 +159,7 @@ func (in *inbox) push(f frame) bool {
 		return true
 	}
 	in.lastMessage = time.Now()
-	if !in.keep {
+	if !in.following {
 		return true
 	}
 	f.bytes = frameBytes
@@ -179,7 +179,7 @@ func (in *inbox) push(f frame) bool {
 // answeredLocked reports whether the chain of a message is to be listened to from now on: its
 // publisher has checked the store since the request.
 func (in *inbox) answeredLocked(f *frame) bool {
-	return in.keep && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
+	return in.following && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
 }
 
 // noticeLocked records a chain that is not listened to.
@@ -198,8 +198,8 @@ func (in *inbox) noticeLocked(f *frame) {
 	}
 }
 
-// seek stops listening until a chain answers the request.
-func (in *inbox) seek(request uint64) {
+// awaitChain stops listening until a chain answers the request.
+func (in *inbox) awaitChain(request uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.forgetLocked()
@@ -209,9 +209,9 @@ func (in *inbox) seek(request uint64) {
 	in.alarm = noReason
 }
 
-// sentRequest reports whether no live chain has answered yet, and whether a chain was received that may
-// not have received the request.
-func (in *inbox) sentRequest(silence time.Duration) (still, isNew bool) {
+// chainMissing reports whether no live chain has answered yet, and whether a chain was
+// received that may not have received the request.
+func (in *inbox) chainMissing(silence time.Duration) (missing, isNew bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.lastMessage.IsZero() || time.Since(in.lastMessage) > silence {
@@ -307,14 +307,14 @@ func (in *inbox) join(at storage.Position, wanted int64, silence time.Duration) 
 func (in *inbox) begin() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.keep = true
+	in.following = true
 }
 
 func (in *inbox) finish() {
-	in.seek(0)
+	in.awaitChain(0)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.keep = false
+	in.following = false
 }
 
 // broken records that messages from the network were lost or will be. The next message that arrives

@@ -14,33 +14,76 @@ func TestInboxJoin(t *testing.T) {
 		applied, wanted int64
 		want            bool
 	}{
-		"no message":                           {nil, 10, 10, false},
-		"reached exactly":                      {[]frame{{previous: 5, revision: 10}}, 10, 10, true},
-		"past the wanted revision":             {[]frame{{previous: 5, revision: 10}}, 12, 10, true},
-		"behind":                               {[]frame{{previous: 5, revision: 9}}, 10, 10, false},
-		"a waiting message continues":          {[]frame{{previous: 5, revision: 12}}, 10, 10, true},
-		"a waiting message is beyond":          {[]frame{{previous: 11, revision: 12}}, 10, 10, false},
-		"a passed one, then a gap":             {[]frame{{previous: 5, revision: 9}, {previous: 11, revision: 12}}, 10, 10, false},
-		"a waiting message is withheld":        {[]frame{{previous: 5, revision: 12, withheld: true}}, 10, 10, false},
-		"a passed message was withheld":        {[]frame{{previous: 5, revision: 10, withheld: true}}, 10, 10, true},
-		"the publisher resigned":               {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}}, 10, 10, false},
-		"the next publisher began":             {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}, {epoch: 1, previous: 10, revision: 10}}, 10, 10, true},
-		"the next publisher is behind":         {[]frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}}, 10, 10, false},
-		"no answer":                            {[]frame{{chain: 1, previous: 5, revision: 10}}, 10, 10, false},
-		"another request was answered":         {[]frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}}, 10, 10, false},
-		"one of many was answered":             {[]frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}}, 10, 10, true},
-		"only a chain without answer is ahead": {[]frame{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}}, 10, 10, false},
+		"no message":                  {applied: 10, wanted: 10},
+		"reached exactly":             {frames: []frame{{previous: 5, revision: 10}}, applied: 10, wanted: 10, want: true},
+		"past the wanted revision":    {frames: []frame{{previous: 5, revision: 10}}, applied: 12, wanted: 10, want: true},
+		"behind":                      {frames: []frame{{previous: 5, revision: 9}}, applied: 10, wanted: 10},
+		"a waiting message continues": {frames: []frame{{previous: 5, revision: 12}}, applied: 10, wanted: 10, want: true},
+		"a waiting message is beyond": {frames: []frame{{previous: 11, revision: 12}}, applied: 10, wanted: 10},
+		"a passed one, then a gap": {
+			frames:  []frame{{previous: 5, revision: 9}, {previous: 11, revision: 12}},
+			applied: 10,
+			wanted:  10,
+		},
+		"a waiting message is withheld": {
+			frames:  []frame{{previous: 5, revision: 12, withheld: true}},
+			applied: 10,
+			wanted:  10,
+		},
+		"a passed message was withheld": {
+			frames:  []frame{{previous: 5, revision: 10, withheld: true}},
+			applied: 10,
+			wanted:  10,
+			want:    true,
+		},
+		"the publisher resigned": {
+			frames:  []frame{{previous: 5, revision: 10}, {revision: 10, end: true}},
+			applied: 10,
+			wanted:  10,
+		},
+		"the next publisher began": {
+			frames: []frame{
+				{previous: 5, revision: 10},
+				{revision: 10, end: true},
+				{epoch: 1, previous: 10, revision: 10},
+			},
+			applied: 10,
+			wanted:  10,
+			want:    true,
+		},
+		"the next publisher is behind": {
+			frames:  []frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}},
+			applied: 10,
+			wanted:  10,
+		},
+		"no answer": {frames: []frame{{chain: 1, previous: 5, revision: 10}}, applied: 10, wanted: 10},
+		"another request was answered": {
+			frames:  []frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}},
+			applied: 10,
+			wanted:  10,
+		},
+		"one of many was answered": {
+			frames:  []frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}},
+			applied: 10,
+			wanted:  10,
+			want:    true,
+		},
+		"only a chain without answer is ahead": {
+			frames:  []frame{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}},
+			applied: 10,
+			wanted:  10,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := newInbox()
 			in.begin()
-			in.seek(request)
+			in.awaitChain(request)
 			for _, f := range c.frames {
 				if f.chain == 0 {
 					f.chain, f.answers = 1+f.epoch, []uint64{request}
 				}
 				in.push(f)
-				in.sentRequest(silence)
+				in.chainMissing(silence)
 			}
 			at := storage.Position{Revision: c.applied}
 			if got := in.join(at, c.wanted, silence); got != c.want {
@@ -57,7 +100,7 @@ func TestInboxJoin(t *testing.T) {
 func TestInboxDropsOldestMessages(t *testing.T) {
 	in := newInbox()
 	in.begin()
-	in.seek(1)
+	in.awaitChain(1)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
 		in.push(frame{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})

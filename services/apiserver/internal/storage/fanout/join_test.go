@@ -116,11 +116,16 @@ func TestOlderEpochIsIgnored(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
 		before := l.State()
-		stale := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision + 1,
-			events: []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}}}
-		s.bus.send(nil, l.changes, appendMessage(nil, &stale))
+		stale := message{
+			cluster:  l.cluster,
+			epoch:    5,
+			previous: before.Revision,
+			revision: before.Revision + 1,
+			events:   []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}},
+		}
+		s.bus.send(nil, l.changeSubject, appendMessage(nil, &stale))
 		end := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
-		s.bus.send(nil, l.changes, appendMessage(nil, &end))
+		s.bus.send(nil, l.changeSubject, appendMessage(nil, &end))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("state changed from %+v to %+v", before, after)
@@ -134,7 +139,7 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 		l := s.listener()
 		before := l.State()
 		other := message{cluster: "other", epoch: 1 << 40, previous: before.Revision, revision: before.Revision + 1}
-		s.bus.send(nil, l.changes, appendMessage(nil, &other))
+		s.bus.send(nil, l.changeSubject, appendMessage(nil, &other))
 		s.now()
 		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
 			t.Errorf("state changed from %+v to %+v", before, after)
@@ -145,7 +150,8 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 func TestPublisherHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 3)
-		p, l := s.publisher(), s.listener()
+		p := s.publisher()
+		l := s.listener()
 		p.cancelRun()
 		s.now()
 		rev := s.store.write(1, 10)
@@ -270,7 +276,7 @@ func TestSplitKeepsTheChain(t *testing.T) {
 		var received []*message
 		var parts assembly
 		cut := 0
-		if err := tap.subscribe(s.listener().changes, func(b []byte) {
+		if err := tap.subscribe(s.listener().changeSubject, func(b []byte) {
 			m, err := decodeMessage(b)
 			if err != nil {
 				t.Error(err)

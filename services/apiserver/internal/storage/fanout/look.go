@@ -31,8 +31,8 @@ import (
 // requestCheck handles a request for a check of the store.
 func (p *publisher) requestCheck(request uint64) {
 	p.mu.Lock()
-	if !slices.Contains(p.wanted, request) {
-		p.wanted = append(p.wanted, request)
+	if !slices.Contains(p.pending, request) {
+		p.pending = append(p.pending, request)
 	}
 	p.mu.Unlock()
 	select {
@@ -41,21 +41,21 @@ func (p *publisher) requestCheck(request uint64) {
 	}
 }
 
-func (p *publisher) isWanted() bool {
+func (p *publisher) hasPending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.wanted) > 0
+	return len(p.pending) > 0
 }
 
-// open opens the store watch at the position of the chain. Its first batch answers the requests
+// openFeed opens the store watch at the position of the chain. Its first batch answers the requests
 // received so far.
-func (p *publisher) open(ctx context.Context) (*feed, context.CancelFunc) {
+func (p *publisher) openFeed(ctx context.Context) (*feed, context.CancelFunc) {
 	p.mu.Lock()
-	p.looking, p.wanted = append(p.looking, p.wanted...), nil
+	p.answering, p.pending = append(p.answering, p.pending...), nil
 	p.mu.Unlock()
-	f := newFeed(p.f.store, p.f.root, p.f.beat/4, p.f.log)
-	f.asks = p.asks
-	p.ask()
+	f := newFeed(p.f.store, p.f.root, p.f.heartbeat/4, p.f.log)
+	f.progressRequests = p.progressRequests
+	p.requestProgress()
 	at := p.chained
 	at.Revision = max(at.Revision, p.progressed)
 	ctx, cancel := context.WithCancel(ctx)
@@ -67,22 +67,22 @@ func (p *publisher) open(ctx context.Context) (*feed, context.CancelFunc) {
 	return f, func() { cancel(); <-ended }
 }
 
-// ask requests progress of the running feed, or of the next one.
-func (p *publisher) ask() {
+// requestProgress requests progress of the running feed, or of the next one.
+func (p *publisher) requestProgress() {
 	select {
-	case p.asks <- struct{}{}:
+	case p.progressRequests <- struct{}{}:
 	default:
 	}
 }
 
 // answer confirms to the requesters that the store still has the history of the chain.
 func (p *publisher) answer() {
-	for some := range slices.Chunk(p.looking, maxAnswers) {
-		m := p.statement(p.progressed)
+	for some := range slices.Chunk(p.answering, maxAnswers) {
+		m := p.newMessage(p.progressed)
 		m.answers = some
-		p.state(m)
+		p.announce(m)
 	}
-	p.looking = nil
+	p.answering = nil
 }
 
 // Every announceBeats heartbeats a replica announces itself by requesting a heartbeat. A publisher
@@ -98,8 +98,8 @@ type audience struct {
 	lastRequest moment // of another replica
 }
 
-// note records that another replica listens, or may listen.
-func (a *audience) note() { a.lastRequest.note() }
+// record records that another replica listens, or may listen.
+func (a *audience) record() { a.lastRequest.record() }
 
 // present reports whether another replica sent a request within a time.
 func (a *audience) present(within time.Duration) bool {

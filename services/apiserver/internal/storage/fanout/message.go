@@ -12,10 +12,10 @@ import (
 
 // # FORMAT
 //
-// Subjects are binnacle.CLUSTER.changes (messages below) and binnacle.CLUSTER.ask (requests: without
-// content for a heartbeat, with an identifier of 8 bytes for a check of the store), where CLUSTER is
-// the cluster id. Publishers on these subjects are trusted with the content of the caches, so grant
-// them to the credentials of the replicas only.
+// Subjects are binnacle.CLUSTER.changes (messages below) and binnacle.CLUSTER.ask (requests:
+// without content for a heartbeat, with an identifier of 8 bytes for a check of the store), where
+// CLUSTER is the cluster id. Publishers on these subjects are trusted with the content of the
+// caches, so grant them to the credentials of the replicas only.
 //
 // All numbers are unsigned LEB128 (uvarint) of at most 63 bits unless a width is given. Strings and
 // values are a length and that many bytes.
@@ -49,19 +49,19 @@ import (
 //	  data      string    piece of a whole message in this format, not empty
 //	checksum    4 bytes   CRC-32C of all before, little endian
 //
-// The first change has a step of at least 1, and no revision exceeds that of the message. A message,
-// also the whole of one in parts, is at most 16 MiB. The heads of its parts equal that of the
-// message. A part and an answer may also be loaded. The value before a change is not sent: the
-// receiver has it. A receiver rejects another version, unknown flags and trailing bytes.
+// The first change has a step of at least 1, and no revision exceeds that of the message. A
+// message, also the whole of one in parts, is at most 16 MiB. The heads of its parts equal that
+// of the message. A part and an answer may also be loaded. The value before a change is not sent:
+// the receiver has it. A receiver rejects another version, unknown flags and trailing bytes.
 //
 // # Large messages
 //
 // A message holds whole revisions. A message that exceeds the server's payload limit (1 MiB by
-// default) is published in ordered parts, which a replica joins: one message at a time, of at most
-// 16 MiB. A lost or misordered part discards the message, which the next one shows as a gap. Some
-// revisions are published as a withheld message without their changes: a revision that is larger
-// still, one that has more changes than a message may have, and, where the limit is below 1 KiB, any
-// that does not fit. Replicas read that range from the store.
+// default) is published in ordered parts, which a replica joins: one message at a time, of at
+// most 16 MiB. A lost or misordered part discards the message, which the next one shows as a gap.
+// Some revisions are published as a withheld message without their changes: a revision that is
+// larger still, one that has more changes than a message may have, and, where the limit is below
+// 1 KiB, any that does not fit. Replicas read that range from the store.
 
 // Bounds of the format; see FORMAT above.
 const (
@@ -204,28 +204,13 @@ func decodeMessage(data []byte) (*message, error) {
 	return m, nil
 }
 
+// parse decodes and verifies a message.
 func parse(data []byte) (*message, error) {
-	if len(data) > maxMessageBytes {
-		return nil, fmt.Errorf("%d bytes are more than %d", len(data), maxMessageBytes)
+	flags, rest, err := openFrame(data)
+	if err != nil {
+		return nil, err
 	}
-	if len(data) < len(magic)+2+checksumBytes {
-		return nil, errors.New("too short")
-	}
-	body, sum := data[:len(data)-checksumBytes], data[len(data)-checksumBytes:]
-	if body[0] != magic[0] || body[1] != magic[1] {
-		return nil, errors.New("not a message of this format")
-	}
-	if body[2] != formatVersion {
-		return nil, fmt.Errorf("format version %d is not known", body[2])
-	}
-	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(sum) {
-		return nil, errors.New("checksum differs")
-	}
-	flags := body[3]
-	if flags&^knownFlags != 0 {
-		return nil, fmt.Errorf("flags %#x are not known", flags)
-	}
-	r := reader{rest: body[4:]}
+	r := reader{rest: rest}
 	m := &message{
 		withheld: flags&flagWithheld != 0,
 		end:      flags&flagEnd != 0,
@@ -239,21 +224,9 @@ func parse(data []byte) (*message, error) {
 	m.revision = r.advance(m.previous)
 	count := r.number()
 	flags &^= flagLoaded
-	switch {
-	case r.err != nil:
-		return nil, r.err
-	case m.last.Revision > m.previous:
-		return nil, fmt.Errorf("the last change up to %d is at %d", m.previous, m.last.Revision)
-	case flags&flagAnswer == 0 && flags != 0 && count != 0:
-		return nil, errors.New("a flagged message has changes")
-	case flags&(flagPart|flagAnswer) != 0 && flags&(flags-1) != 0:
-		return nil, errors.New("a part, or an answer, has another flag")
-	case flags == flagAnswer && (count == 0 || count > maxAnswers):
-		return nil, fmt.Errorf("%d requests are answered", count)
-	case count > maxEvents || count > int64(len(r.rest)/minEventBytes):
-		return nil, fmt.Errorf("count of changes %d is too large", count)
+	if err := r.checkHead(m, flags, count); err != nil {
+		return nil, err
 	}
-	var err error
 	switch flags {
 	case flagPart:
 		m.part, err = r.part()
@@ -271,12 +244,59 @@ func parse(data []byte) (*message, error) {
 	return m, nil
 }
 
+// openFrame verifies the magic, the version and the checksum. It returns the flags and the bytes
+// between them and the checksum.
+func openFrame(data []byte) (flags byte, rest []byte, err error) {
+	if len(data) > maxMessageBytes {
+		return 0, nil, fmt.Errorf("%d bytes are more than %d", len(data), maxMessageBytes)
+	}
+	if len(data) < len(magic)+2+checksumBytes {
+		return 0, nil, errors.New("too short")
+	}
+	body, sum := data[:len(data)-checksumBytes], data[len(data)-checksumBytes:]
+	if body[0] != magic[0] || body[1] != magic[1] {
+		return 0, nil, errors.New("not a message of this format")
+	}
+	if body[2] != formatVersion {
+		return 0, nil, fmt.Errorf("format version %d is not known", body[2])
+	}
+	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(sum) {
+		return 0, nil, errors.New("checksum differs")
+	}
+	flags = body[3]
+	if flags&^knownFlags != 0 {
+		return 0, nil, fmt.Errorf("flags %#x are not known", flags)
+	}
+	return flags, body[4:], nil
+}
+
+// checkHead returns an error if the fields before the content contradict each other. flags excludes
+// flagLoaded.
+func (r *reader) checkHead(m *message, flags byte, count int64) error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case m.last.Revision > m.previous:
+		return fmt.Errorf("the last change up to %d is at %d", m.previous, m.last.Revision)
+	case flags&flagAnswer == 0 && flags != 0 && count != 0:
+		return errors.New("a flagged message has changes")
+	case flags&(flagPart|flagAnswer) != 0 && flags&(flags-1) != 0:
+		return errors.New("a part, or an answer, has another flag")
+	case flags == flagAnswer && (count == 0 || count > maxAnswers):
+		return fmt.Errorf("%d requests are answered", count)
+	case count > maxEvents || count > int64(len(r.rest)/minEventBytes):
+		return fmt.Errorf("count of changes %d is too large", count)
+	}
+	return nil
+}
+
 // reader reads fields from the front of a message. The first failure sticks.
 type reader struct {
 	rest []byte
 	err  error
 }
 
+// answers reads the requests that a message answers.
 func (r *reader) answers(m *message, count int) error {
 	if len(r.rest) < count*answerBytes {
 		return errors.New("an answer is cut off")
@@ -289,6 +309,7 @@ func (r *reader) answers(m *message, count int) error {
 	return nil
 }
 
+// events reads the changes of a message.
 func (r *reader) events(m *message, count int) error {
 	if count == 0 {
 		return nil

@@ -15,7 +15,11 @@ import (
 
 func sample() *message {
 	return &message{
-		cluster: "c", epoch: 7, chain: 3, previous: 10, revision: 15,
+		cluster:  "c",
+		epoch:    7,
+		chain:    3,
+		previous: 10,
+		revision: 15,
 		events: []storage.Event{
 			{Type: storage.Created, Key: "/registry/a", Revision: 11, CreateRevision: 11, Value: []byte("x")},
 			{Type: storage.Updated, Key: "/registry/b", Revision: 13, CreateRevision: 4, Value: []byte{}},
@@ -116,21 +120,39 @@ func TestDamagedMessagesAreRejected(t *testing.T) {
 		return seal(b)
 	}
 	for name, data := range map[string][]byte{
-		"empty":                      nil,
-		"only a checksum":            seal(nil),
-		"other magic":                set(0, 'x'),
-		"other version":              set(2, formatVersion+1),
-		"unknown flag":               set(3, 32),
-		"part without data":          set(3, flagPart),
-		"part that ends":             seal(append([]byte{magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
-		"part beyond the last":       seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
-		"part of one":                seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
-		"part with changes":          seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
-		"empty part":                 seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
-		"answer that ends":           seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer | flagEnd, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)),
-		"answer of nothing":          seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0)),
-		"answer that is cut off":     seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7)),
-		"answer to too many":         seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1, maxAnswers + 1}, make([]byte, answerBytes*(maxAnswers+1))...)),
+		"empty":             nil,
+		"only a checksum":   seal(nil),
+		"other magic":       set(0, 'x'),
+		"other version":     set(2, formatVersion+1),
+		"unknown flag":      set(3, 32),
+		"part without data": set(3, flagPart),
+		"part that ends": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
+		"part beyond the last": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
+		"part of one": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
+		"part with changes": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
+		"empty part": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagPart, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
+		"answer that ends": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagAnswer | flagEnd, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)),
+		"answer of nothing": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0)),
+		"answer that is cut off": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c',
+		}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7)),
+		"answer to too many": seal(append([]byte{
+			magic[0], magic[1], formatVersion, flagAnswer, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1, maxAnswers + 1,
+		}, make([]byte, answerBytes*(maxAnswers+1))...)),
 		"flag with changes":          set(3, flagWithheld),
 		"cluster without name":       set(4, 0),
 		"cluster beyond the end":     set(4, 250),
@@ -186,7 +208,8 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 		last := m.previous
 		for i, e := range m.events {
-			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous || e.CreateRevision > e.Revision || e.CreateRevision < 0 || e.Key == "" {
+			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous ||
+				e.CreateRevision > e.Revision || e.CreateRevision < 0 || e.Key == "" {
 				t.Errorf("invalid event %d of %+v", i, m)
 			}
 			last = e.Revision

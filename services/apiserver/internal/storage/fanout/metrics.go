@@ -19,6 +19,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
+// metrics holds the metrics of a replica.
 type metrics struct {
 	source        *prometheus.GaugeVec
 	changes       *prometheus.CounterVec
@@ -34,6 +35,7 @@ type metrics struct {
 	receivedMessages, receivedBytes prometheus.Counter
 }
 
+// newMetrics returns the metrics of a replica. It registers them unless reg is nil.
 func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	const ns, sub = "binnacle", "fanout"
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -43,15 +45,26 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 		return prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help}
 	}
 	m := &metrics{
-		source:        prometheus.NewGaugeVec(gauge("source", "1 for the source from which this replica receives changes."), []string{"source"}),
-		changes:       counter("source_changes_total", "Changes of the source, by the new one.", "source"),
-		gaps:          counter("gaps_total", "Falls from the stream to the store, by reason.", "reason"),
-		messages:      counter("messages_total", "Messages that were published and received.", "direction"),
-		bytes:         counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
-		ignored:       counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
-		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Number of messages that could not be published."}),
-		disconnects:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "disconnects_total", Help: "Number of lost connections to NATS."}),
-		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes changes.")),
+		source: prometheus.NewGaugeVec(gauge("source", "1 for the source from which this replica receives changes."),
+			[]string{"source"}),
+		changes:  counter("source_changes_total", "Changes of the source, by the new one.", "source"),
+		gaps:     counter("gaps_total", "Falls from the stream to the store, by reason.", "reason"),
+		messages: counter("messages_total", "Messages that were published and received.", "direction"),
+		bytes:    counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
+		ignored:  counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
+		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: ns,
+			Subsystem: sub,
+			Name:      "publish_errors_total",
+			Help:      "Number of messages that could not be published.",
+		}),
+		disconnects: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: ns,
+			Subsystem: sub,
+			Name:      "disconnects_total",
+			Help:      "Number of lost connections to NATS.",
+		}),
+		publisher: prometheus.NewGauge(gauge("publisher", "1 while this replica publishes changes.")),
 	}
 	m.sentMessages, m.receivedMessages = m.messages.WithLabelValues("published"), m.messages.WithLabelValues("received")
 	m.sentBytes, m.receivedBytes = m.bytes.WithLabelValues("published"), m.bytes.WithLabelValues("received")
@@ -79,7 +92,10 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 			return 0
 		})
 	var errs []error
-	for _, c := range []prometheus.Collector{m.source, m.changes, m.gaps, m.messages, m.bytes, m.ignored, m.publishErrors, m.publisher, m.disconnects, lag, age, connected} {
+	for _, c := range []prometheus.Collector{
+		m.source, m.changes, m.gaps, m.messages, m.bytes, m.ignored, m.publishErrors, m.publisher,
+		m.disconnects, lag, age, connected,
+	} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -99,9 +115,9 @@ func (m *metrics) received(bytes int) {
 }
 
 // With tracing, the replica that wrote for a traced request publishes a note on
-// binnacle.CLUSTER.traces: a header traceparent (W3C Trace Context), and the revision and the time of
-// the store's response (Unix nanoseconds), 8 bytes each, little endian. Each replica adds a span to
-// that trace when it has applied the revision. Notes may be lost.
+// binnacle.CLUSTER.traces: a header traceparent (W3C Trace Context), and the revision and the
+// time of the store's response (Unix nanoseconds), 8 bytes each, little endian. Each replica adds
+// a span to that trace when it has applied the revision. Notes may be lost.
 
 const (
 	// maxDelivered bounds the remembered changes whose notes have not arrived, and maxNotes the
@@ -140,8 +156,8 @@ func newDeliveries(p trace.TracerProvider, replica string) *deliveries {
 	return &deliveries{tracer: p.Tracer("binnacle"), replica: replica}
 }
 
-// have records that a batch has been applied.
-func (d *deliveries) have(b storage.Batch, source string) {
+// applied records that a batch has been applied.
+func (d *deliveries) applied(b storage.Batch, source string) {
 	if len(b.Events) == 0 {
 		return
 	}
@@ -167,8 +183,8 @@ func (d *deliveries) have(b storage.Batch, source string) {
 	}
 }
 
-// take handles the note of a writer.
-func (d *deliveries) take(n note) {
+// noted handles the note of a writer.
+func (d *deliveries) noted(n note) {
 	d.mu.Lock()
 	i, found := slices.BinarySearchFunc(d.delivered, n.revision, func(at delivery, revision int64) int {
 		switch {
@@ -223,13 +239,13 @@ func (f *Fanout) Wrote(ctx context.Context, _ string, revision int64, at time.Ti
 	if f.deliveries == nil || !from.IsSampled() {
 		return
 	}
-	f.deliveries.take(note{revision, at, from})
+	f.deliveries.noted(note{revision, at, from})
 	if t := f.connected.Load(); t != nil && !f.audience.alone {
 		body := binary.LittleEndian.AppendUint64(make([]byte, 0, noteBytes), uint64(revision))
 		body = binary.LittleEndian.AppendUint64(body, uint64(at.UnixNano()))
 		header := nats.Header{}
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(header))
-		if err := (*t).publishWith(f.traces, header, body); err != nil {
+		if err := (*t).publishWith(f.traceSubject, header, body); err != nil {
 			f.log.Debug("a write's trace could not be sent to other replicas", "error", err)
 		}
 	}
@@ -242,9 +258,10 @@ func (f *Fanout) handleNote(header nats.Header, body []byte) {
 	}
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(header))
 	from := trace.SpanContextFromContext(ctx)
-	revision, at := int64(binary.LittleEndian.Uint64(body)), int64(binary.LittleEndian.Uint64(body[8:]))
+	revision := int64(binary.LittleEndian.Uint64(body))
+	at := int64(binary.LittleEndian.Uint64(body[8:]))
 	if from.IsSampled() && revision > 0 && at > 0 {
-		f.deliveries.take(note{revision, time.Unix(0, at), from})
+		f.deliveries.noted(note{revision, time.Unix(0, at), from})
 	}
 }
 

@@ -40,7 +40,10 @@ func TestEmbeddedServer(t *testing.T) {
 		t.Error(err)
 	}
 	// No other process can receive messages, so nothing is encoded.
-	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0, "binnacle_fanout_bytes_total": 0}
+	want := map[string]float64{
+		"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0,
+		"binnacle_fanout_bytes_total": 0,
+	}
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -399,8 +402,14 @@ func BenchmarkEmbeddedServer(b *testing.B) {
 }
 
 func BenchmarkMessage(b *testing.B) {
-	m := &message{cluster: "default", epoch: 1, previous: 10, revision: 11, events: []storage.Event{
-		{Type: storage.Created, Key: testRoot + "pods/default/some-pod-name", Revision: 11, CreateRevision: 11, Value: make([]byte, 3000)}}}
+	m := &message{
+		cluster:  "default",
+		epoch:    1,
+		previous: 10,
+		revision: 11,
+		events: []storage.Event{
+			{Type: storage.Created, Key: testRoot + "pods/default/some-pod-name", Revision: 11, CreateRevision: 11, Value: make([]byte, 3000)}},
+	}
 	data := appendMessage(nil, m)
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()

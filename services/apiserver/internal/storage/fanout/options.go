@@ -54,6 +54,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+// checkServer returns an error unless s is the address of a NATS server.
 func checkServer(s string) error {
 	u, err := url.Parse(s)
 	if err != nil {

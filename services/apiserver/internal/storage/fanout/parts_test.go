@@ -58,7 +58,7 @@ func TestFaultyPartsAreReadFromStore(t *testing.T) {
 
 // With a very small payload limit, replicas read from the store.
 func TestTinyPayloads(t *testing.T) {
-	inSuite(t, leastPart-1, func(_ *testing.T, s *suite) {
+	inSuite(t, minPartPayload-1, func(_ *testing.T, s *suite) {
 		for range 3 {
 			s.store.write(1, 5_000)
 			s.settle(time.Second)
@@ -93,8 +93,11 @@ func TestAssembly(t *testing.T) {
 		"of another previous":     {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, false},
 		"of another chain":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.chain++ })}, false},
 		"of another epoch":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, false},
-		"larger than any message": {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) })}, false},
-		"empty":                   {nil, false},
+		"larger than any message": {[]*message{
+			piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) }),
+		},
+			false},
+		"empty": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a assembly
@@ -117,7 +120,8 @@ func TestAssembly(t *testing.T) {
 
 // countChanges returns a function that counts the changes published on a bus.
 func countChanges(t *testing.T, b *bus) func() int {
-	tap, n := newBusNode(b), 0
+	tap := newBusNode(b)
+	n := 0
 	if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,8 +18,8 @@ func restrict(port int, allowed string) *server.Options {
 	return o
 }
 
-// TestRestoredPermissionResumesStream checks that a replica without permission to subscribe reads from the
-// store, and returns to the stream on the same connection.
+// TestRestoredPermissionResumesStream checks that a replica without permission to subscribe reads
+// from the store, and returns to the stream on the same connection.
 func TestRestoredPermissionResumesStream(t *testing.T) {
 	srv := serve(t, restrict(server.RANDOM_PORT, "binnacle.>"))
 	defer halt(srv)

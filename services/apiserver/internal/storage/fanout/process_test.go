@@ -68,8 +68,16 @@ func start(t testing.TB, store *fakeStore, elector Elector, id string, servers [
 	t.Helper()
 	o := NewOptions()
 	o.Servers = servers
-	f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id,
-		Logger: quietLog(), Registerer: reg, Heartbeat: 250 * time.Millisecond})
+	f, err := New(Config{
+		Options:    o,
+		Store:      store,
+		Elector:    elector,
+		Root:       testRoot,
+		ID:         id,
+		Logger:     quietLog(),
+		Registerer: reg,
+		Heartbeat:  250 * time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,23 +33,23 @@ type publisher struct {
 	chain int64
 	// chained is the position of the last message with changes, or the start of the chain.
 	// progressed is the highest revision published.
-	chained    storage.Position
-	progressed int64
-	asks       chan struct{} // requests to the running feed
-	buf        []byte
+	chained          storage.Position
+	progressed       int64
+	progressRequests chan struct{} // requests to the running feed
+	buf              []byte
 	// sent is when the last message was published.
 	sent time.Time
-	// looking holds the requests that the first batch of the running feed answers.
-	looking []uint64
+	// answering holds the requests that the first batch of the running feed answers.
+	answering []uint64
 
-	checks chan struct{} // signals new entries in wanted
-	mu     sync.Mutex    // guards wanted; a leaf lock
-	wanted []uint64      // requests received since that feed began
+	checks  chan struct{} // signals new entries in pending
+	mu      sync.Mutex    // guards pending; a leaf lock
+	pending []uint64      // requests received since that feed began
 }
 
 // publish campaigns for leadership repeatedly, until ctx ends.
 func (f *Fanout) publish(ctx context.Context) {
-	back := backoff{first: f.beat, most: 30 * f.beat}
+	back := backoff{first: f.heartbeat, most: 30 * f.heartbeat}
 	for f.link.wait(ctx) {
 		began := time.Now()
 		err := f.term(ctx)
@@ -90,9 +90,9 @@ func (f *Fanout) term(ctx context.Context) error {
 		return errors.New("the election was lost at once")
 	default:
 	}
-	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
-	f.audience.note() // there may be replicas that listened to another publisher so far
-	p.begin(f.start(ctx, epoch))
+	p := &publisher{f: f, epoch: epoch, progressRequests: make(chan struct{}, 1), checks: make(chan struct{}, 1)}
+	f.audience.record() // there may be replicas that listened to another publisher so far
+	p.beginChain(f.start(ctx, epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
 	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained.Revision)
@@ -115,10 +115,10 @@ func (f *Fanout) start(ctx context.Context, newest int64) storage.Position {
 }
 
 const (
-	// lookedBack and lookedBackBytes bound how many revisions and bytes a new publisher reads to
+	// lookback and lookbackBytes bound how many revisions and bytes a new publisher reads to
 	// find the last change before its first one. Without that change, replicas at that position
 	// must ask the store.
-	lookedBack, lookedBackBytes = 64, 8 << 20
+	lookback, lookbackBytes = 64, 8 << 20
 )
 
 // lastChange returns the position of the newest revision, with the last change if it is near.
@@ -128,8 +128,8 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position 
 	if !ok {
 		return at
 	}
-	for _, back := range []int64{1, lookedBack} {
-		b, ok, err := h.Changes(ctx, f.root, max(newest-back, 0), newest, lookedBackBytes)
+	for _, back := range []int64{1, lookback} {
+		b, ok, err := h.Changes(ctx, f.root, max(newest-back, 0), newest, lookbackBytes)
 		if !ok || err != nil || b.Revision != newest { // replicas ask for unknown changes later
 			return at
 		}
@@ -140,14 +140,14 @@ func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Position 
 	return at
 }
 
-// begin starts a chain and announces it.
-func (p *publisher) begin(at storage.Position) {
+// beginChain starts a chain and announces it.
+func (p *publisher) beginChain(at storage.Position) {
 	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
-	p.state(p.statement(at.Revision))
+	p.announce(p.newMessage(at.Revision))
 }
 
-// statement returns a message that continues the chain.
-func (p *publisher) statement(revision int64) message {
+// newMessage returns a message that continues the chain.
+func (p *publisher) newMessage(revision int64) message {
 	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Quiet, revision: revision}
 }
 
@@ -163,21 +163,21 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 		if err != nil {
 			return fmt.Errorf("read the revision after a compaction: %w", err)
 		}
-		p.begin(storage.Position{Revision: max(newest, p.progressed)})
+		p.beginChain(storage.Position{Revision: max(newest, p.progressed)})
 	}
 }
 
 // follow publishes changes until the chain has a gap.
 func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
-	feed, stop := p.open(ctx)
+	feed, stop := p.openFeed(ctx)
 	defer func() { stop() }()
-	tick := time.NewTicker(p.f.beat / 2)
+	tick := time.NewTicker(p.f.heartbeat / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case b := <-feed.batches:
 			p.answer()
-			p.batch(p.gather(feed, b))
+			p.batch(p.appendWaiting(feed, b))
 		case <-p.checks:
 		case err := <-feed.failed:
 			return err
@@ -186,27 +186,28 @@ func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
 				return errUnheard
 			}
 			// This holds on every other tick while nothing happens.
-			if time.Since(p.sent) >= p.f.beat*3/4 {
-				p.ask()
+			if time.Since(p.sent) >= p.f.heartbeat*3/4 {
+				p.requestProgress()
 			}
 		case <-lost:
 			return errors.New("the election was lost")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if len(p.looking) == 0 && p.isWanted() {
+		if len(p.answering) == 0 && p.hasPending() {
 			stop()
-			feed, stop = p.open(ctx)
+			feed, stop = p.openFeed(ctx)
 		}
 	}
 }
 
-// gather adds batches that are already waiting.
-func (p *publisher) gather(f *feed, b storage.Batch) storage.Batch {
+// appendWaiting adds batches that are already waiting.
+func (p *publisher) appendWaiting(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
 	}
-	size, copied := sizeOf(b.Events), false
+	size := sizeOf(b.Events)
+	copied := false
 	for size < wantedBytes {
 		select {
 		case more := <-f.batches:
@@ -236,9 +237,9 @@ func (p *publisher) batch(b storage.Batch) {
 	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
 		return // known already
 	}
-	m := p.statement(b.Revision)
+	m := p.newMessage(b.Revision)
 	m.events = b.Events
-	p.handOver(m)
+	p.deliverLocally(m)
 	p.progressed = b.Revision
 	if len(b.Events) == 0 {
 		// The chain does not count heartbeats, so a lost one is no gap.
@@ -253,7 +254,7 @@ func (p *publisher) split(b storage.Batch) {
 	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
 	limit := payload - messageSize(p.f.cluster)
 	most := limit // of a message that is sent whole or in parts
-	if payload >= leastPart {
+	if payload >= minPartPayload {
 		most = maxMessageBytes - messageSize(p.f.cluster)
 	}
 	wanted := min(limit, wantedBytes)
@@ -267,7 +268,7 @@ func (p *publisher) split(b storage.Batch) {
 			}
 			n, size = n+m, size+more
 		}
-		m := p.statement(events[n-1].Revision)
+		m := p.newMessage(events[n-1].Revision)
 		m.events = events[:n]
 		if size > most || n > maxEvents {
 			m.events, m.withheld = nil, true
@@ -291,17 +292,25 @@ func revisionOf(events []storage.Event) (n, size int) {
 	return n, size
 }
 
-// state passes a message to this replica and publishes it.
-func (p *publisher) state(m message) {
-	p.handOver(m)
+// announce passes a message to this replica and publishes it.
+func (p *publisher) announce(m message) {
+	p.deliverLocally(m)
 	p.send(m)
 }
 
-// handOver passes a message to this replica itself.
-func (p *publisher) handOver(m message) {
+// deliverLocally passes a message to this replica itself.
+func (p *publisher) deliverLocally(m message) {
 	p.f.inbox.push(frame{
-		epoch: p.epoch, chain: p.chain, previous: m.previous, last: m.last, loaded: m.loaded, revision: m.revision,
-		end: m.end, local: true, events: m.events, answers: m.answers,
+		epoch:    p.epoch,
+		chain:    p.chain,
+		previous: m.previous,
+		last:     m.last,
+		loaded:   m.loaded,
+		revision: m.revision,
+		end:      m.end,
+		local:    true,
+		events:   m.events,
+		answers:  m.answers,
 	})
 }
 
@@ -310,7 +319,7 @@ func (p *publisher) handOver(m message) {
 // replicas that join later.
 func (p *publisher) send(m message) {
 	f := p.f
-	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.beat) || f.audience.alone {
+	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.heartbeat) || f.audience.alone {
 		if f.audience.alone {
 			p.sent = time.Now()
 		}
@@ -320,9 +329,9 @@ func (p *publisher) send(m message) {
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.sent = time.Now()
 	var err error
-	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= leastPart {
+	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= minPartPayload {
 		err = p.sendParts(&m, p.buf, limit-partSize(f.cluster))
-	} else if err = f.transport.publish(f.changes, p.buf); err == nil {
+	} else if err = f.transport.publish(f.changeSubject, p.buf); err == nil {
 		f.metrics.published(len(p.buf))
 	}
 	if err != nil {
@@ -335,9 +344,9 @@ func (p *publisher) send(m message) {
 
 // finish announces the end of the publisher, so that replicas do not wait for more messages.
 func (p *publisher) finish() {
-	m := p.statement(p.progressed)
+	m := p.newMessage(p.progressed)
 	m.end = true
-	p.state(m)
+	p.announce(m)
 	if p.f.link.downFor() == 0 {
 		if err := p.f.transport.flush(resignWait); err != nil {
 			p.f.log.Debug("the last message may not have been sent", "error", err)

@@ -34,8 +34,8 @@ func TestPublisherStatesLastChange(t *testing.T) {
 		known   bool
 	}{
 		"at the newest revision":    {known: true},
-		"some revisions before":     {later: lookedBack - 1, known: true},
-		"many revisions before":     {later: lookedBack},
+		"some revisions before":     {later: lookback - 1, known: true},
+		"many revisions before":     {later: lookback},
 		"compacted":                 {later: 10, compact: true},
 		"a store without historian": {blind: true},
 	} {

@@ -17,15 +17,21 @@ func TestLaterPublisherMustAnswerRequest(t *testing.T) {
 		before := l.State()
 		at := before.Revision
 		for i := range 5 {
-			next := message{cluster: l.cluster, epoch: s.store.newest() + 1, chain: 5, previous: at - 1, revision: at + 1,
+			next := message{
+				cluster:  l.cluster,
+				epoch:    s.store.newest() + 1,
+				chain:    5,
+				previous: at - 1,
+				revision: at + 1,
 				events: []storage.Event{
 					l.rec.events[len(l.rec.events)-1],
 					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
-				}}
+				},
+			}
 			if i == 1 {
 				next.answers = []uint64{1}
 			}
-			s.bus.send(nil, l.changes, appendMessage(nil, &next))
+			s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 			s.now()
 		}
 		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
@@ -85,10 +91,16 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				l.inbox.mu.Lock()
 				epoch, chain := l.inbox.epoch, l.inbox.chain
 				l.inbox.mu.Unlock()
-				next := message{cluster: l.cluster, epoch: epoch, chain: chain, previous: before.Revision, revision: before.Revision + 1,
-					events: []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}}}
+				next := message{
+					cluster:  l.cluster,
+					epoch:    epoch,
+					chain:    chain,
+					previous: before.Revision,
+					revision: before.Revision + 1,
+					events:   []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}},
+				}
 				change(&next, l.rec.events[events-1])
-				s.bus.send(nil, l.changes, appendMessage(nil, &next))
+				s.bus.send(nil, l.changeSubject, appendMessage(nil, &next))
 				s.now()
 				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
 					t.Errorf("state changed from %+v to %+v, events from %d to %d", before, after, events, len(l.rec.events))

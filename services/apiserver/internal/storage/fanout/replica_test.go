@@ -156,7 +156,8 @@ func (r *replica) startFollow(store *fakeStore) {
 	r.running.Go(func() {
 		for ctx.Err() == nil {
 			err := r.Follow(ctx, r.rec.at(), r.rec.apply)
-			compacted, replaced := new(storage.CompactedError), new(storage.ReplacedError)
+			compacted := new(storage.CompactedError)
+			replaced := new(storage.ReplacedError)
 			if errors.As(err, &compacted) || errors.As(err, &replaced) {
 				r.rec.mu.Lock()
 				r.rec.position, r.rec.events = store.position(), nil

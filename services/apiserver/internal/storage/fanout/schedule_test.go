@@ -32,6 +32,7 @@ func drawSteps(t *rapid.T) []step {
 	}), 1, 60).Draw(t, "steps")
 }
 
+// do executes one step of a schedule.
 func (s *suite) do(st step) {
 	r := s.replicas[st.replica]
 	switch st.what {
@@ -123,8 +124,8 @@ func (s *suite) heal() {
 	s.settle(time.Minute)
 }
 
-// TestReplicasRecoverFromRandomFaults runs faults in random order. After they end, each replica has the store's
-// history in order, without gaps or repetitions, and one store watch serves all.
+// TestReplicasRecoverFromRandomFaults runs faults in random order. After they end, each replica
+// has the store's history in order, without gaps or repetitions, and one store watch serves all.
 func TestReplicasRecoverFromRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		plan := drawSteps(rt)

@@ -42,8 +42,11 @@ func (f *Fanout) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return State{
-		Source: f.src, Since: f.from, Changes: f.made,
-		Revision: applied, Behind: max(0, newest-applied),
+		Source:    f.currentSource,
+		Since:     f.sourceSince,
+		Changes:   f.sourceChanges,
+		Revision:  applied,
+		Behind:    max(0, newest-applied),
 		Age:       f.pos.fresh.age(),
 		Publisher: f.publisher.Load() != nil,
 		Connected: f.link.downFor() == 0,
@@ -57,7 +60,7 @@ func (f *Fanout) Check(context.Context) error {
 	if s.Source == sourceNone {
 		return errors.New("the watch of etcd is not running")
 	}
-	if s.Age > staleAfter*f.beat {
+	if s.Age > staleAfter*f.heartbeat {
 		return fmt.Errorf("no news of changes for %s, reading from source %q", s.Age.Round(time.Millisecond), s.Source)
 	}
 	return nil
@@ -66,24 +69,25 @@ func (f *Fanout) Check(context.Context) error {
 // startSources is how many sources a replica has during its start: the store, then the stream.
 const startSources = 2
 
+// setSource records, logs and counts a switch of the source.
 func (f *Fanout) setSource(s string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.src == s {
+	if f.currentSource == s {
 		return
 	}
-	if f.src != sourceNone {
-		f.metrics.source.WithLabelValues(f.src).Set(0)
+	if f.currentSource != sourceNone {
+		f.metrics.source.WithLabelValues(f.currentSource).Set(0)
 	}
-	f.src, f.from = s, time.Now()
+	f.currentSource, f.sourceSince = s, time.Now()
 	if s == sourceNone {
 		return
 	}
-	f.made++
+	f.sourceChanges++
 	f.metrics.source.WithLabelValues(s).Set(1)
 	f.metrics.changes.WithLabelValues(s).Inc()
 	level := slog.LevelInfo
-	if f.made <= startSources {
+	if f.sourceChanges <= startSources {
 		level = slog.LevelDebug
 	}
 	f.log.Log(context.Background(), level, "source of changes", "source", s, "revision", f.pos.applied.Load())
@@ -92,7 +96,7 @@ func (f *Fanout) setSource(s string) {
 func (f *Fanout) source() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.src
+	return f.currentSource
 }
 
 // link tracks whether the connection is up.
@@ -153,8 +157,8 @@ type moment struct {
 
 func (m *moment) begin(now func() time.Time) { m.now, m.began = now, now() }
 
-// note records that it happens now.
-func (m *moment) note() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
+// record records that it happens now.
+func (m *moment) record() { m.after.Store(max(int64(m.now().Sub(m.began)), 1)) }
 
 // age returns how long ago it last happened, or the maximum if never.
 func (m *moment) age() time.Duration {

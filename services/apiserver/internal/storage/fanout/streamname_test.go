@@ -11,7 +11,10 @@ import (
 func TestStreamNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for _, prefix := range []string{"/events/", "/leases/", "/services/specs/", "/" + strings.Repeat("x", 70) + "/", "/" + strings.Repeat("x", 70) + "y/"} {
+	for _, prefix := range []string{
+		"/events/", "/leases/", "/services/specs/", "/" + strings.Repeat("x", 70) + "/",
+		"/" + strings.Repeat("x", 70) + "y/",
+	} {
 		name := fanout.StreamName("id", prefix)
 		if o := (fanout.Options{ClusterID: name}); o.Validate() != nil || seen[name] {
 			t.Errorf("%s is followed as %q: %v", prefix, name, o.Validate())

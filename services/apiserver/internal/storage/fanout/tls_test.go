@@ -22,18 +22,25 @@ import (
 // address.
 func writeCertificates(t *testing.T) (ca, cert, key string) {
 	t.Helper()
-	caKey, leafKey := newKey(t), newKey(t)
+	caKey := newKey(t)
+	leafKey := newKey(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "authority"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "replica"},
-		NotBefore: template.NotBefore, NotAfter: template.NotAfter,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "replica"},
+		NotBefore:    template.NotBefore,
+		NotAfter:     template.NotAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	caDER, err := x509.CreateCertificate(rand.Reader, template, template, &caKey.PublicKey, caKey)
 	if err != nil {
@@ -80,10 +87,17 @@ func secureServer(t *testing.T, ca, cert, key string) (url string) {
 		t.Fatalf("read %s: %v", ca, err)
 	}
 	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSVerify: true,
+		Host:      "127.0.0.1",
+		Port:      server.RANDOM_PORT,
+		NoSigs:    true,
+		NoLog:     true,
+		TLS:       true,
+		TLSVerify: true,
 		TLSConfig: &tls.Config{
-			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
-			ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{pair},
+			ClientCAs:    pool,
+			ClientAuth:   tls.RequireAndVerifyClientCert,
 		},
 	})
 	if err != nil {

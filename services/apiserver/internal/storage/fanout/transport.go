@@ -79,9 +79,9 @@ type natsTransport struct {
 
 // natsDialer connects to the servers of the options, or through inProcess. The heartbeat scales the
 // delay between attempts to subscribe.
-func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, beat time.Duration, log *slog.Logger) dialer {
+func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, heartbeat time.Duration, log *slog.Logger) dialer {
 	return func(ev linkEvents) (transport, error) {
-		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: refusedBeats * beat}}
+		t := &natsTransport{closed: make(chan struct{}), subscriptions: subscriptions{wait: refusedBeats * heartbeat}}
 		opts := nats.Options{
 			Servers: o.Servers,
 			Name:    "binnacle apiserver " + id,
@@ -284,10 +284,10 @@ func (e *subscriptions) close() {
 }
 
 const (
-	// leastPart is the smallest payload limit at which large messages are split.
-	leastPart = 1 << 10
+	// minPartPayload is the smallest payload limit at which large messages are split.
+	minPartPayload = 1 << 10
 	// maxParts is the number of parts of the largest message at that limit.
-	maxParts = maxMessageBytes / leastPart
+	maxParts = maxMessageBytes / minPartPayload
 )
 
 // part is a piece of a message that exceeds the server's payload limit.
@@ -315,7 +315,8 @@ func appendPart(b []byte, m *message, p part) []byte {
 
 // part reads the fields of a part after its head. The result shares memory with the input.
 func (r *reader) part() (*part, error) {
-	index, total := r.number(), r.number()
+	index := r.number()
+	total := r.number()
 	data := r.bytes()
 	switch {
 	case r.err != nil:
@@ -348,7 +349,8 @@ func (a *assembly) add(m *message) (whole []byte, ok bool) {
 		return nil, false
 	}
 	a.data = append(a.data, p.data...)
-	if a.next++; a.next < p.total {
+	a.next++
+	if a.next < p.total {
 		return nil, false
 	}
 	whole = a.data
@@ -362,7 +364,7 @@ func (p *publisher) sendParts(m *message, whole []byte, size int) error {
 	for i := range total {
 		end := min((i+1)*size, len(whole))
 		data := appendPart(nil, m, part{index: i, total: total, data: whole[i*size : end]})
-		if err := p.f.transport.publish(p.f.changes, data); err != nil {
+		if err := p.f.transport.publish(p.f.changeSubject, data); err != nil {
 			return err
 		}
 		p.f.metrics.published(len(data))

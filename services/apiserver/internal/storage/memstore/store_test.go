@@ -44,7 +44,9 @@ func TestValuesExpireInOrderOfTheirLifetimes(t *testing.T) {
 		}
 		defer w.Stop()
 		begin := time.Now()
-		for key, ttl := range map[string]time.Duration{"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour} {
+		for key, ttl := range map[string]time.Duration{
+			"/registry/c": 3 * time.Hour, "/registry/a": time.Hour, "/registry/b": 2 * time.Hour,
+		} {
 			write(t, s, key, "v", storage.WriteOptions{TTL: ttl})
 		}
 		var gone []string
@@ -106,7 +108,8 @@ func TestWatchDeliversChangesThatAreCompactedMeanwhile(t *testing.T) {
 	var last int64
 	for i := range n {
 		key := "/registry/" + string(rune('a'+i%26))
-		if last = write(t, s, key, "v", storage.WriteOptions{}); i%26 == 25 {
+		last = write(t, s, key, "v", storage.WriteOptions{})
+		if i%26 == 25 {
 			if err := s.Compact(t.Context(), last); err != nil {
 				t.Fatal(err)
 			}

@@ -76,8 +76,13 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, failed e
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		prefix: prefix, ctx: ctx, cancel: cancel, err: failed,
-		out: make(chan storage.Batch, watchBuffer), asks: make(chan struct{}, 1), done: make(chan struct{}),
+		prefix: prefix,
+		ctx:    ctx,
+		cancel: cancel,
+		err:    failed,
+		out:    make(chan storage.Batch, watchBuffer),
+		asks:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
 	}
 	if failed != nil {
 		w.end()

@@ -24,28 +24,28 @@ var _ storage.Interface = (*Store)(nil)
 
 // of returns the store of a key, or of all keys that begin with a prefix.
 func (s *Store) of(key string) storage.Interface {
-	for at := 0; ; {
-		i := strings.IndexByte(key[at:], '/')
+	end := 0 // of the prefix that is looked up
+	for {
+		i := strings.IndexByte(key[end:], '/')
 		if i < 0 {
 			return s.Interface
 		}
-		at += i + 1
-		if other := s.Others[key[:at]]; other != nil {
+		end += i + 1
+		if other := s.Others[key[:end]]; other != nil {
 			return other
 		}
 	}
 }
 
-// checkable returns the preconditions that the store of a key can check: no transaction spans several
-// stores.
+// checkable returns the preconditions that the store of a key can check: no transaction spans
+// several stores.
 func (s *Store) checkable(key string, while []storage.Precondition) []storage.Precondition {
-	at := s.of(key)
-	for i := range while {
-		if s.of(while[i].Key) != at {
-			return slices.DeleteFunc(slices.Clone(while), func(p storage.Precondition) bool { return s.of(p.Key) != at })
-		}
+	target := s.of(key)
+	isElsewhere := func(p storage.Precondition) bool { return s.of(p.Key) != target }
+	if !slices.ContainsFunc(while, isElsewhere) {
+		return while
 	}
-	return while
+	return slices.DeleteFunc(slices.Clone(while), isElsewhere)
 }
 
 // Get implements storage.Interface.

@@ -11,14 +11,19 @@ import (
 
 // TestEachKeyHasItsStore checks that all operations use the store of the key and no other one.
 func TestEachKeyHasItsStore(t *testing.T) {
-	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
-	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other}}
+	main := etcdtest.Embedded(t)
+	other := etcdtest.Embedded(t)
+	s := &routed.Store{
+		Interface: main,
+		Others:    map[string]storage.Interface{"/registry/events/": other, "/registry/example.com/wids/": other},
+	}
 	for key, elsewhere := range map[string]bool{
 		"/registry/events/default/e": true, "/registry/events/x": true, "/registry/example.com/wids/a/b": true,
 		"/registry/eventsx/default/e": false, "/registry/pods/events/e": false, "/registry/example.com/gadgets/a": false, "/registry/events": false, "events/": false,
 	} {
 		t.Run(key, func(t *testing.T) {
-			has, lacks := storage.Interface(main), storage.Interface(other)
+			has := storage.Interface(main)
+			lacks := storage.Interface(other)
 			if elsewhere {
 				has, lacks = lacks, has
 			}
@@ -73,12 +78,14 @@ func TestEachKeyHasItsStore(t *testing.T) {
 	}
 }
 
-// TestPreconditionsElsewhere checks that preconditions on keys of other stores are ignored, because no
-// transaction spans several stores.
+// TestPreconditionsElsewhere checks that preconditions on keys of other stores are
+// ignored, because no transaction spans several stores.
 func TestPreconditionsElsewhere(t *testing.T) {
-	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
+	main := etcdtest.Embedded(t)
+	other := etcdtest.Embedded(t)
 	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other}}
-	gone, here := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}, storage.Precondition{Key: "/registry/events/", Prefix: true}
+	gone := storage.Precondition{Key: "/registry/a", CreateRevision: 1 << 30}
+	here := storage.Precondition{Key: "/registry/events/", Prefix: true}
 	while := []storage.Precondition{gone, here}
 	o := storage.WriteOptions{While: while}
 	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)

@@ -159,7 +159,11 @@ func (s *suite) elsewhere(a, large int64) map[string]storage.Position {
 		"beyond the end":          {Revision: large + 5, Last: big, Quiet: true},
 		"a change beyond the end": {Revision: large + 5, Last: storage.Mark{Key: key(0), Revision: large + 5}, Quiet: true},
 		"a key that was not":      {Revision: a, Last: storage.Mark{Key: key(7), Revision: a, Sum: 1}, Quiet: true},
-		"a deletion that was not": {Revision: a, Last: storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum}, Quiet: true},
+		"a deletion that was not": {
+			Revision: a,
+			Last:     storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum},
+			Quiet:    true,
+		},
 	}
 	if res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{Limit: 1}); err == nil && res.Store != 0 {
 		places["another store"] = storage.Position{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}

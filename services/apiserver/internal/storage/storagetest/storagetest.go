@@ -55,6 +55,7 @@ func runGroup(t *testing.T, name string, tests []test, open func(t *testing.T) s
 	})
 }
 
+// test is one test of the conformance suite.
 type test struct {
 	name string
 	run  func(*suite)

@@ -164,7 +164,8 @@ var watchTests = []test{
 	}},
 	{"StopOfOneLeavesOthers", func(s *suite) {
 		start := s.revision()
-		stopped, kept := s.watch("/registry/pods/", start), s.watch("/registry/pods/", start)
+		stopped := s.watch("/registry/pods/", start)
+		kept := s.watch("/registry/pods/", start)
 		stopped.Stop()
 		s.create("/registry/pods/a", "v")
 		kept.events(1)

@@ -86,11 +86,11 @@ var writeTests = []test{
 	{"TooLarge", func(s *suite) {
 		value := bytes.Repeat([]byte("x"), 8<<20)
 		if _, err := s.store.Create(s.ctx, "/registry/pods/a", value, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
-			s.Fatalf("create: %v, want too large", err)
+			s.Fatalf("create: got %v, want too large", err)
 		}
 		rev := s.create("/registry/pods/a", "small")
 		if _, err := s.store.Update(s.ctx, "/registry/pods/a", value, rev, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
-			s.Fatalf("update: %v, want too large", err)
+			s.Fatalf("update: got %v, want too large", err)
 		}
 		s.wantNewest("/registry/pods/a", "small", rev)
 	}},
@@ -105,8 +105,8 @@ var writeTests = []test{
 	{"ExpiryDeletes", expiryDeletes},
 }
 
-// writesWithPreconditions checks that preconditions are evaluated together with the write. Errors about
-// the written key take precedence.
+// writesWithPreconditions checks that preconditions are evaluated together with the
+// write. Errors about the written key take precedence.
 func writesWithPreconditions(s *suite) {
 	const key = "/registry/things/a"
 	definition := s.create("/registry/definitions/things", "v1")
@@ -201,6 +201,7 @@ func noUpdateIsLost(s *suite) {
 	s.wantNewest("/registry/pods/counter", strconv.Itoa(workers*increments), rev+workers*increments)
 }
 
+// oneCreatorWins checks that one of several concurrent creations of a key succeeds.
 func oneCreatorWins(s *suite) {
 	for round := range 20 {
 		var wg sync.WaitGroup

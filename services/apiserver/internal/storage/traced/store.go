@@ -35,10 +35,14 @@ type operation struct {
 	size int
 }
 
+// start starts the span of an operation on a key.
 func (s *Store) start(ctx context.Context, name, key string) (context.Context, operation) {
 	v := storedValue(ctx)
 	inner, span := tracing.StartAt(ctx, name, v.Begin, func() []attribute.KeyValue {
-		out := []attribute.KeyValue{attribute.String("audit-id", request.From(ctx).TracedID), attribute.String("key", strings.TrimPrefix(key, s.Root))}
+		out := []attribute.KeyValue{
+			attribute.String("audit-id", request.From(ctx).TracedID),
+			attribute.String("key", strings.TrimPrefix(key, s.Root)),
+		}
 		if v.Type != "" {
 			out = append(out, attribute.String("type", v.Type), attribute.String("resource", v.Resource))
 		}
@@ -58,14 +62,13 @@ func (s *Store) startWrite(ctx context.Context, name, key string, value []byte) 
 	return inner, op
 }
 
-// wrote adds the events of a write and ends its span. A conflict with an earlier write counts as an
-// answer.
-func (o operation) wrote(revision int64, err error, answered ...string) {
-	switch {
-	case err != nil && !overtaken(err):
+// endWrite adds the events of a write and ends its span. answerEvents are the events of an answered
+// call. A conflict with an earlier write is an answer.
+func (o operation) endWrite(revision int64, err error, answerEvents ...string) {
+	if err != nil && !isConflict(err) {
 		o.span.Event("Txn call failed", attribute.String("err", err.Error()))
-	default:
-		for _, event := range answered {
+	} else {
+		for _, event := range answerEvents {
 			o.span.Event(event)
 		}
 	}
@@ -80,14 +83,14 @@ func (o operation) wrote(revision int64, err error, answered ...string) {
 
 // end ends the span. An error that reports another write is an answer, not a failure.
 func (o operation) end(err error) {
-	if !overtaken(err) {
+	if !isConflict(err) {
 		o.span.Fail(err)
 	}
 	o.span.End()
 }
 
-// overtaken reports whether an error means that the store has another state than expected.
-func overtaken(err error) bool {
+// isConflict reports whether an error means that the store has another state than expected.
+func isConflict(err error) bool {
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
 	var precondition *storage.PreconditionError
@@ -114,7 +117,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
 	inner, op := s.startWrite(ctx, "Create etcd3", key, value)
 	revision, err := s.Interface.Create(inner, key, value, opts)
-	op.wrote(revision, err, "Txn call succeeded")
+	op.endWrite(revision, err, "Txn call succeeded")
 	return revision, err
 }
 
@@ -123,7 +126,7 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	inner, op := s.startWrite(ctx, "GuaranteedUpdate etcd3", key, value)
 	op.span.Event("initial value restored")
 	revision, err := s.Interface.Update(inner, key, value, expected, opts)
-	op.wrote(revision, err, "Txn call completed", "Transaction committed")
+	op.endWrite(revision, err, "Txn call completed", "Transaction committed")
 	return revision, err
 }
 

@@ -27,6 +27,7 @@ func DeepCopy[T any](v *T) *T {
 // flat caches which types hold no references.
 var flat sync.Map
 
+// isFlat reports whether an assignment copies values of a type completely.
 func isFlat(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
@@ -37,17 +38,24 @@ func isFlat(t reflect.Type) bool {
 		if known, ok := flat.Load(t); ok {
 			return known.(bool)
 		}
-		is := true
-		for i := 0; i < t.NumField() && is; i++ {
-			// Unexported data, such as the location inside a time, is not changed in place.
-			f := t.Field(i)
-			is = !f.IsExported() || isFlat(f.Type)
-		}
-		flat.Store(t, is)
-		return is
+		result := hasFlatFields(t)
+		flat.Store(t, result)
+		return result
 	default:
 		return true
 	}
+}
+
+// hasFlatFields reports whether all exported fields of a struct are flat. Unexported data, such as
+// the location inside a time, is not changed in place.
+func hasFlatFields(t reflect.Type) bool {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.IsExported() && !isFlat(f.Type) {
+			return false
+		}
+	}
+	return true
 }
 
 // detach replaces every reference in v, a shallow copy, by a copy of its target.

@@ -55,10 +55,13 @@ func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
 	return p.marshal(rv, buf)
 }
 
+// sizeVarint returns the size of a number as a varint.
 func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 
+// tag returns the number and the wire type of a field, which precede its value.
 func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
 
+// size returns the encoded size of a message in bytes.
 func (p *program) size(v reflect.Value) int {
 	n := 0
 	for i := range p.steps {
@@ -88,6 +91,7 @@ func (p *program) size(v reflect.Value) int {
 	return n
 }
 
+// withLength returns the size of n bytes with their length as prefix.
 func withLength(n int) int { return sizeVarint(uint64(n)) + n }
 
 // entrySize returns the size of a map entry: key in field 1, value in field 2.
@@ -132,26 +136,30 @@ func (e *element) size(v reflect.Value) int {
 // writer fills a buffer from its end, so that a length is known when it is written.
 type writer struct {
 	buf []byte
-	at  int
+	at  int // start of what is written
 }
 
+// varint writes a number.
 func (w *writer) varint(v uint64) {
 	w.at -= sizeVarint(v)
 	binary.PutUvarint(w.buf[w.at:], v)
 }
 
+// bytes writes a byte string with its length.
 func (w *writer) bytes(b []byte) {
 	w.at -= len(b)
 	copy(w.buf[w.at:], b)
 	w.varint(uint64(len(b)))
 }
 
+// text writes a string with its length.
 func (w *writer) text(s string) {
 	w.at -= len(s)
 	copy(w.buf[w.at:], s)
 	w.varint(uint64(len(s)))
 }
 
+// marshal encodes a message at the end of buf and returns its size.
 func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
 	w := &writer{buf: buf, at: len(buf)}
 	if err := p.write(w, v); err != nil {
@@ -160,6 +168,7 @@ func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
 	return len(buf) - w.at, nil
 }
 
+// write encodes the fields of a message in front of what is written, the last field first.
 func (p *program) write(w *writer, v reflect.Value) error {
 	for i := len(p.steps) - 1; i >= 0; i-- {
 		s := &p.steps[i]
@@ -170,6 +179,7 @@ func (p *program) write(w *writer, v reflect.Value) error {
 	return nil
 }
 
+// write encodes a field in front of what is written.
 func (s *step) write(w *writer, f reflect.Value) error {
 	switch s.shape {
 	case shapeOne:
@@ -199,6 +209,7 @@ func (s *step) write(w *writer, f reflect.Value) error {
 	return nil
 }
 
+// writeMap encodes the entries of a map in the order of their keys.
 func (s *step) writeMap(w *writer, f reflect.Value) error {
 	keys := f.MapKeys()
 	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
@@ -219,6 +230,7 @@ func (s *step) writeMap(w *writer, f reflect.Value) error {
 	return nil
 }
 
+// write encodes a single value in front of what is written.
 func (e *element) write(w *writer, v reflect.Value) error {
 	switch e.form {
 	case formBool:

@@ -19,7 +19,7 @@ const (
 	wireFixed32 = 5
 )
 
-// message is a type with its own protobuf methods.
+// message is implemented by a type with its own protobuf methods.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
@@ -28,7 +28,7 @@ type message interface {
 
 var messageType = reflect.TypeOf((*message)(nil)).Elem()
 
-// form is the wire representation of a value.
+// form determines how a value is encoded.
 type form uint8
 
 const (
@@ -43,6 +43,7 @@ const (
 	formMessage
 )
 
+// wire returns the wire type of a form.
 func (f form) wire() int {
 	switch f {
 	case formBool, formInt, formUint:
@@ -73,13 +74,13 @@ type element struct {
 
 // step is one field of a struct.
 type step struct {
-	index int
-	num   int
+	index int // of the field in the struct
+	num   int // of the field on the wire
 	shape shape
 	elem  element
 }
 
-// program describes a struct. Steps are sorted by field number, which is the order on the wire.
+// program describes how a struct is encoded and decoded. Its steps are sorted by field number, which is the order on the wire.
 type program struct {
 	typ   reflect.Type
 	steps []step
@@ -90,6 +91,7 @@ type program struct {
 // binary.
 var programs sync.Map
 
+// programOf returns the program of a struct.
 func programOf(t reflect.Type) (*program, error) {
 	if p, ok := programs.Load(t); ok {
 		return p.(*program), nil
@@ -106,6 +108,7 @@ func programOf(t reflect.Type) (*program, error) {
 // compiler holds the programs of one compilation, for recursive types.
 type compiler map[reflect.Type]*program
 
+// compile returns the program of a struct.
 func (c compiler) compile(t reflect.Type) (*program, error) {
 	if p := c[t]; p != nil {
 		return p, nil
@@ -142,6 +145,7 @@ func (c compiler) compile(t reflect.Type) (*program, error) {
 	return p, nil
 }
 
+// fieldNumber returns the field number in a protobuf tag, such as 3 in "bytes,3,opt,name=kind".
 func fieldNumber(tag string) (int, error) {
 	parts := strings.Split(tag, ",")
 	if len(parts) < 2 {
@@ -154,24 +158,30 @@ func fieldNumber(tag string) (int, error) {
 	return n, nil
 }
 
+// field sets the shape and the element of a step from the type of its field.
 func (c compiler) field(s *step, t reflect.Type) (err error) {
 	switch {
 	case t.Kind() == reflect.Pointer:
-		s.shape, t = shapePointer, t.Elem()
+		s.shape = shapePointer
+		t = t.Elem()
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		s.shape, t = shapeSlice, t.Elem()
+		s.shape = shapeSlice
+		t = t.Elem()
 	case t.Kind() == reflect.Map && !isMessage(t):
 		if t.Key().Kind() != reflect.String {
 			return fmt.Errorf("maps by %s are not supported", t.Key())
 		}
-		s.shape, t = shapeMap, t.Elem()
+		s.shape = shapeMap
+		t = t.Elem()
 	}
 	s.elem, err = c.element(t)
 	return err
 }
 
+// isMessage reports whether a type has its own protobuf methods.
 func isMessage(t reflect.Type) bool { return reflect.PointerTo(t).Implements(messageType) }
 
+// element returns the element of a type.
 func (c compiler) element(t reflect.Type) (element, error) {
 	e := element{typ: t}
 	if isMessage(t) {

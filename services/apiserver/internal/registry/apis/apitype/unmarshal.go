@@ -35,6 +35,7 @@ type value struct {
 	raw         []byte
 }
 
+// uvarint reads a number and returns it with the remaining bytes.
 func uvarint(b []byte) (uint64, []byte, error) {
 	v, n := binary.Uvarint(b)
 	switch {
@@ -56,7 +57,8 @@ func next(b []byte) (v value, rest []byte, err error) {
 	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
 		return v, nil, errNumber
 	}
-	v.field, v.wire = int(tag>>3), int(tag&7)
+	v.field = int(tag >> 3)
+	v.wire = int(tag & 7)
 	switch v.wire {
 	case wireVarint:
 		v.num, b, err = uvarint(b)
@@ -96,9 +98,11 @@ func skipGroup(b []byte) ([]byte, error) {
 		}
 		switch tag & 7 {
 		case wireStart:
-			depth, b = depth+1, rest
+			depth++
+			b = rest
 		case wireEnd:
-			depth, b = depth-1, rest
+			depth--
+			b = rest
 		default:
 			if _, b, err = next(b); err != nil {
 				return nil, err
@@ -108,6 +112,7 @@ func skipGroup(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// read decodes the fields of a message.
 func (p *program) read(data []byte, into reflect.Value, depth int) error {
 	if depth > maxDepth {
 		return errDepth
@@ -132,6 +137,7 @@ func (p *program) read(data []byte, into reflect.Value, depth int) error {
 	return nil
 }
 
+// read decodes one occurrence of a field. A slice gets one more element.
 func (s *step) read(v value, f reflect.Value, depth int) error {
 	switch s.shape {
 	case shapePointer:
@@ -149,11 +155,13 @@ func (s *step) read(v value, f reflect.Value, depth int) error {
 	}
 }
 
+// readEntry decodes an entry of a map.
 func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 	if v.wire != wireBytes {
 		return fmt.Errorf("protobuf: wire type %d in place of a map entry", v.wire)
 	}
-	key, item := reflect.New(f.Type().Key()).Elem(), reflect.New(s.elem.typ).Elem()
+	key := reflect.New(f.Type().Key()).Elem()
+	item := reflect.New(s.elem.typ).Elem()
 	for data := v.raw; len(data) > 0; {
 		part, rest, err := next(data)
 		if err != nil {
@@ -179,6 +187,7 @@ func (s *step) readEntry(v value, f reflect.Value, depth int) error {
 	return nil
 }
 
+// read decodes a single value.
 func (e *element) read(v value, into reflect.Value, depth int) error {
 	if v.wire != e.form.wire() {
 		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wire())

@@ -14,10 +14,12 @@ import (
 
 //go:generate go run ./generate
 
+// embedded is the output of Write for all types.
+//
 //go:embed types.gob
-var written []byte
+var embedded []byte
 
-// document is the content of the file. Defaults are separate because they may have any type.
+// document is the content of the embedded file. Defaults are separate because they may have any type.
 type document struct {
 	Types    []smd.TypeDef
 	Defaults []fieldDefault
@@ -30,6 +32,7 @@ type fieldDefault struct {
 	Text        string
 }
 
+// defaultKind is the type of a default in the embedded file.
 type defaultKind byte
 
 const (
@@ -45,7 +48,7 @@ func Known() *smd.Schema { return known() }
 
 // known is a constant that is read on first use.
 var known = sync.OnceValue(func() *smd.Schema {
-	types, err := Read(bytes.NewReader(written))
+	types, err := Read(bytes.NewReader(embedded))
 	if err != nil {
 		return nil
 	}
@@ -97,13 +100,14 @@ func Write(w io.Writer, types []smd.TypeDef) error {
 			switch v := field.Default.(type) {
 			case nil:
 				continue
-			case string:
+			case string: // isText is the zero value
 			case int:
 				f.Kind = isNumber
 			case bool:
 				f.Kind = isBool
 			case map[any]any:
-				if f.Kind = isMap; len(v) > 0 {
+				f.Kind = isMap
+				if len(v) > 0 {
 					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", t.Name, field.Name)
 				}
 			default:

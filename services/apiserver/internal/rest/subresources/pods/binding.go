@@ -59,13 +59,15 @@ func (p *service) bind(c *handlers.Call) error {
 		pods := c.StoredKind(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
 	}
-	if _, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) }); err != nil {
+	_, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) })
+	if err != nil {
 		return err
 	}
 	p.Done(c.W, c.R)
 	return nil
 }
 
+// validateBinding validates the target of a binding.
 func validateBinding(b *corev1.Binding) field.ErrorList {
 	var errs field.ErrorList
 	if k := b.Target.Kind; k != "" && k != "Node" {
@@ -77,6 +79,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
+// assign sets the node of a pod to the target of a binding.
 func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -85,14 +88,15 @@ func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Bin
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))
 	}
-	failed := func(format string, args ...any) error {
-		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name, fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
+	preconditionFailed := func(format string, args ...any) error {
+		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name,
+			fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
 	}
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
-		return failed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+		return preconditionFailed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
-		return failed("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
+		return preconditionFailed("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
 		return conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":
@@ -109,19 +113,26 @@ func (p *service) assign(req *writes.Request, obj registry.Object, b *corev1.Bin
 			metav1.SetMetaDataLabel(&pod.ObjectMeta, k, v)
 		}
 	}
-	scheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
+	setScheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
 	return nil
 }
 
-// scheduled sets the PodScheduled condition.
-func scheduled(pod *corev1.Pod, now metav1.Time) {
-	for i := range pod.Status.Conditions {
-		if cond := &pod.Status.Conditions[i]; cond.Type == corev1.PodScheduled {
-			if cond.Status != corev1.ConditionTrue {
-				*cond = corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now}
-			}
-			return
-		}
+// setScheduled sets the PodScheduled condition to true.
+func setScheduled(pod *corev1.Pod, now metav1.Time) {
+	condition := corev1.PodCondition{
+		Type:               corev1.PodScheduled,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: now,
 	}
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	for i := range pod.Status.Conditions {
+		existing := &pod.Status.Conditions[i]
+		if existing.Type != corev1.PodScheduled {
+			continue
+		}
+		if existing.Status != corev1.ConditionTrue {
+			*existing = condition
+		}
+		return
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, condition)
 }

@@ -23,16 +23,21 @@ var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // budgetPaths are the fields needed to find the budget of a pod, and to determine whether it counts
 // the pod.
-var budgetPaths = []string{"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy", "status.desiredHealthy"}
+var budgetPaths = []string{
+	"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy",
+	"status.desiredHealthy",
+}
 
 // budgetOf returns the budget that selects a pod, with the fields of budgetPaths only, or nil. It
 // reads all budgets of the namespace, which may be large work for a small request.
 func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
-	partly, err := kind.Coder.Partly(budgetPaths...)
+	decodePartly, err := kind.Coder.Partly(budgetPaths...)
 	if err != nil {
 		return nil, err
 	}
-	snapshot, prefix, size := kind.Store.Snapshot(), kind.Prefix+pod.Namespace+"/", 0
+	snapshot := kind.Store.Snapshot()
+	prefix := kind.Prefix + pod.Namespace + "/"
+	size := 0
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		size += e.Size()
 		return true
@@ -41,19 +46,23 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 		return nil, err
 	}
 	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		if err = ctx.Err(); err != nil { // the request has ended
+		err = ctx.Err()
+		if err != nil { // the request has ended
 			return false
 		}
 		var b *policyv1.PodDisruptionBudget
-		if b, err = readBudget(partly, e); err != nil {
+		b, err = readBudget(decodePartly, e)
+		if err != nil {
 			return false
 		}
-		selector, bad := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		if bad != nil || !selector.Matches(labels.Set(pod.Labels)) {
+		selector, invalid := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if invalid != nil || !selector.Matches(labels.Set(pod.Labels)) {
 			return true
 		}
 		if found != nil {
-			err = status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
+			err = status.Error(http.StatusInternalServerError, "",
+				"This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+				nil)
 			return false
 		}
 		found = b
@@ -67,13 +76,13 @@ func budgetOf(ctx context.Context, kind *apiset.Resource, pod *corev1.Pod) (foun
 
 // readBudget decodes a stored budget. An undecodable one is an error, because it may select the
 // pod.
-func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
+func readBudget(decodePartly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
 	if err := e.Unreadable(); err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}
-	l := e.Borrow()
-	defer l.Release()
-	obj, err := partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+	loan := e.Borrow()
+	defer loan.Release()
+	obj, err := decodePartly(codec.Item{Stored: loan.Value, Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
 	}

@@ -60,7 +60,13 @@ func storedBudgets(t *testing.T, size int, selectors []string) *apiset.Resource 
 	prefix := apiset.KeyPrefix("/registry", k)
 	var store fixedStore
 	put := func(namespace, name, selector string) {
-		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{"large": strings.Repeat("x", size)}}}
+		b := &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:   namespace,
+				Name:        name,
+				Annotations: map[string]string{"large": strings.Repeat("x", size)},
+			},
+		}
 		b.Spec.MinAvailable, b.Spec.UnhealthyPodEvictionPolicy = new(intstr.IntOrString), new(policyv1.UnhealthyPodEvictionPolicyType)
 		*b.Spec.UnhealthyPodEvictionPolicy = policyv1.AlwaysAllow
 		b.Status = policyv1.PodDisruptionBudgetStatus{CurrentHealthy: 3, DesiredHealthy: 2, ExpectedPods: 4}
@@ -114,15 +120,21 @@ func TestBudgetOfPod(t *testing.T) {
 		rejected, disconnected bool
 		want                   string
 	}{
-		"one":                  {selectors: []string{"y", "x", "z"}, want: "b"},
-		"one for all pods":     {selectors: []string{"none", "all"}, want: "b"},
-		"none":                 {selectors: []string{"y", "none"}},
-		"no budgets":           {},
-		"two":                  {selectors: []string{"x", "all"}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
-		"two, more after them": {selectors: []string{"x", "y", "x", broken}, want: "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."},
-		"one undecodable":      {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
-		"rejected under load":  {selectors: []string{broken, "x"}, rejected: true, want: "429 Too many large requests are in progress"},
-		"client disconnected":  {selectors: []string{broken, "x"}, disconnected: true, want: context.Canceled.Error()},
+		"one":              {selectors: []string{"y", "x", "z"}, want: "b"},
+		"one for all pods": {selectors: []string{"none", "all"}, want: "b"},
+		"none":             {selectors: []string{"y", "none"}},
+		"no budgets":       {},
+		"two": {
+			selectors: []string{"x", "all"},
+			want:      "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+		},
+		"two, more after them": {
+			selectors: []string{"x", "y", "x", broken},
+			want:      "500 This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+		},
+		"one undecodable":     {selectors: []string{"x", broken}, want: `read disruption budget "b"`},
+		"rejected under load": {selectors: []string{broken, "x"}, rejected: true, want: "429 Too many large requests are in progress"},
+		"client disconnected": {selectors: []string{broken, "x"}, disconnected: true, want: context.Canceled.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := storedBudgets(t, size, tc.selectors)
@@ -137,7 +149,9 @@ func TestBudgetOfPod(t *testing.T) {
 				}
 				return !tc.rejected
 			}}
-			b, err := budgetOf(ctx, kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}}})
+			b, err := budgetOf(ctx, kind, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}},
+			})
 			if got := resultOf(b, err); got != tc.want && (tc.want == "" || !strings.HasPrefix(got, tc.want)) {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}

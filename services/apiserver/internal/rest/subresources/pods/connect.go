@@ -79,15 +79,15 @@ func (p *service) podLog(c *handlers.Call) error {
 		c.W.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
+	logURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
 	if err != nil {
 		return err
 	}
-	to := kubeletproxy.Kubelet
+	target := kubeletproxy.Kubelet
 	if o.InsecureSkipTLSVerifyBackend {
-		to = kubeletproxy.UnverifiedKubelet
+		target = kubeletproxy.UnverifiedKubelet
 	}
-	log, err := p.Upstream.Log(c.Context(), to, at, pod.Name)
+	log, err := p.Upstream.Log(c.Context(), target, logURL, pod.Name)
 	if err != nil {
 		return err
 	}
@@ -101,28 +101,29 @@ func (p *service) podLog(c *handlers.Call) error {
 	c.W.WriteHeader(http.StatusOK)
 	out := io.Writer(c.W)
 	if o.Follow {
-		out = flushing{c.W, http.NewResponseController(c.W)}
+		out = flushWriter{w: c.W, controller: http.NewResponseController(c.W)}
 	}
 	_, _ = io.Copy(out, log) // the response has begun: an error can only end it
 	return nil
 }
 
-// flushing flushes after each write.
-type flushing struct {
-	w io.Writer
-	c *http.ResponseController
+// flushWriter flushes a response after each write.
+type flushWriter struct {
+	w          io.Writer
+	controller *http.ResponseController
 }
 
-func (f flushing) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (f flushWriter) Write(b []byte) (int, error) {
 	n, err := f.w.Write(b)
 	if err == nil {
-		err = f.c.Flush()
+		err = f.controller.Flush()
 	}
 	return n, err
 }
 
-// onNode returns an error if a pod is not assigned to a node.
-func onNode(pod *corev1.Pod) error {
+// checkAssigned returns an error if a pod is not assigned to a node.
+func checkAssigned(pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
@@ -140,8 +141,14 @@ func (p *service) command(c *handlers.Call) error {
 	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
 	}
-	if options == attach { // as admission has changed it
-		o = &corev1.PodExecOptions{Stdin: attach.Stdin, Stdout: attach.Stdout, Stderr: attach.Stderr, TTY: attach.TTY, Container: attach.Container}
+	if options == attach { // admission may have changed the options
+		o = &corev1.PodExecOptions{
+			Stdin:     attach.Stdin,
+			Stdout:    attach.Stdout,
+			Stderr:    attach.Stderr,
+			TTY:       attach.TTY,
+			Container: attach.Container,
+		}
 	}
 	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
 	if err != nil {
@@ -151,17 +158,19 @@ func (p *service) command(c *handlers.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := onNode(pod); err != nil {
+	if err := checkAssigned(pod); err != nil {
 		return err
 	}
-	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/"+c.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
+	commandURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/"+c.Sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
 	if err != nil {
 		return err
 	}
-	p.Upstream.Command(c.W, c.R, at, kubeletproxy.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}, p.TranslateCommands, failing{c})
+	streams := kubeletproxy.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+	p.Upstream.Command(c.W, c.R, commandURL, streams, p.TranslateCommands, errorResponder{c})
 	return nil
 }
 
+// portForward proxies a port-forward request to the kubelet.
 func (p *service) portForward(c *handlers.Call) error {
 	o, err := portForwardOptions(c.R.URL.Query())
 	if err != nil {
@@ -172,7 +181,7 @@ func (p *service) portForward(c *handlers.Call) error {
 	}
 	pod, err := handlers.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
 	if err == nil {
-		err = onNode(pod)
+		err = checkAssigned(pod)
 	}
 	if err != nil {
 		return err
@@ -185,16 +194,18 @@ func (p *service) portForward(c *handlers.Call) error {
 	if len(ports) > 0 {
 		query.Set(corev1.PortHeader, strings.Join(ports, ","))
 	}
-	at, err := p.kubeletURL(c, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	forwardURL, err := p.kubeletURL(c, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
 	if err != nil {
 		return err
 	}
-	p.Upstream.PortForward(c.W, c.R, at, p.TunnelPortForward, failing{c})
+	p.Upstream.PortForward(c.W, c.R, forwardURL, p.TunnelPortForward, errorResponder{c})
 	return nil
 }
 
-// failing writes the errors of a proxied request.
-type failing struct{ c *handlers.Call }
+// errorResponder writes the errors of a proxied request.
+type errorResponder struct{ call *handlers.Call }
 
 // Error implements kubeletproxy.Responder.
-func (f failing) Error(w http.ResponseWriter, r *http.Request, err error) { f.c.Fail(w, r, err) }
+func (e errorResponder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	e.call.Fail(w, r, err)
+}

@@ -18,14 +18,16 @@ import (
 
 // optionReader parses options from a query and keeps the first error.
 type optionReader struct {
-	q   url.Values
-	err error
+	query url.Values
+	err   error
 }
 
-func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.q, name) }
+// flag returns whether a parameter is set and not false.
+func (o *optionReader) flag(name string) bool { return requestinfo.Truthy(o.query, name) }
 
+// number returns a number, or nil if it is absent or invalid.
 func (o *optionReader) number(name string) *int64 {
-	text, given := o.q[name]
+	text, given := o.query[name]
 	if !given || len(text) == 0 || text[0] == "" {
 		return nil
 	}
@@ -37,8 +39,9 @@ func (o *optionReader) number(name string) *int64 {
 	return &n
 }
 
+// time returns a time, or nil if it is absent.
 func (o *optionReader) time(name string) *metav1.Time {
-	text := o.q.Get(name)
+	text := o.query.Get(name)
 	if text == "" {
 		return nil
 	}
@@ -49,6 +52,7 @@ func (o *optionReader) time(name string) *metav1.Time {
 	return t
 }
 
+// fail records an error unless there is one already.
 func (o *optionReader) fail(err error) {
 	if o.err == nil {
 		o.err = apierrors.NewBadRequest(err.Error())
@@ -57,13 +61,19 @@ func (o *optionReader) fail(err error) {
 
 // logOptions parses and validates the options of a log.
 func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
-	r := &optionReader{q: c.R.URL.Query()}
+	r := &optionReader{query: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
-		Container: r.q.Get("container"), Follow: r.flag("follow"), Previous: r.flag("previous"), Timestamps: r.flag("timestamps"),
-		SinceSeconds: r.number("sinceSeconds"), SinceTime: r.time("sinceTime"), TailLines: r.number("tailLines"), LimitBytes: r.number("limitBytes"),
+		Container:                    r.query.Get("container"),
+		Follow:                       r.flag("follow"),
+		Previous:                     r.flag("previous"),
+		Timestamps:                   r.flag("timestamps"),
+		SinceSeconds:                 r.number("sinceSeconds"),
+		SinceTime:                    r.time("sinceTime"),
+		TailLines:                    r.number("tailLines"),
+		LimitBytes:                   r.number("limitBytes"),
 		InsecureSkipTLSVerifyBackend: r.flag("insecureSkipTLSVerifyBackend"),
 	}
-	if stream := r.q.Get("stream"); stream != "" {
+	if stream := r.query.Get("stream"); stream != "" {
 		o.Stream = &stream
 	} else if p.SplitLogStreams {
 		all := corev1.LogStreamAll
@@ -78,6 +88,7 @@ func (p *service) logOptions(c *handlers.Call) (*corev1.PodLogOptions, error) {
 	return o, nil
 }
 
+// validateLogOptions validates the options of a log request. split allows a selected stream.
 func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorList) {
 	at := field.NewPath
 	if n := o.TailLines; n != nil && *n < 0 {
@@ -86,14 +97,16 @@ func validateLogOptions(o *corev1.PodLogOptions, split bool) (errs field.ErrorLi
 	if n := o.LimitBytes; n != nil && *n < 1 {
 		errs = append(errs, field.Invalid(at("limitBytes"), *n, "must be greater than 0"))
 	}
-	switch n := o.SinceSeconds; {
+	n := o.SinceSeconds
+	switch {
 	case n != nil && o.SinceTime != nil:
 		errs = append(errs, field.Forbidden(at(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case n != nil && *n < 1:
 		errs = append(errs, field.Invalid(at("sinceSeconds"), *n, "must be greater than 0"))
 	}
 	streams := []string{corev1.LogStreamAll, corev1.LogStreamStderr, corev1.LogStreamStdout}
-	switch s := o.Stream; {
+	s := o.Stream
+	switch {
 	case s == nil:
 	case !split:
 		errs = append(errs, field.Forbidden(at("stream"), "may not be specified"))
@@ -129,20 +142,28 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 
 // execOptions returns the options of an exec. Those of an attach are the same without a command.
 func execOptions(q url.Values) *corev1.PodExecOptions {
-	r := &optionReader{q: q}
+	r := &optionReader{query: q}
 	return &corev1.PodExecOptions{
-		Stdin: r.flag("stdin"), Stdout: r.flag("stdout"), Stderr: r.flag("stderr"), TTY: r.flag("tty"),
-		Container: q.Get("container"), Command: q["command"],
+		Stdin:     r.flag("stdin"),
+		Stdout:    r.flag("stdout"),
+		Stderr:    r.flag("stderr"),
+		TTY:       r.flag("tty"),
+		Container: q.Get("container"),
+		Command:   q["command"],
 	}
 }
 
 // execQuery returns the query for a command at a kubelet.
 func execQuery(o *corev1.PodExecOptions) url.Values {
 	q := url.Values{}
-	for name, set := range map[string]bool{
-		corev1.ExecStdinParam: o.Stdin, corev1.ExecStdoutParam: o.Stdout, corev1.ExecStderrParam: o.Stderr, corev1.ExecTTYParam: o.TTY,
-	} {
-		if set {
+	streams := map[string]bool{
+		corev1.ExecStdinParam:  o.Stdin,
+		corev1.ExecStdoutParam: o.Stdout,
+		corev1.ExecStderrParam: o.Stderr,
+		corev1.ExecTTYParam:    o.TTY,
+	}
+	for name, requested := range streams {
+		if requested {
 			q.Set(name, "1")
 		}
 	}

@@ -47,23 +47,24 @@ func (p *service) evict(c *handlers.Call) error {
 	}
 	e.Namespace = c.Op.Namespace
 	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
-	asked := req.Options.(*metav1.CreateOptions).DryRun
-	var do *metav1.DeleteOptions
+	dryRun := req.Options.(*metav1.CreateOptions).DryRun
+	var deletion *metav1.DeleteOptions
 	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
 		if e.Name != c.Op.Name {
 			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 		}
-		do, err = evictionOptions(e, asked)
+		deletion, err = evictionOptions(e, dryRun)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	// The budgets make the decision, so admission is not called again for the deletion.
-	req.DryRun = len(do.DryRun) > 0
-	pod := req.On(req.Kind, nil, req.Namespace, req.Name)
-	pod.Admitted, pod.Mark = true, p.disrupted
-	if err := p.evictPod(c, pod, do); err != nil {
+	req.DryRun = len(deletion.DryRun) > 0
+	deleteRequest := req.On(req.Kind, nil, req.Namespace, req.Name)
+	deleteRequest.Admitted = true
+	deleteRequest.Mark = p.setDisruptionTarget
+	if err := p.evictPod(c, deleteRequest, deletion); err != nil {
 		return err
 	}
 	p.Done(c.W, c.R)
@@ -85,23 +86,24 @@ func decodeEviction(c *handlers.Call, validation string) (*policyv1.Eviction, er
 	return nil, fmt.Errorf("%T is not an Eviction", obj)
 }
 
-// evictionOptions returns the options of the deletion. asked is dryRun in the query. The body may
+// evictionOptions returns the options of the deletion. dryRun is dryRun in the query. The body may
 // repeat it, or set it if the query does not.
-func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOptions, error) {
+func evictionOptions(e *policyv1.Eviction, dryRun []string) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
 	if do == nil {
 		do = &metav1.DeleteOptions{}
 	}
 	if ptr.Deref(do.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
 		return nil, status.Invalid(evictionGVK.GroupKind(), e.Name, field.ErrorList{
-			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
+			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"),
+				true, "can not be set for pod eviction, try after removing the option"),
 		})
 	}
 	switch {
 	case len(do.DryRun) == 0:
-		do.DryRun = asked
-	case len(asked) > 0 && !slices.Equal(do.DryRun, asked):
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", asked, do.DryRun))
+		do.DryRun = dryRun
+	case len(dryRun) > 0 && !slices.Equal(do.DryRun, dryRun):
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", dryRun, do.DryRun))
 	}
 	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
@@ -111,7 +113,7 @@ func evictionOptions(e *policyv1.Eviction, asked []string) (*metav1.DeleteOption
 
 // evictPod deletes a pod if its budget allows it or it has none.
 func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.DeleteOptions) error {
-	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
+	versionGiven := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
 	anyState := *req
 	anyState.Options = do
 	for attempt := 1; ; attempt++ {
@@ -127,14 +129,15 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			return err // before the budget is changed
 		}
 		thisState := *req // the decision is about this state of the pod
-		now := do.DeepCopy()
-		if thisState.Options = now; !chosen {
-			if now.Preconditions == nil {
-				now.Preconditions = &metav1.Preconditions{}
+		options := do.DeepCopy()
+		thisState.Options = options
+		if !versionGiven {
+			if options.Preconditions == nil {
+				options.Preconditions = &metav1.Preconditions{}
 			}
-			now.Preconditions.ResourceVersion = &pod.ResourceVersion
+			options.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
-		if !unbudgeted(pod) {
+		if !bypassesBudgets(pod) {
 			return p.evictBudgeted(c, pod, &anyState, &thisState)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
@@ -142,7 +145,8 @@ func (p *service) evictPod(c *handlers.Call, req *writes.Request, do *metav1.Del
 			return err
 		}
 		// A pod that becomes ready before the deletion counts for the budget.
-		if _, err = p.Writes.Delete(c.Context(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
+		_, err = p.Writes.Delete(c.Context(), &thisState)
+		if versionGiven || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
@@ -159,7 +163,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 	if err != nil {
 		return err
 	}
-	if budget != nil && !podReady(pod) && unhealthyMayGo(budget) {
+	if budget != nil && !isReady(pod) && mayEvictUnhealthy(budget) {
 		_, err := p.Writes.Delete(c.Context(), thisState)
 		o := anyState.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
@@ -168,7 +172,7 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 		return err
 	}
 	if budget != nil {
-		if err := p.spend(c, anyState, budget.Name, pod.Name); err != nil {
+		if err := p.takeDisruption(c, anyState, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
@@ -176,8 +180,8 @@ func (p *service) evictBudgeted(c *handlers.Call, pod *corev1.Pod, anyState, thi
 	return err
 }
 
-// unbudgeted reports whether no budget counts a pod, because it does not serve.
-func unbudgeted(p *corev1.Pod) bool {
+// bypassesBudgets reports whether no budget counts a pod, because it does not run.
+func bypassesBudgets(p *corev1.Pod) bool {
 	switch p.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
 		return true
@@ -185,18 +189,20 @@ func unbudgeted(p *corev1.Pod) bool {
 	return !p.DeletionTimestamp.IsZero()
 }
 
-func podReady(p *corev1.Pod) bool {
+// isReady reports whether a pod has the condition Ready.
+func isReady(p *corev1.Pod) bool {
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
+		c := &p.Status.Conditions[i]
+		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue
 		}
 	}
 	return false
 }
 
-// unhealthyMayGo reports whether a pod that is not ready, and so does not count as healthy, may be
+// mayEvictUnhealthy reports whether a pod that is not ready, and so does not count as healthy, may be
 // evicted without spending the budget (KEP-3017).
-func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
+func mayEvictUnhealthy(b *policyv1.PodDisruptionBudget) bool {
 	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
 		return true
 	}
@@ -209,18 +215,25 @@ func tooManyEvictions(budget string) error {
 	return refuseEviction(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget))
 }
 
+// refuseEviction returns the error of an eviction that a budget does not allow. The client may retry
+// after the given number of seconds.
 func refuseEviction(retryAfter int, cause string) error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", retryAfter)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: cause})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    policyv1.DisruptionBudgetCause,
+		Message: cause,
+	})
 	return err
 }
 
-// spend takes one disruption from a budget and records the pod, so that the budget's controller no
-// longer counts it as available.
-func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod string) error {
+// takeDisruption takes one disruption from a budget and records the pod, so that the budget's
+// controller no longer counts it as available.
+func (p *service) takeDisruption(c *handlers.Call, req *writes.Request, budget, pod string) error {
 	kind := c.StoredKind(budgets)
 	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
-	write.User, write.Manager, write.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
+	write.User = request.Self()
+	write.Manager = request.SelfManager
+	write.Options = &metav1.UpdateOptions{}
 	_, err := p.Writes.Modify(c.Context(), write, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
@@ -233,8 +246,11 @@ func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod strin
 		b.Status.DisruptionsAllowed--
 		if b.Status.DisruptionsAllowed == 0 {
 			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
-				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
-				ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: now,
+				Type:               policyv1.DisruptionAllowedCondition,
+				Status:             metav1.ConditionFalse,
+				Reason:             policyv1.InsufficientPodsReason,
+				ObservedGeneration: b.Status.ObservedGeneration,
+				LastTransitionTime: now,
 			})
 		}
 		if b.Status.DisruptedPods == nil {
@@ -249,9 +265,13 @@ func (p *service) spend(c *handlers.Call, req *writes.Request, budget, pod strin
 // mayDisrupt returns an error if a budget does not allow another disruption.
 func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	forbidden := func(reason string) error {
-		return apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(reason))
+		return apierrors.NewForbidden(schema.GroupResource{
+			Group:    policyv1.GroupName,
+			Resource: "poddisruptionbudget",
+		}, b.Name, errors.New(reason))
 	}
-	switch s := &b.Status; {
+	s := &b.Status
+	switch {
 	case s.ObservedGeneration < b.Generation:
 		return tooManyEvictions(b.Name)
 	case s.DisruptionsAllowed < 0:
@@ -261,9 +281,10 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	case s.DisruptionsAllowed > 0:
 		return nil
 	}
-	s := &b.Status
 	text := fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, s.DesiredHealthy, s.CurrentHealthy)
-	if c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition); c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse {
+	c := apimeta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+	syncFailed := c != nil && c.Reason == policyv1.SyncFailedReason && c.Status == metav1.ConditionFalse
+	if syncFailed {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, c.Message)
 	} else if s.CurrentHealthy > s.DesiredHealthy {
 		text = fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
@@ -271,24 +292,29 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	return refuseEviction(0, text)
 }
 
-// disrupted sets the condition that records the cause of a pod's end (KEP-3329).
-func (p *service) disrupted(obj registry.Object) {
+// setDisruptionTarget sets the condition that records the cause of a pod's end (KEP-3329).
+func (p *service) setDisruptionTarget(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
 	}
-	want := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
-		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+	condition := corev1.PodCondition{
+		Type:               corev1.DisruptionTarget,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
+		Reason:             "EvictionByEvictionAPI",
+		Message:            "Eviction API: evicting",
 	}
 	for i := range pod.Status.Conditions {
-		if have := &pod.Status.Conditions[i]; have.Type == want.Type {
-			if have.Status == want.Status {
-				want.LastTransitionTime = have.LastTransitionTime
-			}
-			*have = want
-			return
+		existing := &pod.Status.Conditions[i]
+		if existing.Type != condition.Type {
+			continue
 		}
+		if existing.Status == condition.Status {
+			condition.LastTransitionTime = existing.LastTransitionTime
+		}
+		*existing = condition
+		return
 	}
-	pod.Status.Conditions = append(pod.Status.Conditions, want)
+	pod.Status.Conditions = append(pod.Status.Conditions, condition)
 }

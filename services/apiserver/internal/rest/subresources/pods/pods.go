@@ -35,6 +35,7 @@ type Config struct {
 	Now           func() time.Time
 }
 
+// service serves the subresources of pods.
 type service struct {
 	Config
 	// bindings and evictions manage the field ownership of request bodies.
@@ -53,8 +54,12 @@ func Operations(c Config) []handlers.Operation {
 		bindings:  c.Fields.Sent(bindingGVK, declare.New[corev1.Binding], "binding"),
 		evictions: c.Fields.Sent(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
 	}
-	get, command := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
-	any := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	get := []string{http.MethodGet}
+	command := []string{http.MethodGet, http.MethodPost}
+	any := []string{
+		http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut,
+		http.MethodPatch, http.MethodDelete,
+	}
 	pods := schema.GroupResource{Resource: "pods"}
 	return []handlers.Operation{
 		{Of: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},

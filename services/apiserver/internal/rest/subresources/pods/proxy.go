@@ -19,30 +19,36 @@ import (
 // proxy serves requests of any method to a pod, a service or a node.
 func (p *service) proxy(c *handlers.Call) error {
 	var options runtime.Object
-	var locate func(*handlers.Call) (*url.URL, kubeletproxy.TargetKind, error)
 	var path *string // admission may change it
+	locate := p.nodeTarget
 	switch c.Resource {
 	case "pods":
 		o := &corev1.PodProxyOptions{Path: proxiedPath(c)}
-		options, path, locate = o, &o.Path, p.podTarget
+		options = o
+		path = &o.Path
+		locate = p.podTarget
 	case "services":
 		o := &corev1.ServiceProxyOptions{Path: proxiedPath(c)}
-		options, path, locate = o, &o.Path, p.serviceTarget
+		options = o
+		path = &o.Path
+		locate = p.serviceTarget
 	default:
 		o := &corev1.NodeProxyOptions{Path: proxiedPath(c)}
-		options, path, locate = o, &o.Path, p.nodeTarget
+		options = o
+		path = &o.Path
 	}
 	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
 	}
-	at, to, err := locate(c)
+	target, kind, err := locate(c)
 	if err != nil {
 		return err
 	}
-	if at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, *path); at.Path != "" && !strings.HasPrefix(at.Path, "/") {
-		at.Path = "/" + at.Path
+	target.Path = utilnet.JoinPreservingTrailingSlash(target.Path, *path)
+	if target.Path != "" && !strings.HasPrefix(target.Path, "/") {
+		target.Path = "/" + target.Path
 	}
-	p.Upstream.Proxy(c.W, c.R, to, at, failing{c})
+	p.Upstream.Proxy(c.W, c.R, kind, target, errorResponder{c})
 	return nil
 }
 
@@ -79,14 +85,14 @@ func (p *service) podTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind
 	if !kubeletproxy.Allowed(net.ParseIP(ip)) {
 		return nil, 0, apierrors.NewBadRequest(kubeletproxy.ErrAddressNotAllowed.Error())
 	}
-	at := &url.URL{Scheme: orHTTP(scheme), Host: ip}
+	target := &url.URL{Scheme: orHTTP(scheme), Host: ip}
 	switch {
 	case port != "":
-		at.Host = net.JoinHostPort(ip, port)
+		target.Host = net.JoinHostPort(ip, port)
 	case strings.Contains(ip, ":"):
-		at.Host = "[" + ip + "]"
+		target.Host = "[" + ip + "]"
 	}
-	return at, kubeletproxy.Target, nil
+	return target, kubeletproxy.Target, nil
 }
 
 // splitTarget parses name, name:port or scheme:name:port, where port is a number.
@@ -95,6 +101,7 @@ func splitTarget(s string) (scheme, name, port string, ok bool) {
 	return scheme, name, port, ok && strings.Trim(port, "0123456789") == ""
 }
 
+// declaredPort returns the first port that a container of a pod declares, or "".
 func declaredPort(p *corev1.Pod) string {
 	for i := range p.Spec.Containers {
 		if ports := p.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -104,6 +111,7 @@ func declaredPort(p *corev1.Pod) string {
 	return ""
 }
 
+// orHTTP returns a scheme, which is http by default.
 func orHTTP(scheme string) string {
 	if scheme == "" {
 		return "http"
@@ -113,7 +121,7 @@ func orHTTP(scheme string) string {
 
 // nodeTarget returns the URL of a node's kubelet, or of another port of the node.
 func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKind, error) {
-	scheme, name, wanted, ok := splitTarget(c.Op.Name)
+	scheme, name, requestedPort, ok := splitTarget(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))
 	}
@@ -125,11 +133,11 @@ func (p *service) nodeTarget(c *handlers.Call) (*url.URL, kubeletproxy.TargetKin
 	if err != nil {
 		return nil, 0, err
 	}
-	if wanted == "" || wanted == port {
+	if requestedPort == "" || requestedPort == port {
 		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, kubeletproxy.Kubelet, nil
 	}
 	if err := kubeletproxy.CheckHost(c.Context(), host); err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
 	}
-	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, wanted)}, kubeletproxy.Target, nil
+	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, requestedPort)}, kubeletproxy.Target, nil
 }

@@ -57,8 +57,9 @@ func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port strin
 			continue
 		}
 		for _, n := range rand.Perm(len(subset.Addresses)) {
-			if at := &subset.Addresses[n]; p.isPod(c, at) {
-				return net.JoinHostPort(at.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
+			address := &subset.Addresses[n]
+			if p.isPod(c, address) {
+				return net.JoinHostPort(address.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
 			}
 		}
 	}
@@ -67,8 +68,8 @@ func (p *service) pickEndpoint(c *handlers.Call, e *corev1.Endpoints, port strin
 
 // isPod reports whether an endpoint is the address of a pod. Otherwise a user with write access to
 // endpoints could direct the server's requests to any address.
-func (p *service) isPod(c *handlers.Call, at *corev1.EndpointAddress) bool {
-	ref := at.TargetRef
+func (p *service) isPod(c *handlers.Call, address *corev1.EndpointAddress) bool {
+	ref := address.TargetRef
 	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
@@ -76,5 +77,5 @@ func (p *service) isPod(c *handlers.Call, at *corev1.EndpointAddress) bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == at.IP })
+	return slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == address.IP })
 }

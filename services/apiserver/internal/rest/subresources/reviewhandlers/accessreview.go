@@ -23,7 +23,8 @@ import (
 
 // reviewAccess evaluates the kinds of access reviews.
 func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
-	ctx, user := c.Context(), request.UserFrom(c.Context())
+	ctx := c.Context()
+	user := request.UserFrom(ctx)
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
 		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -34,13 +35,14 @@ func (a *service) reviewAccess(c *handlers.Call, obj runtime.Object) error {
 	case *authorizationv1.SelfSubjectRulesReview:
 		return a.reviewRules(ctx, user, r)
 	default:
-		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+		details := &metav1.StatusDetails{Group: c.Group, Kind: c.Resource}
+		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, details)
 	}
 	return nil
 }
 
-// valid returns an error for an invalid review.
-func valid(c *handlers.Call, obj runtime.Object) error {
+// validate returns an error for an invalid review.
+func validate(c *handlers.Call, obj runtime.Object) error {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	switch r := obj.(type) {
@@ -72,10 +74,15 @@ func valid(c *handlers.Call, obj runtime.Object) error {
 }
 
 // access authorizes the request that a review describes.
-func (a *service) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	attrs, problems := authorizer.AttributesOf(u, ra, na)
-	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
-	return authorizer.StatusOf(d, reason, err, problems)
+func (a *service) access(
+	ctx context.Context,
+	u *request.User,
+	resource *authorizationv1.ResourceAttributes,
+	nonResource *authorizationv1.NonResourceAttributes,
+) authorizationv1.SubjectAccessReviewStatus {
+	attrs, problems := authorizer.AttributesOf(u, resource, nonResource)
+	decision, reason, err := a.Authorizer.Authorize(ctx, attrs)
+	return authorizer.StatusOf(decision, reason, err, problems)
 }
 
 // reviewRules lists the permissions of the user in a namespace.
@@ -88,7 +95,8 @@ func (a *service) reviewRules(ctx context.Context, u *request.User, r *authoriza
 		rules.Incomplete = true
 	}
 	// The response does not repeat the spec.
-	r.ObjectMeta, r.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
+	r.ObjectMeta = metav1.ObjectMeta{}
+	r.Spec = authorizationv1.SelfSubjectRulesReviewSpec{}
 	r.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
 	}
@@ -124,6 +132,7 @@ func onlyMetadata(m *metav1.ObjectMeta, allowed metav1.ObjectMeta, detail string
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, detail)}
 }
 
+// validateReview validates the spec of a SubjectAccessReview.
 func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
 	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
 	if s.User == "" && len(s.Groups) == 0 {
@@ -132,6 +141,7 @@ func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) 
 	return errs
 }
 
+// validateLocal validates a LocalSubjectAccessReview in a namespace.
 func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := validateReview(&r.Spec, at)
@@ -152,9 +162,14 @@ func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string
 func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
 	switch {
 	case ra == nil && na == nil:
-		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), na, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+		return field.ErrorList{
+			field.Invalid(at.Child("resourceAttributes"), na,
+				"exactly one of nonResourceAttributes or resourceAttributes must be specified"),
+		}
 	case ra != nil && na != nil:
-		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes")}
+		return field.ErrorList{
+			field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes"),
+		}
 	case ra != nil:
 		return validateSelectors(ra, at.Child("resourceAttributes"))
 	}
@@ -164,37 +179,43 @@ func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.
 // pathText formats non-resource attributes in messages as Kubernetes does.
 type pathText authorizationv1.NonResourceAttributes
 
+// String implements fmt.Stringer.
 func (p pathText) String() string {
 	return fmt.Sprintf("authorization.NonResourceAttributes{Path:%q, Verb:%q}", p.Path, p.Verb)
 }
 
+// validateSelectors validates the field selector and the label selector of a review.
 func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
-	form := func(at *field.Path, raw string, requirements int) {
+	validateForm := func(at *field.Path, raw string, requirements int) {
 		switch {
 		case raw != "" && requirements > 0:
 			errs = append(errs, field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements"))
 		case raw == "" && requirements == 0:
-			errs = append(errs, field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
+			errs = append(errs, field.Required(at.Child("requirements"),
+				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
 		}
 	}
 	if s := ra.FieldSelector; s != nil {
 		at := at.Child("fieldSelector")
-		form(at, s.RawSelector, len(s.Requirements))
+		validateForm(at, s.RawSelector, len(s.Requirements))
 		for i := range s.Requirements {
 			errs = append(errs, validateFieldRequirement(&s.Requirements[i], at.Child("requirements").Index(i))...)
 		}
 	}
 	if s := ra.LabelSelector; s != nil {
 		at := at.Child("labelSelector")
-		form(at, s.RawSelector, len(s.Requirements))
+		validateForm(at, s.RawSelector, len(s.Requirements))
 		for i := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
-				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.LabelSelectorValidationOptions{
+					AllowUnknownOperatorInRequirement: true,
+				}, at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
 }
 
+// validateFieldRequirement validates one requirement of a field selector.
 func validateFieldRequirement(r *metav1.FieldSelectorRequirement, at *field.Path) (errs field.ErrorList) {
 	if r.Key == "" {
 		errs = append(errs, field.Required(at.Child("key"), "must be specified"))

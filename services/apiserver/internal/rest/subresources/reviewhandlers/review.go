@@ -1,6 +1,6 @@
-// Package reviewhandlers implements the review kinds: token reviews, subject reviews and access reviews.
-// Package build lists its operations. Package handlers routes requests and calls them. The package
-// has no state of its own.
+// Package reviewhandlers implements the review kinds: token reviews, subject reviews and
+// access reviews. Package build lists its operations. Package handlers routes requests and
+// calls them. The package has no state of its own.
 package reviewhandlers
 
 import (
@@ -36,21 +36,22 @@ type Config struct {
 	Now        func() time.Time
 }
 
+// service serves the review kinds.
 type service struct{ Config }
 
 // Operations returns the operations of all review kinds.
 func Operations(c Config) []handlers.Operation {
 	a := &service{c}
-	of := func(group, resource string) handlers.Operation {
+	operation := func(group, resource string) handlers.Operation {
 		return handlers.Operation{Of: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
 	}
 	return []handlers.Operation{
-		of(authenticationv1.GroupName, "tokenreviews"),
-		of(authenticationv1.GroupName, "selfsubjectreviews"),
-		of(authorizationv1.GroupName, "subjectaccessreviews"),
-		of(authorizationv1.GroupName, "localsubjectaccessreviews"),
-		of(authorizationv1.GroupName, "selfsubjectaccessreviews"),
-		of(authorizationv1.GroupName, "selfsubjectrulesreviews"),
+		operation(authenticationv1.GroupName, "tokenreviews"),
+		operation(authenticationv1.GroupName, "selfsubjectreviews"),
+		operation(authorizationv1.GroupName, "subjectaccessreviews"),
+		operation(authorizationv1.GroupName, "localsubjectaccessreviews"),
+		operation(authorizationv1.GroupName, "selfsubjectaccessreviews"),
+		operation(authorizationv1.GroupName, "selfsubjectrulesreviews"),
 	}
 }
 
@@ -70,8 +71,9 @@ func (a *service) review(c *handlers.Call) error {
 		}
 		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
 	}
-	ctx, user := c.Context(), request.UserFrom(c.Context())
-	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
+	ctx := c.Context()
+	user := request.UserFrom(ctx)
+	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return validate(c, obj) }); err != nil {
 		return err
 	}
 	switch r := obj.(type) {
@@ -93,6 +95,7 @@ func (a *service) review(c *handlers.Call) error {
 	return nil
 }
 
+// userInfo returns the API form of a user, which is empty for nil.
 func userInfo(u *request.User) authenticationv1.UserInfo {
 	if u == nil {
 		return authenticationv1.UserInfo{}
@@ -107,23 +110,25 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 	return out
 }
 
+// reviewToken sets the status of a TokenReview.
 func (a *service) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
-	back := request.Suspend(ctx)
-	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
-	if back(); err != nil { // the review may not have been possible
+	resume := request.Suspend(ctx)
+	result, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
+	resume()
+	if err != nil { // the review may not have been possible
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
 	}
-	for _, text := range got.Warnings {
+	for _, text := range result.Warnings {
 		request.Warn(ctx, text)
 	}
-	r.Status = authenticationv1.TokenReviewStatus{Authenticated: got.Authenticated, Audiences: got.Audiences}
-	if got.Error != "" {
+	r.Status = authenticationv1.TokenReviewStatus{Authenticated: result.Authenticated, Audiences: result.Audiences}
+	if result.Error != "" {
 		// The aggregate includes that the server's own authenticator does not know the token.
-		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(got.Error)}).Error()
+		r.Status.Error = utilerrors.NewAggregate([]error{errors.New(authn.UnknownToken), errors.New(result.Error)}).Error()
 	}
-	if got.Authenticated {
-		r.Status.User = userInfo(&got.User)
+	if result.Authenticated {
+		r.Status.User = userInfo(&result.User)
 	}
 	return nil
 }

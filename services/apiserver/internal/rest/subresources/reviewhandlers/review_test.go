@@ -42,7 +42,8 @@ func TestEmptyRulesAreEmptyLists(t *testing.T) {
 		if err := a.reviewRules(t.Context(), nil, r); err != nil || r.Spec.Namespace != "" {
 			t.Errorf("got %v, spec %+v", err, r.Spec)
 		}
-		if s := r.Status; s.ResourceRules == nil || s.NonResourceRules == nil || len(s.ResourceRules)+len(s.NonResourceRules) > 0 || s.Incomplete != incomplete {
+		if s := r.Status; s.ResourceRules == nil || s.NonResourceRules == nil ||
+			len(s.ResourceRules)+len(s.NonResourceRules) > 0 || s.Incomplete != incomplete {
 			t.Errorf("got %#v, want empty lists, incomplete %t", s, incomplete)
 		}
 	}

@@ -51,13 +51,13 @@ type Issuer struct {
 	Objects     satoken.Objects
 }
 
-// Limits and default of the lifetime in a request, in seconds. extendedTokenMark is the lifetime
-// that marks a token for an old client.
+// Limits and default of the lifetime in a request, in seconds.
 const (
 	minTokenSeconds     = satoken.MinLifetimeSeconds
 	maxTokenSeconds     = satoken.MaxLifetimeSeconds
 	defaultTokenSeconds = 60 * 60
-	extendedTokenMark   = 60*60 + 7
+	// extendedTokenMark is the lifetime that marks a token for an old client.
+	extendedTokenMark = 60*60 + 7
 )
 
 // MarkedLifetime is the lifetime that kubelets request for old clients. ExtendedLifetime is the
@@ -79,6 +79,7 @@ type Config struct {
 	Now    func() time.Time
 }
 
+// service serves TokenRequest.
 type service struct {
 	Config
 	// sent manages the field ownership of request bodies.
@@ -110,12 +111,12 @@ func (t *service) requestToken(c *handlers.Call) error {
 	}
 	setDefaults(req)
 	t.Writes.Own(c.Context(), write, t.sent, nil, req)
-	ask := write.Admission(admission.Create, req, nil)
-	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
+	attributes := write.Admission(admission.Create, req, nil)
+	if err := t.Writes.Admission.Mutate(c.Context(), attributes); err != nil {
 		return err
 	}
 	setDefaults(req) // a webhook may have removed the values
-	if err := tokenNameFits(c, req); err != nil {
+	if err := checkName(c, req); err != nil {
 		return err
 	}
 	// The token is bound to the current state of the objects, not to a cached one.
@@ -130,13 +131,14 @@ func (t *service) requestToken(c *handlers.Call) error {
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = t.Issuer.Audiences
 	}
-	req.Name, req.Namespace = account.Name, account.Namespace
+	req.Name = account.Name
+	req.Namespace = account.Namespace
 	req.CreationTimestamp = metav1.NewTime(now)
 	req.Status = authenticationv1.TokenRequestStatus{}
 	if errs := validateTokenRequest(req); len(errs) > 0 {
 		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := t.Writes.Admission.Validate(c.Context(), ask); err != nil {
+	if err := t.Writes.Admission.Validate(c.Context(), attributes); err != nil {
 		return err
 	}
 	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
@@ -146,6 +148,7 @@ func (t *service) requestToken(c *handlers.Call) error {
 	return nil
 }
 
+// setDefaults sets the lifetime that a request omits.
 func setDefaults(req *authenticationv1.TokenRequest) {
 	if req.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultTokenSeconds)
@@ -153,8 +156,8 @@ func setDefaults(req *authenticationv1.TokenRequest) {
 	}
 }
 
-// tokenNameFits checks the body's name and namespace against the path's.
-func tokenNameFits(c *handlers.Call, req *authenticationv1.TokenRequest) error {
+// checkName returns an error if the name or namespace of the body differs from that of the path.
+func checkName(c *handlers.Call, req *authenticationv1.TokenRequest) error {
 	if req.Namespace != "" && req.Namespace != c.Op.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
@@ -165,8 +168,10 @@ func tokenNameFits(c *handlers.Call, req *authenticationv1.TokenRequest) error {
 	return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, field.ErrorList{err})
 }
 
+// validateTokenRequest validates the requested lifetime.
 func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
-	at, seconds := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
+	at := field.NewPath("spec", "expirationSeconds")
+	seconds := *req.Spec.ExpirationSeconds
 	if seconds < minTokenSeconds {
 		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
 	}
@@ -191,19 +196,24 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 		seconds = most
 		req.Spec.ExpirationSeconds = &seconds
 	}
-	sign := satoken.Request{
-		Binding: binding, Audiences: req.Spec.Audiences, IssuedAt: now, Lifetime: time.Duration(seconds) * time.Second,
+	tokenRequest := satoken.Request{
+		Binding:   binding,
+		Audiences: req.Spec.Audiences,
+		IssuedAt:  now,
+		Lifetime:  time.Duration(seconds) * time.Second,
 	}
-	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
-		sign.WarnAfter, sign.Lifetime = sign.Lifetime, ExtendedLifetime
+	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.hasOnlyOwnAudiences(req.Spec.Audiences) {
+		tokenRequest.WarnAfter = tokenRequest.Lifetime
+		tokenRequest.Lifetime = ExtendedLifetime
 		if i.MaxExtended > 0 {
-			sign.Lifetime = min(sign.Lifetime, i.MaxExtended)
+			tokenRequest.Lifetime = min(ExtendedLifetime, i.MaxExtended)
 		}
 	}
-	claims := sign.Claims(i.Name)
-	back := request.Suspend(ctx) // the signer may be another process
+	claims := tokenRequest.Claims(i.Name)
+	resume := request.Suspend(ctx) // the signer may be another process
 	token, err := i.Signer.SignClaims(ctx, claims)
-	if back(); err != nil {
+	resume()
+	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to generate token: %w", err))
 	}
 	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+claims.ID)
@@ -213,8 +223,8 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	return nil
 }
 
-// ownAudiences reports whether a token is for the server only.
-func (i *Issuer) ownAudiences(audiences []string) bool {
+// hasOnlyOwnAudiences reports whether a token is for the server only.
+func (i *Issuer) hasOnlyOwnAudiences(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(i.Audiences, a) {
 			return false
@@ -224,49 +234,62 @@ func (i *Issuer) ownAudiences(audiences []string) bool {
 }
 
 // bind returns the objects that a token is bound to.
-func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
+func (i *Issuer) bind(
+	ctx context.Context,
+	account *corev1.ServiceAccount,
+	ref *authenticationv1.BoundObjectReference,
+) (satoken.Binding, error) {
 	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
 	if ref == nil {
 		return b, nil
 	}
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	if gvk.Group != "" {
+		return b, unboundable(gvk)
+	}
 	var bound *satoken.Ref
-	switch {
-	case gvk.Group == "" && gvk.Kind == "Pod":
+	switch gvk.Kind {
+	case "Pod":
 		pod, err := i.Objects.Pod(ctx, account.Namespace, ref.Name)
 		if err != nil {
 			return b, err
 		}
 		if pod.Spec.ServiceAccountName != account.Name {
-			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
+			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.",
+				account.Name))
 		}
 		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
 			return b, err
 		}
-		b.Pod = pointTo(pod)
+		b.Pod = refPointerTo(pod)
 		bound = b.Pod
-	case gvk.Group == "" && gvk.Kind == "Secret":
+	case "Secret":
 		secret, err := i.Objects.Secret(ctx, account.Namespace, ref.Name)
 		if err != nil {
 			return b, err
 		}
-		b.Secret = pointTo(secret)
+		b.Secret = refPointerTo(secret)
 		bound = b.Secret
-	case gvk.Group == "" && gvk.Kind == "Node":
+	case "Node":
 		node, err := i.Objects.Node(ctx, ref.Name)
 		if err != nil {
 			return b, err
 		}
-		b.Node = pointTo(node)
+		b.Node = refPointerTo(node)
 		bound = b.Node
 	default:
-		return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
+		return b, unboundable(gvk)
 	}
 	if ref.UID != "" && bound.UID != string(ref.UID) {
 		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
 			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
 	return b, nil
+}
+
+// unboundable returns the error for a type of objects that tokens cannot be bound to.
+func unboundable(gvk schema.GroupVersionKind) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
 }
 
 // nodeOf returns the name and uid of a pod's node, or only its name if the node does not exist.
@@ -281,14 +304,16 @@ func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, err
 	case err != nil:
 		return nil, err
 	}
-	return pointTo(node), nil
+	return refPointerTo(node), nil
 }
 
+// refTo returns the reference to an object in claims.
 func refTo(o metav1.Object) satoken.Ref {
 	return satoken.Ref{Name: o.GetName(), UID: string(o.GetUID())}
 }
 
-func pointTo(o metav1.Object) *satoken.Ref {
+// refPointerTo returns a pointer to the result of refTo.
+func refPointerTo(o metav1.Object) *satoken.Ref {
 	r := refTo(o)
 	return &r
 }

@@ -67,7 +67,13 @@ type private struct {
 }
 
 // issue requests a token. It returns the token's private claims and its lifetime in seconds.
-func issue(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundObjectReference, audiences ...string) (private, int64, error) {
+func issue(
+	t *testing.T,
+	i *Issuer,
+	seconds int64,
+	ref *authenticationv1.BoundObjectReference,
+	audiences ...string,
+) (private, int64, error) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -84,7 +90,9 @@ func issue(t *testing.T, i *Issuer, seconds int64, ref *authenticationv1.BoundOb
 		audiences = i.Audiences
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "sa", UID: "u"}}
-	req := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences}}
+	req := &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, BoundObjectRef: ref, Audiences: audiences},
+	}
 	if err := i.issue(t.Context(), account, req, time.Unix(1000, 0)); err != nil {
 		if req.Status.Token != "" {
 			t.Error("got a token with the error")
@@ -120,9 +128,10 @@ func TestTokenBinding(t *testing.T) {
 		ref  *authenticationv1.BoundObjectReference
 		want private
 	}{
-		"nothing":                 {nil, private{}},
-		"a pod without a node":    {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
-		"a pod of a node":         {bound("v1", "Pod", "p-on-n", "pods-uid"), private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
+		"nothing":              {nil, private{}},
+		"a pod without a node": {bound("v1", "Pod", "p", ""), private{Pod: ref("p", "pods-uid")}},
+		"a pod of a node": {bound("v1", "Pod", "p-on-n", "pods-uid"),
+			private{Pod: ref("p-on-n", "pods-uid"), Node: ref("n", "nodes-uid")}},
 		"a pod of a missing node": {bound("v1", "Pod", "p-on-none", ""), private{Pod: ref("p-on-none", "pods-uid"), Node: ref("none", "")}},
 		"a secret":                {bound("v1", "Secret", "s", "secrets-uid"), private{Secret: ref("s", "secrets-uid")}},
 		"a node":                  {bound("v1", "Node", "n", "nodes-uid"), private{Node: ref("n", "nodes-uid")}},
@@ -138,20 +147,21 @@ func TestTokenBinding(t *testing.T) {
 		failure error
 		is      func(error) bool
 	}{
-		"no such pod":                 {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
-		"no such secret":              {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
-		"no such node":                {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
-		"another pod":                 {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
-		"another secret":              {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
-		"another node":                {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
-		"a pod of another group":      {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
-		"a secret of another group":   {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
-		"a node of another group":     {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
-		"a config map":                {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
-		"a pod, unreadable":           {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
-		"a secret, unreadable":        {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
-		"a node, unreadable":          {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
-		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil, func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
+		"no such pod":               {bound("v1", "Pod", "none", ""), nil, apierrors.IsNotFound},
+		"no such secret":            {bound("v1", "Secret", "none", ""), nil, apierrors.IsNotFound},
+		"no such node":              {bound("v1", "Node", "none", ""), nil, apierrors.IsNotFound},
+		"another pod":               {bound("v1", "Pod", "p", "x"), nil, apierrors.IsConflict},
+		"another secret":            {bound("v1", "Secret", "s", "x"), nil, apierrors.IsConflict},
+		"another node":              {bound("v1", "Node", "n", "x"), nil, apierrors.IsConflict},
+		"a pod of another group":    {bound("apps/v1", "Pod", "p", ""), nil, apierrors.IsBadRequest},
+		"a secret of another group": {bound("apps/v1", "Secret", "s", ""), nil, apierrors.IsBadRequest},
+		"a node of another group":   {bound("apps/v1", "Node", "n", ""), nil, apierrors.IsBadRequest},
+		"a config map":              {bound("v1", "ConfigMap", "m", ""), nil, apierrors.IsBadRequest},
+		"a pod, unreadable":         {bound("v1", "Pod", "p", ""), failure, apierrors.IsTooManyRequests},
+		"a secret, unreadable":      {bound("v1", "Secret", "s", ""), failure, apierrors.IsTooManyRequests},
+		"a node, unreadable":        {bound("v1", "Node", "n", ""), failure, apierrors.IsTooManyRequests},
+		"a pod of an unreadable node": {bound("v1", "Pod", "p-on-lost", ""), nil,
+			func(err error) bool { return err != nil && err.Error() == "cannot read node" }},
 	} {
 		if _, _, err := issue(t, &Issuer{Objects: objects{c.failure}}, 3600, c.ref); !c.is(err) {
 			t.Errorf("%s: got %v", name, err)
@@ -171,16 +181,38 @@ func TestTokenLifetime(t *testing.T) {
 		audiences []string
 		want      int64
 	}{
-		"as requested":                        {Issuer{}, 1 << 31, nil, nil, 1 << 31},
-		"no longer than allowed":              {Issuer{MaxLifetime: time.Hour}, 3601, nil, nil, 3600},
-		"shorter than allowed":                {Issuer{MaxLifetime: time.Hour}, 3599, nil, nil, 3599},
-		"of an old client":                    {Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour}, 3607, pod, nil, year},
-		"of an old client, without extension": {Issuer{}, 3607, pod, nil, 3607},
-		"of an old client, without a pod":     {Issuer{ExtendLifetime: true}, 3607, nil, nil, 3607},
-		"of a newer client":                   {Issuer{ExtendLifetime: true}, 3608, pod, nil, 3608},
-		"for one of the server's audiences":   {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own"}, year},
-		"for another audience too":            {Issuer{ExtendLifetime: true}, 3607, pod, []string{"own", "vault"}, 3607},
-		"shortened to that of an old client":  {Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second}, 86400, pod, nil, year},
+		"as requested":           {issuer: Issuer{}, seconds: 1 << 31, want: 1 << 31},
+		"no longer than allowed": {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3601, want: 3600},
+		"shorter than allowed":   {issuer: Issuer{MaxLifetime: time.Hour}, seconds: 3599, want: 3599},
+		"of an old client": {
+			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 2 * time.Hour},
+			seconds: 3607,
+			ref:     pod,
+			want:    year,
+		},
+		"of an old client, without extension": {issuer: Issuer{}, seconds: 3607, ref: pod, want: 3607},
+		"of an old client, without a pod":     {issuer: Issuer{ExtendLifetime: true}, seconds: 3607, want: 3607},
+		"of a newer client":                   {issuer: Issuer{ExtendLifetime: true}, seconds: 3608, ref: pod, want: 3608},
+		"for one of the server's audiences": {
+			issuer:    Issuer{ExtendLifetime: true},
+			seconds:   3607,
+			ref:       pod,
+			audiences: []string{"own"},
+			want:      year,
+		},
+		"for another audience too": {
+			issuer:    Issuer{ExtendLifetime: true},
+			seconds:   3607,
+			ref:       pod,
+			audiences: []string{"own", "vault"},
+			want:      3607,
+		},
+		"shortened to that of an old client": {
+			issuer:  Issuer{ExtendLifetime: true, MaxLifetime: 3607 * time.Second},
+			seconds: 86400,
+			ref:     pod,
+			want:    year,
+		},
 	} {
 		i := c.issuer
 		got, life, err := issue(t, &i, c.seconds, c.ref, c.audiences...)

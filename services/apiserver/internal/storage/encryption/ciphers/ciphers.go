@@ -98,7 +98,8 @@ func NewGCM(key []byte) (*GCM, error) {
 
 // Seal implements Cipher.
 func (c *GCM) Seal(dst, value, associated []byte) ([]byte, error) {
-	at, n := len(dst), c.aead.NonceSize()
+	at := len(dst)
+	n := c.aead.NonceSize()
 	dst = slices.Grow(dst, n+len(value)+c.aead.Overhead())[:at+n]
 	nonce := dst[at:]
 	_, _ = rand.Read(nonce) // never fails

@@ -75,7 +75,8 @@ func TestOpenErrorsMatchKubernetes(t *testing.T) {
 	}{
 		{"CBC", nil, short}, {"CBC", nothing[:15], short}, {"CBC", nothing[:16], unpadded},
 		{"CBC", nothing[:17], "the stored data is not a multiple of the block size"},
-		{"CBC", padded(t, last(0)), unpadded}, {"CBC", padded(t, last(17)), unpadded}, {"CBC", padded(t, last(2, 3, 3)), padding}, {"CBC", padded(t, last(1)), ""},
+		{"CBC", padded(t, last(0)), unpadded}, {"CBC", padded(t, last(17)), unpadded}, {"CBC",
+			padded(t, last(2, 3, 3)), padding}, {"CBC", padded(t, last(1)), ""},
 		{"CBC", padded(t, bytes.Repeat([]byte{16}, 16)), ""},
 		{"GCM", nil, short}, {"GCM", nothing[:11], short}, {"GCM", nothing[:12], unsigned}, {"GCM", nothing, unsigned},
 		{"Secretbox", nil, short}, {"Secretbox", nothing[:39], short}, {"Secretbox", nothing[:40], box}, {"Secretbox", nothing, box},

@@ -48,10 +48,12 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: envelope + "key_id_hash_total", Help: "Number of uses of a key of a KMS plugin, by hash of the key ID.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		keyIDLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last use of a key of a KMS plugin.",
+			Name: envelope + "key_id_hash_last_timestamp_seconds",
+			Help: "Unix timestamp in seconds of the last use of a key of a KMS plugin.",
 		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
 		statusLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "Unix timestamp in seconds of the last status of a KMS plugin with a key.",
+			Name: envelope + "key_id_hash_status_last_timestamp_seconds",
+			Help: "Unix timestamp in seconds of the last status of a KMS plugin with a key.",
 		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
 		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: envelope + "invalid_key_id_from_status_total", Help: "Invalid key IDs in statuses of KMS plugins, by error.",
@@ -70,7 +72,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Number of failures to generate a data encryption key.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Number of data keys of KMS version 1 that were not cached and had to be decrypted by the plugin.",
+			Name: store + "envelope_transformation_cache_misses_total",
+			Help: "[ALPHA] Number of data keys of KMS version 1 that were not cached and had to be decrypted by the plugin.",
 		}),
 	}
 	var err error
@@ -85,7 +88,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}); err != nil {
 		return nil, err
 	}
-	for _, c := range []prometheus.Collector{m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation, m.failures, m.misses} {
+	for _, c := range []prometheus.Collector{
+		m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation,
+		m.failures, m.misses,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of KMS plugins: %w", err)
 		}
@@ -101,8 +107,16 @@ func Hash(name string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name)))
 }
 
+// intercept returns an interceptor that records the duration and result of calls to a plugin.
 func (m *Metrics) intercept(provider string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context,
+		method string,
+		req, reply any,
+		cc *grpc.ClientConn,
+		call grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
 		start := time.Now()
 		err := call(ctx, method, req, reply, cc, opts...)
 		m.latency.WithLabelValues(provider, method, status.Code(err).String()).Observe(time.Since(start).Seconds())
@@ -133,8 +147,8 @@ func (m *Metrics) named(provider, key, server string) {
 	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
 
-// draw generates the random bytes of a key.
-func (m *Metrics) draw(key []byte, read func([]byte) (int, error)) error {
+// generateKey generates the random bytes of a key.
+func (m *Metrics) generateKey(key []byte, read func([]byte) (int, error)) error {
 	start := time.Now()
 	if _, err := read(key); err != nil {
 		m.failures.Inc()

@@ -111,6 +111,7 @@ func parseObject(b []byte) (*object, error) {
 	return o, o.validate()
 }
 
+// parseAnnotation decodes one entry of the annotations.
 func parseAnnotation(b []byte) (a annotation, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -118,7 +119,8 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 			return a, errObject
 		}
 		b = b[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+		n = protowire.ConsumeFieldValue(num, typ, b)
+		if n < 0 {
 			return a, errObject
 		}
 		if typ == protowire.BytesType {

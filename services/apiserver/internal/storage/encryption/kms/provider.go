@@ -125,28 +125,28 @@ func (e *sectionError) Error() string {
 func (e *sectionError) Unwrap() error { return e.err }
 
 // check calls the plugin unless a recent result is available.
-func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context) error) error {
+func (h *health) check(ctx context.Context, pace Pace, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	kept := pace.WellKept
+	kept := pace.HealthyTTL
 	if h.err != nil {
-		kept = pace.IllKept
+		kept = pace.UnhealthyTTL
 	}
 	if !h.checkedAt.IsZero() && time.Since(h.checkedAt) < kept {
 		return h.err
 	}
-	return h.ask(ctx, ask)
+	return h.probe(ctx, readStatus)
 }
 
 // now calls the plugin unconditionally.
-func (h *health) now(ctx context.Context, ask func(context.Context) error) error {
+func (h *health) now(ctx context.Context, readStatus func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ask(ctx, ask)
+	return h.probe(ctx, readStatus)
 }
 
-func (h *health) ask(ctx context.Context, ask func(context.Context) error) error {
-	err := ask(ctx)
+func (h *health) probe(ctx context.Context, readStatus func(context.Context) error) error {
+	err := readStatus(ctx)
 	h.checkedAt, h.err = time.Now(), err
 	if section := new(sectionError); errors.As(err, &section) {
 		h.err = section.err
@@ -154,12 +154,12 @@ func (h *health) ask(ctx context.Context, ask func(context.Context) error) error
 	return err
 }
 
-// every calls ask at the interval for its last result, until ctx ends.
-func every(ctx context.Context, pace Pace, first error, ask func(context.Context) error) {
+// every calls readStatus at the interval for its last result, until ctx ends.
+func every(ctx context.Context, pace Pace, first error, readStatus func(context.Context) error) {
 	for err := first; ; {
-		wait := pace.Well
+		wait := pace.HealthyInterval
 		if err != nil {
-			wait = pace.Ill
+			wait = pace.UnhealthyInterval
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -168,6 +168,6 @@ func every(ctx context.Context, pace Pace, first error, ask func(context.Context
 			return
 		case <-timer.C:
 		}
-		err = ask(ctx)
+		err = readStatus(ctx)
 	}
 }

@@ -29,7 +29,8 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			p := kmstest.New(t)
-			sealed, another := sealedBySeed(t, p), sealedBySeed(t, p)
+			sealed := sealedBySeed(t, p)
+			another := sealedBySeed(t, p)
 			cfg := config(t, p)
 			cfg.Timeout = time.Second
 			recovered := 0
@@ -48,7 +49,8 @@ func TestImpatientRequestsSkipSilentPlugin(t *testing.T) {
 			}
 			before := p.Calls("Decrypt")
 			_, _, err := provider.Open(impatient, another, storedAt)
-			if says(t, "impatient Open", err, silent); p.Calls("Decrypt") != before {
+			says(t, "impatient Open", err, silent)
+			if p.Calls("Decrypt") != before {
 				t.Error("silent plugin was called")
 			}
 			p.Answer()
@@ -74,14 +76,26 @@ func TestHealthIsCached(t *testing.T) {
 		well, ill    time.Duration
 		calls        int // the first one and two checks
 	}{
-		{"well, kept", "ok", time.Hour, time.Nanosecond, 1}, {"well, not kept", "ok", time.Nanosecond, time.Hour, 3},
-		{"ill, kept", "no", time.Nanosecond, time.Hour, 1}, {"ill, not kept", "no", time.Hour, time.Nanosecond, 3},
+		{name: "well, kept", health: "ok", well: time.Hour, ill: time.Nanosecond, calls: 1}, {
+			name:   "well, not kept",
+			health: "ok",
+			well:   time.Nanosecond,
+			ill:    time.Hour,
+			calls:  3,
+		},
+		{name: "ill, kept", health: "no", well: time.Nanosecond, ill: time.Hour, calls: 1}, {
+			name:   "ill, not kept",
+			health: "no",
+			well:   time.Hour,
+			ill:    time.Nanosecond,
+			calls:  3,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			p.Say(c.health)
 			cfg := config(t, p)
-			cfg.Pace.WellKept, cfg.Pace.IllKept = c.well, c.ill
+			cfg.Pace.HealthyTTL, cfg.Pace.UnhealthyTTL = c.well, c.ill
 			provider := second(t, cfg)
 			for range 2 {
 				if err := provider.Check(t.Context()); (err != nil) != (c.health == "no") {
@@ -105,7 +119,7 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 			p := kmstest.New(t)
 			p.Say(c.health)
 			cfg := config(t, p)
-			cfg.Pace.Well, cfg.Pace.Ill = c.well, c.ill
+			cfg.Pace.HealthyInterval, cfg.Pace.UnhealthyInterval = c.well, c.ill
 			provider := second(t, cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
@@ -126,7 +140,10 @@ func TestPluginsAreProbedAtInterval(t *testing.T) {
 // is an error.
 func TestConflictingMetricsFail(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "apiserver_storage_envelope_transformation_cache_misses_total", Help: "Another."}))
+	reg.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "apiserver_storage_envelope_transformation_cache_misses_total",
+		Help: "Another.",
+	}))
 	if _, err := kms.NewMetrics(reg); err == nil {
 		t.Error("got no error for a conflicting metric")
 	}

@@ -38,6 +38,7 @@ type KeyError struct {
 func (e *KeyError) Error() string { return e.Err.Error() }
 func (e *KeyError) Unwrap() error { return e.Err }
 
+// failFastKey is the context key of FailFast.
 type failFastKey struct{}
 
 // FailFast marks the context of a caller that must not wait for an unhealthy plugin.
@@ -138,9 +139,11 @@ type Config struct {
 
 // Pace holds the intervals of calls. Zero values mean those of Kubernetes.
 type Pace struct {
-	// Well and Ill are the intervals of status calls. WellKept and IllKept are how long a health
-	// check uses the last result.
-	Well, Ill, WellKept, IllKept time.Duration
+	// HealthyInterval and UnhealthyInterval are the intervals of status calls, after a healthy and
+	// after an unhealthy result.
+	HealthyInterval, UnhealthyInterval time.Duration
+	// HealthyTTL and UnhealthyTTL are how long a health check uses the last result.
+	HealthyTTL, UnhealthyTTL time.Duration
 	// Writes is how long a seed encrypts values after the last healthy status.
 	Writes time.Duration
 	// Doubt is how long an unsuccessful result counts: that a key is unavailable, for impatient
@@ -157,16 +160,17 @@ func (c *Config) newResponsiveness() responsiveness {
 	return responsiveness{recovered: c.Recovered, wait: wait}
 }
 
+// complete sets defaults for zero values.
 func (p Pace) complete() Pace {
 	or := func(d *time.Duration, standard time.Duration) {
 		if *d == 0 {
 			*d = standard
 		}
 	}
-	or(&p.Well, time.Minute)
-	or(&p.Ill, 10*time.Second)
-	or(&p.WellKept, 20*time.Second)
-	or(&p.IllKept, 3*time.Second)
+	or(&p.HealthyInterval, time.Minute)
+	or(&p.UnhealthyInterval, 10*time.Second)
+	or(&p.HealthyTTL, 20*time.Second)
+	or(&p.UnhealthyTTL, 3*time.Second)
 	or(&p.Writes, 3*time.Minute)
 	or(&p.Doubt, 5*time.Second)
 	return p

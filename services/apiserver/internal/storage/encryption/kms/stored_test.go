@@ -27,8 +27,14 @@ func config(t testing.TB, p *kmstest.Plugin) kms.Config {
 		t.Fatal(err)
 	}
 	return kms.Config{
-		Name: "rec", Endpoint: p.Endpoint(), Timeout: 5 * time.Second, ServerID: "test", Logger: slog.New(slog.DiscardHandler), Metrics: m, Recovered: func() {},
-		Pace: kms.Pace{Well: time.Hour, Ill: time.Hour, WellKept: time.Nanosecond, IllKept: time.Nanosecond},
+		Name:      "rec",
+		Endpoint:  p.Endpoint(),
+		Timeout:   5 * time.Second,
+		ServerID:  "test",
+		Logger:    slog.New(slog.DiscardHandler),
+		Metrics:   m,
+		Recovered: func() {},
+		Pace:      kms.Pace{HealthyInterval: time.Hour, UnhealthyInterval: time.Hour, HealthyTTL: time.Nanosecond, UnhealthyTTL: time.Nanosecond},
 	}
 }
 
@@ -109,8 +115,11 @@ func TestStoredForms(t *testing.T) {
 		{"in another order", join(slices.Concat(good[1:], good[:1])...), ""},
 		{"more fields", with(number(6, 9), text(7, "x"), text(5, "\x00")), ""},
 		{"a field of another type", with(number(1, 3), number(2, 3), number(3, 3), number(4, 3)), ""},
-		{"a repeated annotation: the last one counts", without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
-		{"an annotation with unknown fields", without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))), ""},
+		{"a repeated annotation: the last one counts",
+			without(4, annotation("local.example", "other"), annotation("local.example", "note")), ""},
+		{"an annotation with unknown fields",
+			without(4, text(4, string(join(number(1, 3), number(2, 3), text(1, "local.example"), text(2, "note"), text(3, "x"))))),
+			""},
 		{"an additional annotation, which means another key", with(annotation("another.example", "x")), ""},
 		{"the same in another order", without(4, annotation("another.example", "x"), annotation("local.example", "note")), ""},
 		{"empty", nil, "encrypted data is empty"},
@@ -123,11 +132,13 @@ func TestStoredForms(t *testing.T) {
 		{"a truncated annotation", with(text(4, string(join(cut(text(1, "xy")))))), eof},
 		{"an unknown source", without(5, number(5, 2)), "unknown encryptedDEKSourceType: 2"},
 		{"no source", without(3), "encrypted DEK source is empty"},
-		{"a large source", without(3, text(3, strings.Repeat("x", 1025))), "encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"},
+		{"a large source", without(3, text(3, strings.Repeat("x", 1025))),
+			"encrypted DEK source is 1025 bytes, which exceeds the max size of 1024"},
 		{"a source of the maximum size", without(3, text(3, strings.Repeat("x", 1024))), "cipher: message authentication failed"},
 		{"no key", without(2), "keyID is empty"},
 		{"a long key", without(2, text(2, strings.Repeat("x", 1025))), "keyID is 1025 bytes, which exceeds the max size of 1024"},
-		{"an annotation without a domain", with(annotation("note", "x")), "failed to validate annotations: annotations: Invalid value: \"note\""},
+		{"an annotation without a domain", with(annotation("note", "x")),
+			"failed to validate annotations: annotations: Invalid value: \"note\""},
 		{"large annotations", with(large...), "total size of annotations is 32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

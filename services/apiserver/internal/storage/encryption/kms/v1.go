@@ -38,6 +38,7 @@ type v1 struct {
 	}
 }
 
+// v1Cipher decrypts with GCM or, for older values, with CBC.
 type v1Cipher struct {
 	gcm *ciphers.GCM
 	cbc *ciphers.CBC
@@ -50,7 +51,13 @@ func NewV1(c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v1{Config: c, conn: conn, responsiveness: c.newResponsiveness(), plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
+	p := &v1{
+		Config:         c,
+		conn:           conn,
+		responsiveness: c.newResponsiveness(),
+		plugin:         kmsv1.NewKeyManagementServiceClient(conn.ClientConn),
+		size:           c.CacheSize,
+	}
 	if p.size < 0 || p.size > maxKeys {
 		p.size = maxKeys
 	}
@@ -108,6 +115,7 @@ func (p *v1) checkVersion(ctx context.Context) error {
 	return nil
 }
 
+// encrypt lets the plugin encrypt a data key.
 func (p *v1) encrypt(ctx context.Context, key []byte) ([]byte, error) {
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
@@ -140,7 +148,7 @@ func (p *v1) decrypt(ctx context.Context, sealed []byte) ([]byte, error) {
 // Seal implements Provider.
 func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error) {
 	dek := make([]byte, v1Key)
-	if err := p.Metrics.draw(dek, rand.Read); err != nil {
+	if err := p.Metrics.generateKey(dek, rand.Read); err != nil {
 		return nil, err
 	}
 	sealed, err := p.seal(ctx, dek)
@@ -191,7 +199,8 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 		return nil, false, errors.New("invalid data encountered by envelope transformer, length too short for the length of a key")
 	}
 	n := int(binary.BigEndian.Uint16(sealed))
-	if sealed = sealed[v1Length:]; n == 0 || n > len(sealed) {
+	sealed = sealed[v1Length:]
+	if n == 0 || n > len(sealed) {
 		return nil, false, fmt.Errorf("invalid data encountered by envelope transformer, a key of %d bytes in %d", n, len(sealed))
 	}
 	dek, sealed := sealed[:n], sealed[n:]
@@ -204,12 +213,14 @@ func (p *v1) Open(ctx context.Context, sealed []byte, key string) ([]byte, bool,
 		return value, false, nil
 	}
 	// CBC may decrypt a modified value to garbage, but hardly to the beginning of an object.
-	if old, failed := c.cbc.Open(sealed, nil); failed == nil && (bytes.HasPrefix(old, []byte("k8s\x00")) || bytes.HasPrefix(old, []byte("{"))) {
+	if old, failed := c.cbc.Open(sealed, nil); failed == nil &&
+		(bytes.HasPrefix(old, []byte("k8s\x00")) || bytes.HasPrefix(old, []byte("{"))) {
 		return old, true, nil
 	}
 	return nil, false, err
 }
 
+// cipherOf returns the cipher of an encrypted data key, from the cache or from the plugin.
 func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 	if p.keys != nil {
 		if c, ok := p.keys.Get(string(sealed)); ok {

@@ -107,17 +107,59 @@ func TestOldPluginFailures(t *testing.T) {
 		with              func(*kmstest.Plugin)
 		seal, open, check string
 	}{
-		{"works", func(*kmstest.Plugin) {}, "", "", ""},
-		{"rejects all calls", func(p *kmstest.Plugin) { p.Refuse(true) }, "failed to encrypt DEK, error: " + internal, "error while decrypting key: " + internal,
-			"failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal},
-		{"hangs in Decrypt", func(p *kmstest.Plugin) { p.HangMethod("Decrypt") }, "", "error while decrypting key: rpc error: " + late,
-			"failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late},
-		{"decrypts to another key", func(p *kmstest.Plugin) { p.Garble(true) }, "", "message authentication failed", "failed to decrypt: KMS Provider rec returned another value"},
-		{"encrypts to an empty value", func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, "encrypted a key to 0 bytes", "", "encrypted a key to 0 bytes"},
-		{"encrypts to a too large value", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) }, "encrypted a key to 1025 bytes", "", "encrypted a key to 1025 bytes"},
-		{"encrypts to a value of maximum size", func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) }, "", "", "returned another value"},
-		{"reports another version", func(p *kmstest.Plugin) { p.SpeakOld("v2") }, version, version, version},
-		{"hangs in Version", func(p *kmstest.Plugin) { p.HangMethod("Version") }, noVersion, noVersion, noVersion},
+		{name: "works", with: func(*kmstest.Plugin) {}},
+		{
+			name: "rejects all calls",
+			with: func(p *kmstest.Plugin) {
+				p.Refuse(true)
+			},
+			seal:  "failed to encrypt DEK, error: " + internal,
+			open:  "error while decrypting key: " + internal,
+			check: "failed to perform encrypt section of the healthz check for KMS Provider rec, error: " + internal,
+		},
+		{
+			name:  "hangs in Decrypt",
+			with:  func(p *kmstest.Plugin) { p.HangMethod("Decrypt") },
+			open:  "error while decrypting key: rpc error: " + late,
+			check: "failed to perform decrypt section of the healthz check for KMS Provider rec, error: rpc error: " + late,
+		},
+		{
+			name:  "decrypts to another key",
+			with:  func(p *kmstest.Plugin) { p.Garble(true) },
+			open:  "message authentication failed",
+			check: "failed to decrypt: KMS Provider rec returned another value",
+		},
+		{
+			name:  "encrypts to an empty value",
+			with:  func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) },
+			seal:  "encrypted a key to 0 bytes",
+			check: "encrypted a key to 0 bytes",
+		},
+		{
+			name:  "encrypts to a too large value",
+			with:  func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1025)) },
+			seal:  "encrypted a key to 1025 bytes",
+			check: "encrypted a key to 1025 bytes",
+		},
+		{
+			name:  "encrypts to a value of maximum size",
+			with:  func(p *kmstest.Plugin) { p.AnswerWith(make([]byte, 1024)) },
+			check: "returned another value",
+		},
+		{
+			name:  "reports another version",
+			with:  func(p *kmstest.Plugin) { p.SpeakOld("v2") },
+			seal:  version,
+			open:  version,
+			check: version,
+		},
+		{
+			name:  "hangs in Version",
+			with:  func(p *kmstest.Plugin) { p.HangMethod("Version") },
+			seal:  noVersion,
+			open:  noVersion,
+			check: noVersion,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -169,7 +211,12 @@ func TestOldKeysAreCached(t *testing.T) {
 		size  int
 		calls int // for two values, read twice in turn
 		fill  float64
-	}{{"none", 0, 4, 0}, {"one", 1, 4, 1}, {"four", 4, 2, 0.5}, {"all", -1, 2, 0.0002}, {"more than all", 20_000, 2, 0.0002}} {
+	}{{name: "none", calls: 4}, {name: "one", size: 1, calls: 4, fill: 1}, {name: "four", size: 4, calls: 2, fill: 0.5}, {name: "all", size: -1, calls: 2, fill: 0.0002}, {
+		name:  "more than all",
+		size:  20_000,
+		calls: 2,
+		fill:  0.0002,
+	}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			var values [][]byte
@@ -203,7 +250,8 @@ func TestOldKeysAreCached(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, f := range families {
-				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" && got != c.fill {
+				if got := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "apiserver_envelope_encryption_dek_cache_fill_percent" &&
+					got != c.fill {
 					t.Errorf("fill level: got %v, want %v", got, c.fill)
 				}
 			}
@@ -283,9 +331,12 @@ func TestCachedCheckOmitsCall(t *testing.T) {
 	plugin := kmstest.New(t)
 	plugin.Refuse(true)
 	cfg := config(t, plugin)
-	cfg.Pace.IllKept = time.Hour
+	cfg.Pace.UnhealthyTTL = time.Hour
 	p := first(t, cfg)
-	for i, want := range []string{"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal", "rpc error: code = Internal"} {
+	for i, want := range []string{
+		"failed to perform encrypt section of the healthz check for KMS Provider rec, error: rpc error: code = Internal",
+		"rpc error: code = Internal",
+	} {
 		if err := p.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("check %d: got %v, want %s", i+1, err, want)
 		}

@@ -27,8 +27,8 @@ const (
 	maxKeys = 10_000
 	// maxRefused bounds the keys remembered as rejected.
 	maxRefused = 1_000
-	// keptFor is how long an unused decrypted key is cached.
-	keptFor = time.Hour
+	// maxUnused is how long an unused decrypted key is cached.
+	maxUnused = time.Hour
 
 	apiVersion     = "v2"
 	apiVersionBeta = "v2beta1"
@@ -49,6 +49,7 @@ type v2 struct {
 	responsiveness
 }
 
+// sum is the hash of an encrypted key, which identifies it in the cache.
 type sum = [sha256.Size]byte
 
 // opened is a cached decrypted key.
@@ -188,7 +189,7 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 // generate creates a random seed and has the plugin encrypt it.
 func (p *v2) generate(ctx context.Context) (*state, error) {
 	seed := make([]byte, ciphers.MinSeed)
-	if err := p.Metrics.draw(seed, rand.Read); err != nil {
+	if err := p.Metrics.generateKey(seed, rand.Read); err != nil {
 		return nil, err
 	}
 	answer, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
@@ -199,7 +200,10 @@ func (p *v2) generate(ctx context.Context) (*state, error) {
 		return nil, errors.New("the plugin returned the plaintext from an encryption")
 	}
 	s := &state{envelope: envelope{
-		keyID: answer.GetKeyId(), source: slices.Clone(answer.GetCiphertext()), sourceType: typeSeed, annotations: annotationsOf(answer.GetAnnotations()),
+		keyID:       answer.GetKeyId(),
+		source:      slices.Clone(answer.GetCiphertext()),
+		sourceType:  typeSeed,
+		annotations: annotationsOf(answer.GetAnnotations()),
 	}}
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("response to an encryption: %w", err)
@@ -221,7 +225,8 @@ func (p *v2) Seal(ctx context.Context, dst, value []byte, key string) (_ []byte,
 		return nil, errNoState
 	}
 	if now := time.Now(); now.After(s.expires) {
-		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)", s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
+		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)",
+			s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
 	}
 	span.Event("About to encrypt data using DEK")
 	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
@@ -297,12 +302,12 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	}
 	now := time.Now()
 	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Pace.Doubt) {
-		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(keptFor) {
+		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(maxUnused) {
 			return o, nil
 		}
 	}
 	span.Event("About to decrypt DEK using remote service")
-	o, err := p.ask(ctx, id, e, now)
+	o, err := p.decryptKey(ctx, id, e, now)
 	if err != nil {
 		span.Event("DEK decryption failed")
 		return nil, &KeyError{string(id[:]), err}
@@ -311,9 +316,9 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope, span tracing.S
 	return o, nil
 }
 
-// ask has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
+// decryptKey has the plugin decrypt a key once for all concurrent callers. Impatient callers use the known
 // state of the plugin and of the key.
-func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
+func (p *v2) decryptKey(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
 	if isImpatient(ctx) {
 		if p.unresponsive() {
 			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not respond recently", p.Name)}
@@ -323,7 +328,7 @@ func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*open
 		}
 	}
 	var made singleflight.Result
-	landed, done := p.flights.DoChan(string(id[:]), func() (any, error) {
+	result := p.flights.DoChan(string(id[:]), func() (any, error) {
 		o, err := p.decrypt(ctx, id, e)
 		if err != nil {
 			p.refused.Add(id, refusal{err, time.Now()})
@@ -332,9 +337,10 @@ func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*open
 		}
 		p.decrypted(err)
 		return o, err
-	}), make(chan struct{})
+	})
+	done := make(chan struct{})
 	go func() { // ends with the call, which is bounded
-		made = <-landed
+		made = <-result
 		close(done)
 	}()
 	if err := p.await(ctx, done); err != nil {
@@ -359,7 +365,10 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) 
 	ctx, cancel := p.conn.withTimeout(ctx)
 	defer cancel()
 	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
-		Ciphertext: e.source, KeyId: e.keyID, Annotations: e.annotationMap(), Uid: uuid.NewString(),
+		Ciphertext:  e.source,
+		KeyId:       e.keyID,
+		Annotations: e.annotationMap(),
+		Uid:         uuid.NewString(),
 	})
 	if err = p.answered(err); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)

@@ -31,23 +31,56 @@ func TestPluginStatusIsValidated(t *testing.T) {
 		{name: "another version", with: func(p *kmstest.Plugin) { p.Speak("v3") }, want: ill + "expected KMSv2 API version v2, got v3"},
 		{name: "another version and unhealthy", with: func(p *kmstest.Plugin) { p.Speak("v3"); p.Say("no") },
 			want: ill + "[got unexpected healthz status: no, expected KMSv2 API version v2, got v3]"},
-		{name: "no key", with: func(p *kmstest.Plugin) { p.UseKey("") }, want: ill + `got invalid KMSv2 KeyID hash "": keyID is empty`, word: "empty"},
-		{name: "a long key", with: func(p *kmstest.Plugin) { p.UseKey(strings.Repeat("k", 1025)) }, want: "keyID is 1025 bytes", word: "too_long"},
-		{name: "another key than it uses", with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") }, want: "but the response to an encryption has"},
-		{name: "encryption returns its input", with: func(p *kmstest.Plugin) { p.UseKey("key-Z") }, want: "returned the plaintext from an encryption"}, // see mask
-		{name: "encryption returns nothing", with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) }, want: "response to an encryption: encrypted DEK source is empty"},
-		{name: "no response", with: func(p *kmstest.Plugin) { p.HangMethod("Status") }, want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded"},
-		{name: "no encryption", with: func(p *kmstest.Plugin) { p.Refuse(true) }, want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal"},
+		{
+			name: "no key",
+			with: func(p *kmstest.Plugin) { p.UseKey("") },
+			want: ill + `got invalid KMSv2 KeyID hash "": keyID is empty`,
+			word: "empty",
+		},
+		{
+			name: "a long key",
+			with: func(p *kmstest.Plugin) { p.UseKey(strings.Repeat("k", 1025)) },
+			want: "keyID is 1025 bytes",
+			word: "too_long",
+		},
+		{
+			name: "another key than it uses",
+			with: func(p *kmstest.Plugin) { p.EncryptWith("key-9") },
+			want: "but the response to an encryption has",
+		},
+		// see mask
+		{
+			name: "encryption returns its input",
+			with: func(p *kmstest.Plugin) { p.UseKey("key-Z") },
+			want: "returned the plaintext from an encryption",
+		},
+		{
+			name: "encryption returns nothing",
+			with: func(p *kmstest.Plugin) { p.AnswerWith([]byte{}) },
+			want: "response to an encryption: encrypted DEK source is empty",
+		},
+		{
+			name: "no response",
+			with: func(p *kmstest.Plugin) { p.HangMethod("Status") },
+			want: "failed to perform status section of the healthz check for KMS Provider rec, error: rpc error: code = DeadlineExceeded",
+		},
+		{
+			name: "no encryption",
+			with: func(p *kmstest.Plugin) { p.Refuse(true) },
+			want: ill + "failed to rotate DEK of KMS provider rec: failed to encrypt DEK, error: rpc error: code = Internal",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, reg := kmstest.New(t), prometheus.NewRegistry()
+			p := kmstest.New(t)
+			reg := prometheus.NewRegistry()
 			c.with(p)
 			m, err := kms.NewMetrics(reg)
 			if err != nil {
 				t.Fatal(err)
 			}
 			cfg := config(t, p)
-			if cfg.Metrics = m; strings.Contains(c.want, "DeadlineExceeded") {
+			cfg.Metrics = m
+			if strings.Contains(c.want, "DeadlineExceeded") {
 				cfg.Timeout = 100 * time.Millisecond
 			}
 			says(t, "Check", second(t, cfg).Check(t.Context()), c.want)
@@ -104,7 +137,8 @@ func TestWithoutSeedOperationsFail(t *testing.T) {
 	_, err := provider.Seal(t.Context(), nil, []byte("value"), storedAt)
 	says(t, "Seal", err, "got unexpected nil transformer")
 	_, _, err = provider.Open(t.Context(), nil, storedAt)
-	if says(t, "Open", err, "got unexpected nil transformer"); !kms.Unavailable(err) {
+	says(t, "Open", err, "got unexpected nil transformer")
+	if !kms.Unavailable(err) {
 		t.Errorf("got permanent error %v", err)
 	}
 }
@@ -122,7 +156,8 @@ func sealedBySeed(t testing.TB, p *kmstest.Plugin) []byte {
 // TestValuesOfOtherKeysAreStale checks that they can be decrypted and are counted by their own
 // key.
 func TestValuesOfOtherKeysAreStale(t *testing.T) {
-	p, reg := kmstest.New(t), prometheus.NewRegistry()
+	p := kmstest.New(t)
+	reg := prometheus.NewRegistry()
 	other := sealedBySeed(t, p)
 	key := bytes.Repeat([]byte("k"), 32)
 	gcm, err := ciphers.NewGCM(key)
@@ -175,7 +210,12 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 		doubt  time.Duration
 		proven bool
 		calls  int
-	}{{"in doubt", time.Nanosecond, false, 2}, {"not yet", time.Hour, false, 1}, {"proven", time.Nanosecond, true, 1}} {
+	}{{name: "in doubt", doubt: time.Nanosecond, calls: 2}, {name: "not yet", doubt: time.Hour, calls: 1}, {
+		name:   "proven",
+		doubt:  time.Nanosecond,
+		proven: true,
+		calls:  1,
+	}} {
 		t.Run(c.name, func(t *testing.T) {
 			p := kmstest.New(t)
 			sealed := sealedBySeed(t, p)
@@ -205,7 +245,8 @@ func TestUnprovenKeysAreRequestedAgain(t *testing.T) {
 // of a key, and do not call a plugin that does not respond.
 func TestImpatientRequestsDoNotWait(t *testing.T) {
 	p := kmstest.New(t)
-	sealed, another := sealedBySeed(t, p), sealedBySeed(t, p)
+	sealed := sealedBySeed(t, p)
+	another := sealedBySeed(t, p)
 	open := func(provider kms.Provider, ctx context.Context, sealed []byte, want string, called bool) {
 		t.Helper()
 		before := p.Calls("Decrypt")

@@ -48,7 +48,17 @@ func New(t testing.TB) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plugin{t: t, socket: filepath.Join(dir, "s"), key: "key-1", health: "ok", version: "v2", old: "v1beta1", calls: map[string]int{}, has: map[string]bool{"key-1": true}, fails: map[string]codes.Code{}}
+	p := &Plugin{
+		t:       t,
+		socket:  filepath.Join(dir, "s"),
+		key:     "key-1",
+		health:  "ok",
+		version: "v2",
+		old:     "v1beta1",
+		calls:   map[string]int{},
+		has:     map[string]bool{"key-1": true},
+		fails:   map[string]codes.Code{},
+	}
 	t.Cleanup(func() {
 		p.Answer()
 		p.Stop()
@@ -71,7 +81,8 @@ func (p *Plugin) Start() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s, ended := grpc.NewServer(), make(chan struct{})
+	s := grpc.NewServer()
+	ended := make(chan struct{})
 	kmsv2.RegisterKeyManagementServiceServer(s, (*v2)(p))
 	kmsv1.RegisterKeyManagementServiceServer(s, (*v1)(p))
 	p.server, p.ended = s, ended
@@ -200,6 +211,7 @@ func mask(b []byte, key string) []byte {
 	return out
 }
 
+// v2 serves version 2 of the plugin API.
 type v2 Plugin
 
 // Status implements the service.
@@ -225,7 +237,11 @@ func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.Encry
 	if p.encryptKey != "" {
 		id = p.encryptKey
 	}
-	return &kmsv2.EncryptResponse{Ciphertext: p.encrypted(r.Plaintext, id), KeyId: id, Annotations: map[string][]byte{"local.example": []byte("note")}}, nil
+	return &kmsv2.EncryptResponse{
+		Ciphertext:  p.encrypted(r.Plaintext, id),
+		KeyId:       id,
+		Annotations: map[string][]byte{"local.example": []byte("note")},
+	}, nil
 }
 
 // Decrypt implements the service.
@@ -248,6 +264,7 @@ func (s *v2) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.Decry
 	return &kmsv2.DecryptResponse{Plaintext: mask(r.Ciphertext, r.KeyId)}, nil
 }
 
+// v1 serves version 1 of the plugin API.
 type v1 Plugin
 
 // Version implements the service.

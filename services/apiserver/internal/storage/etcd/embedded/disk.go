@@ -15,8 +15,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 )
 
-// A failed write to its database ends etcd, also at the next start. Therefore a file reserves space that
-// is released when the disk is full, and etcd rejects writes before that happens.
+// A failed write to its database ends etcd, also at the next start. Therefore a file reserves
+// space that is released when the disk is full, and etcd rejects writes before that happens.
 const (
 	reserveName = "reserve"
 	// reserveBytes suffices for a new log file and for the growth of the database while only
@@ -28,8 +28,8 @@ const (
 	ampleBytes  = 64 << 20
 )
 
-// diskSpace returns the size in bytes of the file system of a folder, and what of it this process may
-// still write. Both are 0 if unknown.
+// diskSpace returns the size in bytes of the file system of a folder, and what of it this
+// process may still write. Both are 0 if unknown.
 func diskSpace(dir string) (size, free int64) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -90,7 +90,11 @@ func (m *maintenance) checkDisk(ctx context.Context) error {
 	dir := s.etcd.Server.Cfg.DataDir
 	free, known := beyondReserve(dir, m.space)
 	alarm := func(action pb.AlarmRequest_AlarmAction) error {
-		_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: action, Alarm: pb.AlarmType_NOSPACE})
+		_, err := s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
+			MemberID: uint64(s.etcd.Server.MemberID()),
+			Action:   action,
+			Alarm:    pb.AlarmType_NOSPACE,
+		})
 		return err
 	}
 	switch {

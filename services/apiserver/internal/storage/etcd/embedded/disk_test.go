@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// TestWritesAreRejectedBeforeDiskIsFull checks that an almost full disk leaves reads and deletions, and
-// that writes continue when there is room again.
+// TestWritesAreRejectedBeforeDiskIsFull checks that an almost full disk leaves reads and
+// deletions, and that writes continue when there is room again.
 func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etcd")
 	s, err := Start(t.Context(), Options{DataDir: dir})
@@ -33,7 +33,7 @@ func TestWritesAreRejectedBeforeDiskIsFull(t *testing.T) {
 	}
 	free = scarceBytes - 1
 	for range 2 { // the second check has no more to do
-		if err := errors.Join(m.checkDisk(t.Context()), m.look(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
+		if err := errors.Join(m.checkDisk(t.Context()), m.maintain(t.Context()), m.reserveSpace(t.Context())); err != nil || reserved() {
 			t.Errorf("almost full: got %v, reserved %v", err, reserved())
 		}
 		free = reserveBytes + ampleBytes // not enough room for the reserve, too

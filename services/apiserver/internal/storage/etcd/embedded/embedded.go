@@ -126,7 +126,8 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s.client = newClient(e.Server, &s.gate)
 	s.watches = newWatchClient(e.Server, &s.gate)
-	if err = s.awaitReady(ctx); err == nil && opts.ListenClient == "" {
+	err = s.awaitReady(ctx)
+	if err == nil && opts.ListenClient == "" {
 		err = s.clearElections(ctx)
 	}
 	if socket, ok := strings.CutPrefix(opts.ListenClient, "unix://"); ok && err == nil {
@@ -142,6 +143,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	return s, nil
 }
 
+// awaitReady waits until the server serves requests.
 func (s *Server) awaitReady(ctx context.Context) error {
 	if err := electNow(ctx, s.etcd.Server); err != nil {
 		return err
@@ -241,6 +243,7 @@ var known = []string{
 	"failed to publish local member to cluster through raft",
 }
 
+// config returns the configuration of etcd.
 func config(opts Options) (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	cfg.Name = "binnacle"
@@ -261,17 +264,24 @@ func config(opts Options) (*embed.Config, error) {
 			if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
 				return nil, errors.New("embedded etcd: a listener with TLS needs a certificate, its key and the CA of its clients")
 			}
-			cfg.ClientTLSInfo = transport.TLSInfo{CertFile: opts.CertFile, KeyFile: opts.KeyFile, TrustedCAFile: opts.ClientCAFile, ClientCertAuth: true}
+			cfg.ClientTLSInfo = transport.TLSInfo{
+				CertFile:       opts.CertFile,
+				KeyFile:        opts.KeyFile,
+				TrustedCAFile:  opts.ClientCAFile,
+				ClientCertAuth: true,
+			}
 		default:
 			return nil, fmt.Errorf("embedded etcd: client address %q is neither https, http nor unix", opts.ListenClient)
 		}
-		if cfg.ListenClientUrls = []url.URL{*u}; u.Scheme != "unix" {
+		cfg.ListenClientUrls = []url.URL{*u}
+		if u.Scheme != "unix" {
 			cfg.AdvertiseClientUrls = cfg.ListenClientUrls
 		}
 	}
 	cfg.TickMs = uint(tick / time.Millisecond)
 	cfg.ElectionMs = uint(election / time.Millisecond)
-	if cfg.QuotaBackendBytes = opts.QuotaBytes; opts.QuotaBytes == 0 {
+	cfg.QuotaBackendBytes = opts.QuotaBytes
+	if opts.QuotaBytes == 0 {
 		cfg.QuotaBackendBytes = DefaultQuota
 	}
 	cfg.SnapshotCount = snapshotCount

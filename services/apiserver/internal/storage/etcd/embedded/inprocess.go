@@ -55,7 +55,12 @@ type kvClient struct {
 	gate   *gate
 }
 
-func guarded[Req, Resp any](g *gate, call func(context.Context, Req, ...grpc.CallOption) (Resp, error), ctx context.Context, req Req) (resp Resp, err error) {
+func guarded[Req, Resp any](
+	g *gate,
+	call func(context.Context, Req, ...grpc.CallOption) (Resp, error),
+	ctx context.Context,
+	req Req,
+) (resp Resp, err error) {
 	if err := g.enter(); err != nil {
 		return resp, err
 	}

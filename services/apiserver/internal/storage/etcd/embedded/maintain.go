@@ -19,8 +19,8 @@ const (
 	maintainEvery = time.Minute
 	// diskEvery is the interval of checks of the disk.
 	diskEvery = 2 * time.Second
-	// leastFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
-	leastFree = 64 << 20
+	// minFree is the minimum gain of a defragmentation in bytes: it blocks all reads and writes.
+	minFree = 64 << 20
 	// busyWrites is the number of writes per second above which the server is not idle. An idle
 	// control plane renews some leases.
 	busyWrites = 5
@@ -30,10 +30,10 @@ const (
 
 // maintenance maintains the database while the server runs. One goroutine owns it.
 type maintenance struct {
-	server    *Server
-	log       *slog.Logger
-	every     time.Duration
-	leastFree int64
+	server  *Server
+	log     *slog.Logger
+	every   time.Duration
+	minFree int64
 	// revision was the newest one at the last check; 0 before the first.
 	revision int64
 	at       time.Time
@@ -46,24 +46,26 @@ type maintenance struct {
 // that takes much of the room, and frees space when the database has reached its quota, until ctx
 // ends. Until space is free, also on the disk, etcd rejects all writes except deletions.
 func (s *Server) Maintain(ctx context.Context) error {
-	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree, space: diskSpace}
+	m := &maintenance{server: s, log: s.log, every: maintainEvery, minFree: minFree, space: diskSpace}
 	var trims sync.WaitGroup
 	defer trims.Wait()
 	trims.Go(func() { (&trimmer{server: s, log: s.log, space: diskSpace}).run(ctx) })
 	return m.run(ctx)
 }
 
+// run maintains the database periodically until ctx ends.
 func (m *maintenance) run(ctx context.Context) error {
-	ticker, disk := time.NewTicker(m.every), time.NewTicker(diskEvery)
+	ticker := time.NewTicker(m.every)
+	disk := time.NewTicker(diskEvery)
 	defer ticker.Stop()
 	defer disk.Stop()
-	work := func(look func(context.Context) error) {
-		if err := look(ctx); err != nil && ctx.Err() == nil {
+	work := func(task func(context.Context) error) {
+		if err := task(ctx); err != nil && ctx.Err() == nil {
 			m.log.Error("failed to maintain the database of the embedded etcd", "err", err)
 		}
 	}
 	work(m.checkDisk)
-	work(m.look)
+	work(m.maintain)
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,21 +73,23 @@ func (m *maintenance) run(ctx context.Context) error {
 		case <-disk.C:
 			work(m.checkDisk)
 		case <-ticker.C:
-			work(m.look)
+			work(m.maintain)
 			work(m.reserveSpace)
 		}
 	}
 }
 
-// look does the work that is due.
-func (m *maintenance) look(ctx context.Context) error {
+// maintain does the work that is due.
+func (m *maintenance) maintain(ctx context.Context) error {
 	s := m.server
 	if err := s.gate.enter(); err != nil {
 		return err
 	}
 	defer s.gate.inside.Done()
-	now, newest := time.Now(), s.etcd.Server.KV().Rev()
-	before, since := m.revision, now.Sub(m.at)
+	now := time.Now()
+	newest := s.etcd.Server.KV().Rev()
+	before := m.revision
+	since := now.Sub(m.at)
 	m.revision, m.at = newest, now
 	if m.diskFull {
 		return nil // defragmentation needs space
@@ -98,7 +102,7 @@ func (m *maintenance) look(ctx context.Context) error {
 	}
 	size, used := s.sizes()
 	idle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
-	if free := size - used; idle && free >= m.leastFree && free > used {
+	if free := size - used; idle && free >= m.minFree && free > used {
 		return m.defragment("much of it is free")
 	}
 	return nil
@@ -109,22 +113,30 @@ func (m *maintenance) look(ctx context.Context) error {
 func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	s := m.server
 	size, used := s.sizes()
-	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes", size, "used", used, "quota", s.quota)
+	m.log.Error("embedded etcd reached its quota; writes rejected; compacting and defragmenting", "bytes",
+		size, "used", used, "quota", s.quota)
 	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
 	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact: %w", err)
 	}
 	enough := func(bytes int64) bool { return float64(bytes) < relief*float64(s.quota) }
-	if size, used = s.sizes(); !enough(size) && enough(used) {
+	size, used = s.sizes()
+	if !enough(size) && enough(used) {
 		if err := m.defragment("room is needed"); err != nil {
 			return err
 		}
 	}
-	if size, used = s.sizes(); !enough(size) {
-		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes", "bytes", size, "used", used, "quota", s.quota)
+	size, used = s.sizes()
+	if !enough(size) {
+		m.log.Error("embedded etcd is still full after defragmentation: delete objects, or restart with a larger --quota-backend-bytes",
+			"bytes", size, "used", used, "quota", s.quota)
 		return nil
 	}
-	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{
+		MemberID: uint64(s.etcd.Server.MemberID()),
+		Action:   pb.AlarmRequest_DEACTIVATE,
+		Alarm:    pb.AlarmType_NOSPACE,
+	})
 	if err != nil {
 		return fmt.Errorf("disarm the alarm: %w", err)
 	}
@@ -132,14 +144,14 @@ func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
 	return nil
 }
 
-func (m *maintenance) defragment(why string) error {
+func (m *maintenance) defragment(reason string) error {
 	begin := time.Now()
 	before, _ := m.server.sizes()
 	if err := m.server.etcd.Server.Defragment(); err != nil {
 		return fmt.Errorf("defragment: %w", err)
 	}
 	after, _ := m.server.sizes()
-	m.log.Info("defragmented the database of the embedded etcd", "why", why, "before", before, "bytes", after, "took", time.Since(begin))
+	m.log.Info("defragmented the database of the embedded etcd", "reason", reason, "before", before, "bytes", after, "took", time.Since(begin))
 	return nil
 }
 
@@ -163,7 +175,12 @@ func (s *Server) sizes() (size, used int64) {
 // register registers the metrics of the database. Reading them does not wait for a commit.
 func (s *Server) register(reg prometheus.Registerer) error {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "binnacle", Subsystem: "embedded_etcd", Name: name, Help: help}, func() float64 {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "binnacle",
+			Subsystem: "embedded_etcd",
+			Name:      name,
+			Help:      help,
+		}, func() float64 {
 			if s.gate.enter() != nil {
 				return 0
 			}
@@ -173,12 +190,25 @@ func (s *Server) register(reg prometheus.Registerer) error {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
-		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
-		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
-		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.", func() float64 { return float64(s.quota) }),
-		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { size, _ := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(size) }),
-		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 { _, free := diskSpace(s.etcd.Server.Cfg.DataDir); return float64(free) }),
+		gauge("size_bytes", "Size in bytes of the embedded etcd's database file.", func() float64 {
+			return float64(s.etcd.Server.Backend().Size())
+		}),
+		gauge("used_bytes", "Used bytes of the embedded etcd's database.", func() float64 {
+			return float64(s.etcd.Server.Backend().SizeInUse())
+		}),
+		gauge("resident_bytes", "Resident bytes of the embedded etcd's database file, which the kernel can reclaim. 0 if unknown.", func() float64 {
+			return float64(residentFile(s.etcd.Server.Cfg.DataDir))
+		}),
+		gauge("quota_bytes", "Database size in bytes at which the embedded etcd rejects writes.",
+			func() float64 { return float64(s.quota) }),
+		gauge("disk_size_bytes", "Size in bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
+			size, _ := diskSpace(s.etcd.Server.Cfg.DataDir)
+			return float64(size)
+		}),
+		gauge("disk_free_bytes", "Free bytes of the file system that holds the embedded etcd's data. 0 if unknown.", func() float64 {
+			_, free := diskSpace(s.etcd.Server.Cfg.DataDir)
+			return float64(free)
+		}),
 		gauge("full", "1 while the embedded etcd rejects writes because its quota is reached.", func() float64 {
 			if s.full() {
 				return 1

@@ -29,7 +29,13 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 		t.Errorf("got %d metrics, %v, want 7", len(families), err)
 	}
 	log := &bytes.Buffer{}
-	return s, &maintenance{server: s, log: slog.New(slog.NewTextHandler(log, nil)), every: time.Hour, leastFree: 1 << 20, space: diskSpace}, log
+	return s, &maintenance{
+		server:  s,
+		log:     slog.New(slog.NewTextHandler(log, nil)),
+		every:   time.Hour,
+		minFree: 1 << 20,
+		space:   diskSpace,
+	}, log
 }
 
 // noise returns an incompressible random string.
@@ -69,7 +75,7 @@ func writesRejected(t *testing.T, s *Server) bool {
 
 func look(t *testing.T, m *maintenance) {
 	t.Helper()
-	if err := m.look(t.Context()); err != nil {
+	if err := m.maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,7 +85,8 @@ func look(t *testing.T, m *maintenance) {
 func lookUntil(t *testing.T, m *maintenance, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
-		if look(t, m); done() {
+		look(t, m)
+		if done() {
 			return
 		}
 		if time.Now().After(deadline) {

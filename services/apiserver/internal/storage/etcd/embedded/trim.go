@@ -16,16 +16,17 @@ import (
 const (
 	// trimEvery is the interval at which the size of history is checked.
 	trimEvery = time.Second
-	// historyShare is the divisor of the room that gives the largest size of history. Large values need
-	// several times their size, because free pages of the database are not contiguous.
+	// historyShare is the divisor of the room that gives the largest size of history. Large values
+	// need several times their size, because free pages of the database are not contiguous.
 	historyShare = 4
 	// leastHistory is the size in bytes of history that is always kept.
 	leastHistory = 4 << 20
 )
 
-// trimmer compacts history when it takes much of the room that the live values leave, below the quota or
-// on the disk. Otherwise a client that writes the same large object again and again fills the database
-// before the next regular compaction, and all writes of all clients are rejected. One goroutine owns it.
+// trimmer compacts history when it takes much of the room that the live values leave,
+// below the quota or on the disk. Otherwise a client that writes the same large object
+// again and again fills the database before the next regular compaction, and all writes of
+// all clients are rejected. One goroutine owns it.
 type trimmer struct {
 	server *Server
 	log    *slog.Logger
@@ -38,6 +39,7 @@ type trimmer struct {
 	middle int64
 }
 
+// run trims periodically until ctx ends.
 func (t *trimmer) run(ctx context.Context) {
 	ticker := time.NewTicker(trimEvery)
 	defer ticker.Stop()
@@ -60,8 +62,10 @@ func (t *trimmer) check(ctx context.Context) error {
 		return err
 	}
 	defer s.gate.inside.Done()
-	backend, newest := s.etcd.Server.Backend(), s.etcd.Server.KV().Rev()
-	size, used := backend.Size(), backend.SizeInUse()
+	backend := s.etcd.Server.Backend()
+	newest := s.etcd.Server.KV().Rev()
+	size := backend.Size()
+	used := backend.SizeInUse()
 	if used <= t.least || t.least == 0 {
 		t.least, t.middle = used, newest
 	}
@@ -74,7 +78,8 @@ func (t *trimmer) check(ctx context.Context) error {
 	case history <= most/2:
 		t.middle = newest
 	case history > most && t.middle > 0:
-		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room", "bytes", history, "limit", most, "revision", t.middle)
+		t.log.Warn("compacting the history of the embedded etcd before its time, because it takes much room",
+			"bytes", history, "limit", most, "revision", t.middle)
 		_, err := s.client.Compact(ctx, t.middle, clientv3.WithCompactPhysical())
 		if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 			return fmt.Errorf("compact: %w", err)

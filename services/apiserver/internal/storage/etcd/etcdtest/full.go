@@ -20,7 +20,10 @@ func Full(t testing.TB, s *embedded.Server) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := pb.NewMaintenanceClient(conn).Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+	if _, err := pb.NewMaintenanceClient(conn).Alarm(t.Context(), &pb.AlarmRequest{
+		Action: pb.AlarmRequest_ACTIVATE,
+		Alarm:  pb.AlarmType_NOSPACE,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

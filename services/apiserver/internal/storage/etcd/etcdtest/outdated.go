@@ -124,6 +124,7 @@ func (c *call) send(data []byte) error {
 	return c.down.SendMsg(&data)
 }
 
+// pass forwards a call to etcd in both directions.
 func (o *Outdated) pass(_ any, down grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(down)
 	if !ok {
@@ -148,6 +149,7 @@ func (o *Outdated) pass(_ any, down grpc.ServerStream) error {
 	return g.Wait()
 }
 
+// requests forwards requests, except those that it answers itself.
 func (c *call) requests(up grpc.ClientStream) error {
 	for {
 		var data []byte
@@ -193,6 +195,7 @@ func (c *call) lie(data []byte) (answered bool, err error) {
 	return true, c.send(out)
 }
 
+// responses forwards responses.
 func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
 	for {
 		var data []byte

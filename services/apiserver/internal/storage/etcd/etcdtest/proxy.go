@@ -90,6 +90,7 @@ func (p *Proxy) accept() {
 	}
 }
 
+// handle forwards a connection to the target.
 func (p *Proxy) handle(client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()

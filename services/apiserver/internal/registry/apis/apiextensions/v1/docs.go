@@ -10,7 +10,7 @@ func (CustomResourceDefinition) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "CustomResourceDefinition declares a resource that the API server serves. Its name must be <.spec.names.plural>.<.spec.group>.",
 		"metadata": objectMetaDoc,
-		"spec":     "What the resource looks like.",
+		"spec":     "Desired state: how the resource is named, served and stored.",
 		"status":   "Observed state of the definition.",
 	}
 }
@@ -30,8 +30,8 @@ func (CustomResourceDefinitionSpec) SwaggerDoc() map[string]string {
 		"":                      "CustomResourceDefinitionSpec describes how the resource is named, served and stored.",
 		"group":                 "API group of the resource, served below /apis/<group>. It is the second part of the definition's name.",
 		"names":                 "Names of the resource and of its kind.",
-		"scope":                 "Whether objects live in the cluster or in a namespace: Cluster or Namespaced.",
-		"versions":              "All versions of the resource. Exactly one is the one that objects are stored in. In discovery, versions such as v1, v2beta1 come first, stable before beta before alpha, higher numbers first.",
+		"scope":                 "Scope of the objects: Cluster or Namespaced.",
+		"versions":              "All versions of the resource. Objects are stored in exactly one of them. In discovery, versions such as v1, v2beta1 come first, stable before beta before alpha, higher numbers first.",
 		"conversion":            "How objects are converted between versions.",
 		"preserveUnknownFields": "Deprecated. Must be false: fields that the schema does not name are removed, unless it sets x-kubernetes-preserve-unknown-fields.",
 	}
@@ -57,7 +57,7 @@ func (CustomResourceDefinitionVersion) SwaggerDoc() map[string]string {
 		"name":                     "Name of the version, such as v1 or v2beta1.",
 		"served":                   "Whether the version is served.",
 		"storage":                  "Whether objects are stored in this version. True for exactly one version.",
-		"deprecated":               "Whether requests to this version are answered with a warning.",
+		"deprecated":               "Whether responses to requests for this version contain a warning.",
 		"deprecationWarning":       "Text of that warning, in place of the default one. Only if deprecated is true.",
 		"schema":                   "Schema by which objects are validated, pruned and defaulted.",
 		"subresources":             "Sub-resources of this version.",
@@ -78,20 +78,20 @@ func (CustomResourceValidation) SwaggerDoc() map[string]string {
 func (CustomResourceSubresources) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "CustomResourceSubresources are the sub-resources of a version.",
-		"status": "Serves /status: there only .status can change, and elsewhere it cannot.",
+		"status": "Serves /status. Requests to /status change only .status, and all other requests do not change it.",
 		"scale":  "Serves /scale, which shows and changes the number of replicas as an autoscaling/v1 Scale.",
 	}
 }
 
 // SwaggerDoc documents the type.
 func (CustomResourceSubresourceStatus) SwaggerDoc() map[string]string {
-	return map[string]string{"": "CustomResourceSubresourceStatus turns the status sub-resource on."}
+	return map[string]string{"": "CustomResourceSubresourceStatus enables the status sub-resource."}
 }
 
 // SwaggerDoc documents the type.
 func (CustomResourceSubresourceScale) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":                   "CustomResourceSubresourceScale says where objects keep what a Scale shows. Paths are JSON paths without array notation.",
+		"":                   "CustomResourceSubresourceScale defines the fields of an object that a Scale shows. Paths are JSON paths without array notation.",
 		"specReplicasPath":   "Path of the wanted number of replicas, below .spec.",
 		"statusReplicasPath": "Path of the observed number of replicas, below .status.",
 		"labelSelectorPath":  "Path of the label selector in text form, below .spec or .status. Needed by the horizontal pod autoscaler.",
@@ -106,7 +106,7 @@ func (CustomResourceColumnDefinition) SwaggerDoc() map[string]string {
 		"type":        "OpenAPI type of the values: integer, number, string, boolean or date.",
 		"format":      "OpenAPI format of the values. The format name marks the primary identifier.",
 		"description": "What the column shows.",
-		"priority":    "Columns above 0 are shown in wide output only.",
+		"priority":    "Columns with a priority above 0 are shown in wide output only.",
 		"jsonPath":    "JSON path of the value in the object.",
 	}
 }
@@ -115,15 +115,15 @@ func (CustomResourceColumnDefinition) SwaggerDoc() map[string]string {
 func (SelectableField) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "SelectableField is a field that field selectors may name.",
-		"jsonPath": "JSON path of a string, boolean or integer field, without array notation. Not of metadata.",
+		"jsonPath": "JSON path of a string, boolean or integer field, without array notation. It must not be below metadata.",
 	}
 }
 
 // SwaggerDoc documents the type.
 func (CustomResourceConversion) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":         "CustomResourceConversion says how objects are converted between versions.",
-		"strategy": "None changes the apiVersion only. Webhook asks a webhook.",
+		"":         "CustomResourceConversion defines how objects are converted between versions.",
+		"strategy": "None changes only the apiVersion. Webhook calls a webhook.",
 		"webhook":  "The webhook, if strategy is Webhook.",
 	}
 }
@@ -131,19 +131,19 @@ func (CustomResourceConversion) SwaggerDoc() map[string]string {
 // SwaggerDoc documents the type.
 func (WebhookConversion) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":                         "WebhookConversion says which webhook converts objects.",
+		"":                         "WebhookConversion defines the webhook that converts objects.",
 		"clientConfig":             "How to call the webhook.",
-		"conversionReviewVersions": "Versions of ConversionReview that the webhook reads, in order of preference. The server uses the first that it knows.",
+		"conversionReviewVersions": "Versions of ConversionReview that the webhook reads, in order of preference. The server uses the first one that it supports.",
 	}
 }
 
 // SwaggerDoc documents the type.
 func (WebhookClientConfig) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":         "WebhookClientConfig says where a webhook is. Exactly one of url and service is set.",
+		"":         "WebhookClientConfig defines how to connect to a webhook. Exactly one of url and service is set.",
 		"url":      "URL of the webhook, scheme://host:port/path with the scheme https and without user, query and fragment.",
 		"service":  "Service of the webhook.",
-		"caBundle": "PEM certificates that the webhook's certificate is verified with. By default those of the system.",
+		"caBundle": "PEM certificates by which the webhook's certificate is verified. By default the certificates of the system.",
 	}
 }
 
@@ -163,8 +163,8 @@ func (CustomResourceDefinitionStatus) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":               "CustomResourceDefinitionStatus is the observed state of the definition.",
 		"conditions":     "Conditions of the definition.",
-		"acceptedNames":  "Names under which the resource is served. They differ from those of the spec when those are taken.",
-		"storedVersions": "Versions in which objects have ever been stored. A version must not leave the spec before it left this list.",
+		"acceptedNames":  "Names under which the resource is served. They differ from those of the spec if another resource has the same names.",
+		"storedVersions": "Versions in which objects have ever been stored. A version cannot be removed from the spec while it is in this list.",
 	}
 }
 
@@ -174,7 +174,7 @@ func (CustomResourceDefinitionCondition) SwaggerDoc() map[string]string {
 		"":                   "CustomResourceDefinitionCondition is one condition of a definition.",
 		"type":               "Type of the condition: Established, NamesAccepted, NonStructuralSchema, Terminating or KubernetesAPIApprovalPolicyConformant.",
 		"status":             "True, False or Unknown.",
-		"lastTransitionTime": "When the status changed last.",
+		"lastTransitionTime": "Time of the last change of the status.",
 		"reason":             "Reason of the last change, one word in CamelCase.",
 		"message":            "Details of the last change, for people.",
 	}

@@ -96,7 +96,8 @@ func (s *JSONSchemaPropsOrBool) UnmarshalJSON(data []byte) error {
 	*s = JSONSchemaPropsOrBool{}
 	switch {
 	case first(data) == '{':
-		s.Allows, s.Schema = true, &JSONSchemaProps{}
+		s.Allows = true
+		s.Schema = &JSONSchemaProps{}
 		return json.Unmarshal(data, s.Schema)
 	case string(data) == "true":
 		s.Allows = true
@@ -107,6 +108,7 @@ func (s *JSONSchemaPropsOrBool) UnmarshalJSON(data []byte) error {
 	return errors.New("boolean or JSON schema expected")
 }
 
+// first returns the first byte of a JSON value, or 0.
 func first(data []byte) byte {
 	if len(data) == 0 {
 		return 0

@@ -9,8 +9,8 @@ import (
 	"binnacle/services/apiserver/internal/json/tape"
 )
 
-// ReadSchema decodes a schema with the result of encoding/json, but ten times as fast. It leaves
-// JSON that this package would not write to encoding/json.
+// ReadSchema decodes a schema with the result of encoding/json, but ten times as fast. It uses
+// encoding/json only for JSON that this package would not write.
 func ReadSchema(text []byte) (*JSONSchemaProps, error) {
 	if s, ok := ReadPlainSchema(text); ok {
 		return s, nil
@@ -28,13 +28,15 @@ func ReadPlainSchema(text []byte) (*JSONSchemaProps, bool) {
 	}
 	defer d.Release()
 	s := &JSONSchemaProps{}
-	return s, d.Clean() && (&schemaReader{d}).schema(tape.Root, s)
+	r := &schemaReader{d}
+	return s, d.Clean() && r.schema(tape.Root, s)
 }
 
 // schemaReader fills schemas from a document without repeated keys. Its methods return false for
 // unusual values.
 type schemaReader struct{ *tape.Doc }
 
+// schema reads a schema.
 func (r *schemaReader) schema(at tape.Ref, s *JSONSchemaProps) bool {
 	return r.members(at, func(name string, v tape.Ref) bool { return r.keyword(name, v, s) })
 }
@@ -52,6 +54,7 @@ func (r *schemaReader) members(at tape.Ref, each func(name string, v tape.Ref) b
 	return true
 }
 
+// keyword reads the value of a keyword. It returns false if the keyword or its value is not known.
 func (r *schemaReader) keyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	if r.Kind(v) == tape.Null {
 		return known[name]
@@ -118,6 +121,7 @@ func (r *schemaReader) keyword(name string, v tape.Ref, s *JSONSchemaProps) bool
 	return r.rareKeyword(name, v, s)
 }
 
+// rareKeyword is keyword for the keywords that few schemas have.
 func (r *schemaReader) rareKeyword(name string, v tape.Ref, s *JSONSchemaProps) bool {
 	switch name {
 	case "title":
@@ -162,6 +166,8 @@ var known = func() map[string]bool {
 	}
 	return all
 }()
+
+// The methods below read one value of a type into a field of a schema.
 
 func (r *schemaReader) text(v tape.Ref, into *string) bool {
 	if r.Kind(v) != tape.String {
@@ -242,6 +248,7 @@ func (r *schemaReader) list(v tape.Ref, into *[]JSONSchemaProps) bool {
 	return each(r, v, into, r.schema)
 }
 
+// schemas reads a map of schemas.
 func (r *schemaReader) schemas(v tape.Ref, into *map[string]JSONSchemaProps) bool {
 	if r.Kind(v) != tape.Object {
 		return false
@@ -268,10 +275,12 @@ func (r *schemaReader) orBool(v tape.Ref, into **JSONSchemaPropsOrBool) bool {
 	if r.Kind(v) != tape.Object {
 		return r.flag(v, &(*into).Allows)
 	}
-	(*into).Allows, (*into).Schema = true, &JSONSchemaProps{}
+	(*into).Allows = true
+	(*into).Schema = &JSONSchemaProps{}
 	return r.schema(v, (*into).Schema)
 }
 
+// rules reads the validation rules of a schema.
 func (r *schemaReader) rules(v tape.Ref, into *ValidationRules) bool {
 	return each(r, v, (*[]ValidationRule)(into), func(at tape.Ref, rule *ValidationRule) bool {
 		return r.members(at, func(name string, v tape.Ref) bool {

@@ -60,7 +60,7 @@ type JSONSchemaDependencies map[string]JSONSchemaPropsOrStringArray
 // JSONSchemaDefinitions maps names to schemas.
 type JSONSchemaDefinitions map[string]JSONSchemaProps
 
-// ExternalDocumentation points to documentation elsewhere.
+// ExternalDocumentation is a reference to external documentation.
 type ExternalDocumentation struct {
 	Description string `json:"description,omitempty" protobuf:"bytes,1,opt,name=description"`
 	URL         string `json:"url,omitempty" protobuf:"bytes,2,opt,name=url"`
@@ -79,11 +79,11 @@ type ValidationRule struct {
 	OptionalOldSelf   *bool                  `json:"optionalOldSelf,omitempty" protobuf:"bytes,6,opt,name=optionalOldSelf"`
 }
 
-// FieldValueErrorReason is the reason that a broken rule is reported with.
+// FieldValueErrorReason is the reason of the error for a value that violates a rule.
 // +enum
 type FieldValueErrorReason string
 
-// The reasons.
+// Reasons of errors.
 const (
 	FieldValueRequired  FieldValueErrorReason = "FieldValueRequired"
 	FieldValueDuplicate FieldValueErrorReason = "FieldValueDuplicate"

@@ -23,7 +23,8 @@ func randomSchemas(seed int64) *randfill.Filler {
 			*f = []float64{0, 1, -1, 0.5, 1e6, 1e20, 1e21, 1e-7, -123456789, 1 << 53, 1<<53 + 2}[c.Intn(11)]
 		},
 		func(s *v1.JSONSchemaPropsOrBool, c randfill.Continue) {
-			if s.Allows = c.Bool(); s.Allows && c.Bool() {
+			s.Allows = c.Bool()
+			if s.Allows && c.Bool() {
 				s.Schema = &v1.JSONSchemaProps{}
 				c.Fill(s.Schema)
 			}
@@ -80,14 +81,23 @@ func TestTextOfSchemas(t *testing.T) {
 
 // TestTextOfEither: a union is encoded as the member that is set.
 func TestTextOfEither(t *testing.T) {
-	a, b := v1.JSONSchemaProps{Type: "a<"}, v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
+	a := v1.JSONSchemaProps{Type: "a<"}
+	b := v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
 	for want, v := range map[string]any{
 		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &a},
-		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{a, b}, Schema: &a},
+		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{
+			JSONSchemas: []v1.JSONSchemaProps{a, b},
+			Schema:      &a,
+		},
 		`null`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{}},
-		`{"additionalItems":false,"additionalProperties":true}`:        v1.JSONSchemaProps{AdditionalItems: &v1.JSONSchemaPropsOrBool{}, AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true}},
-		`{"items":{"default":{"x":1}}}`:                                v1.JSONSchemaPropsOrBool{Schema: &b},
-		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}}},
+		`{"additionalItems":false,"additionalProperties":true}`: v1.JSONSchemaProps{
+			AdditionalItems:      &v1.JSONSchemaPropsOrBool{},
+			AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true},
+		},
+		`{"items":{"default":{"x":1}}}`: v1.JSONSchemaPropsOrBool{Schema: &b},
+		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{
+			Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}},
+		},
 	} {
 		if got, err := json.Marshal(v); err != nil || string(got) != want && !sameMembers(got, want) {
 			t.Errorf("got %s, %v; want %s", got, err, want)

@@ -185,7 +185,11 @@ func TestListAndReviewKeepTheirOwnForm(t *testing.T) {
 	list.ResourceVersion, list.Items[0].Name, list.Items[1].Name = "7", "a", "b"
 	list.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
 	review := &v1.ConversionReview{
-		Request:  &v1.ConversionRequest{UID: types.UID("u"), DesiredAPIVersion: "a/v1", Objects: []runtime.RawExtension{{Raw: []byte(`{"a":1}`)}}},
+		Request: &v1.ConversionRequest{
+			UID:               types.UID("u"),
+			DesiredAPIVersion: "a/v1",
+			Objects:           []runtime.RawExtension{{Raw: []byte(`{"a":1}`)}},
+		},
 		Response: &v1.ConversionResponse{UID: "u"},
 	}
 	review.SetGroupVersionKind(v1.SchemeGroupVersion.WithKind("ConversionReview"))

@@ -129,6 +129,7 @@ func (w *schemaWriter) integer(name string, value *int64) {
 	}
 }
 
+// float writes a number if it is set. Integers have no fraction.
 func (w *schemaWriter) float(name string, value *float64) {
 	if value == nil {
 		return
@@ -220,6 +221,7 @@ func (w *schemaWriter) orBool(name string, s *JSONSchemaPropsOrBool) {
 	}
 }
 
+// dependencies writes the keyword dependencies, if there are any.
 func (w *schemaWriter) dependencies(named JSONSchemaDependencies) {
 	if len(named) == 0 {
 		return

@@ -12,16 +12,27 @@ import (
 func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 	s := &in.Spec
 	out := &CustomResourceDefinition{
-		TypeMeta: in.TypeMeta, ObjectMeta: in.ObjectMeta, Status: in.Status,
+		TypeMeta:   in.TypeMeta,
+		ObjectMeta: in.ObjectMeta,
+		Status:     in.Status,
 		Spec: CustomResourceDefinitionSpec{
-			Group: s.Group, Names: s.Names, Scope: s.Scope, PreserveUnknownFields: ptr.To(s.PreserveUnknownFields),
+			Group:                 s.Group,
+			Names:                 s.Names,
+			Scope:                 s.Scope,
+			PreserveUnknownFields: ptr.To(s.PreserveUnknownFields),
 		},
 	}
 	for i := range s.Versions {
 		v := &s.Versions[i]
 		out.Spec.Versions = append(out.Spec.Versions, CustomResourceDefinitionVersion{
-			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
-			Schema: (*CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			Name:                     v.Name,
+			Served:                   v.Served,
+			Storage:                  v.Storage,
+			Deprecated:               v.Deprecated,
+			DeprecationWarning:       v.DeprecationWarning,
+			Schema:                   (*CustomResourceValidation)(v.Schema),
+			Subresources:             v.Subresources,
+			SelectableFields:         v.SelectableFields,
 			AdditionalPrinterColumns: columnsFromV1(v.AdditionalPrinterColumns),
 		})
 	}
@@ -73,9 +84,14 @@ func raise(s *CustomResourceDefinitionSpec) {
 func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 	s := &in.Spec
 	out := &v1.CustomResourceDefinition{
-		TypeMeta: in.TypeMeta, ObjectMeta: in.ObjectMeta, Status: in.Status,
+		TypeMeta:   in.TypeMeta,
+		ObjectMeta: in.ObjectMeta,
+		Status:     in.Status,
 		Spec: v1.CustomResourceDefinitionSpec{
-			Group: s.Group, Names: s.Names, Scope: s.Scope, PreserveUnknownFields: ptr.Deref(s.PreserveUnknownFields, true),
+			Group:                 s.Group,
+			Names:                 s.Names,
+			Scope:                 s.Scope,
+			PreserveUnknownFields: ptr.Deref(s.PreserveUnknownFields, true),
 		},
 	}
 	if out.Spec.Scope == "" {
@@ -88,8 +104,14 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 	for i := range versions {
 		v := &versions[i]
 		o := v1.CustomResourceDefinitionVersion{
-			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
-			Schema: (*v1.CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			Name:                     v.Name,
+			Served:                   v.Served,
+			Storage:                  v.Storage,
+			Deprecated:               v.Deprecated,
+			DeprecationWarning:       v.DeprecationWarning,
+			Schema:                   (*v1.CustomResourceValidation)(v.Schema),
+			Subresources:             v.Subresources,
+			SelectableFields:         v.SelectableFields,
 			AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
 		}
 		if s.Validation != nil {
@@ -109,7 +131,10 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 	if c := s.Conversion; c != nil {
 		out.Spec.Conversion = &v1.CustomResourceConversion{Strategy: c.Strategy}
 		if c.WebhookClientConfig != nil || c.ConversionReviewVersions != nil {
-			out.Spec.Conversion.Webhook = &v1.WebhookConversion{ClientConfig: c.WebhookClientConfig, ConversionReviewVersions: c.ConversionReviewVersions}
+			out.Spec.Conversion.Webhook = &v1.WebhookConversion{
+				ClientConfig:             c.WebhookClientConfig,
+				ConversionReviewVersions: c.ConversionReviewVersions,
+			}
 		}
 		if c.Strategy == v1.WebhookConverter && len(c.ConversionReviewVersions) == 0 {
 			// The default is the version of this group version.

@@ -64,8 +64,21 @@ func TestCommonPartsAreStoredOnce(t *testing.T) {
 	d := &v1.CustomResourceDefinition{Spec: v1.CustomResourceDefinitionSpec{
 		Scope: v1.ClusterScoped,
 		Versions: []v1.CustomResourceDefinitionVersion{
-			{Name: "v2", Served: true, Storage: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".x"}}},
-			{Name: "v1", Served: true, Schema: schema("object"), AdditionalPrinterColumns: columns, SelectableFields: []v1.SelectableField{{JSONPath: ".y"}}},
+			{
+				Name:                     "v2",
+				Served:                   true,
+				Storage:                  true,
+				Schema:                   schema("object"),
+				AdditionalPrinterColumns: columns,
+				SelectableFields:         []v1.SelectableField{{JSONPath: ".x"}},
+			},
+			{
+				Name:                     "v1",
+				Served:                   true,
+				Schema:                   schema("object"),
+				AdditionalPrinterColumns: columns,
+				SelectableFields:         []v1.SelectableField{{JSONPath: ".y"}},
+			},
 		},
 	}}
 	s := v1beta1.FromV1(d)
@@ -98,9 +111,13 @@ func TestOldDefinitions(t *testing.T) {
 	}
 	d := v1beta1.ToV1(&s)
 	want := v1.CustomResourceDefinitionSpec{
-		Group: "example.com", Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"}, Scope: v1.NamespaceScoped,
+		Group: "example.com",
+		Names: v1.CustomResourceDefinitionNames{Plural: "ws", Kind: "W"},
+		Scope: v1.NamespaceScoped,
 		Versions: []v1.CustomResourceDefinitionVersion{{
-			Name: "v1", Served: true, Storage: true,
+			Name:                     "v1",
+			Served:                   true,
+			Storage:                  true,
 			AdditionalPrinterColumns: []v1.CustomResourceColumnDefinition{{Name: "A", Type: "string", JSONPath: ".a"}},
 		}},
 		Conversion: &v1.CustomResourceConversion{Strategy: v1.WebhookConverter, Webhook: &v1.WebhookConversion{

@@ -15,11 +15,17 @@ import (
 func sample() *v1.APIService {
 	a := &v1.APIService{
 		Spec: v1.APIServiceSpec{
-			Service: &v1.ServiceReference{Namespace: "n", Name: "s", Port: ptr.To[int32](8443)},
-			Group:   "g", Version: "v1", InsecureSkipTLSVerify: true, CABundle: []byte("ca"),
-			GroupPriorityMinimum: 100, VersionPriority: 15,
+			Service:               &v1.ServiceReference{Namespace: "n", Name: "s", Port: ptr.To[int32](8443)},
+			Group:                 "g",
+			Version:               "v1",
+			InsecureSkipTLSVerify: true,
+			CABundle:              []byte("ca"),
+			GroupPriorityMinimum:  100,
+			VersionPriority:       15,
 		},
-		Status: v1.APIServiceStatus{Conditions: []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionTrue, Reason: "r", Message: "m"}}},
+		Status: v1.APIServiceStatus{
+			Conditions: []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionTrue, Reason: "r", Message: "m"}},
+		},
 	}
 	return a
 }

@@ -21,8 +21,8 @@ func backupPath(dir string, now time.Time) string {
 	return filepath.Join(dir, backupPrefix+now.UTC().Format(backupTime)+backupSuffix)
 }
 
-// prune removes all backups of a folder except for the newest keep, and what failed backups left. It
-// returns the names of removed backups. Other files stay.
+// prune removes all backups of a folder except for the newest keep, and what failed backups left.
+// It returns the names of removed backups. Other files stay.
 func prune(dir string, keep int) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -26,21 +26,33 @@ type SaveCommand struct {
 func (c *SaveCommand) Run(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{c.Endpoint}, CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, Logger: log})
+	client, err := etcd.Dial(etcd.DialOptions{
+		Servers:  []string{c.Endpoint},
+		CAFile:   c.CAFile,
+		CertFile: c.CertFile,
+		KeyFile:  c.KeyFile,
+		Logger:   log,
+	})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	begin, path := time.Now(), c.To
+	begin := time.Now()
+	path := c.To
 	if path == "" {
 		if err := os.MkdirAll(c.ToDir, 0o700); err != nil {
 			return fmt.Errorf("save snapshot: %w", err)
 		}
 		path = backupPath(c.ToDir, begin)
 	}
-	size, err := Save(ctx, SaveOptions{Endpoint: c.Endpoint, Client: client, Path: path, Progress: func(copied, size int64) {
-		log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
-	}})
+	size, err := Save(ctx, SaveOptions{
+		Endpoint: c.Endpoint,
+		Client:   client,
+		Path:     path,
+		Progress: func(copied, size int64) {
+			log.Info("saving a snapshot", "bytes", copied, "databaseBytes", size)
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -83,6 +95,7 @@ func (c *StatusCommand) Run(context.Context, *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.Output, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n", i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
+	_, err = fmt.Fprintf(c.Output, "revision  %d\nkeys      %d\nbytes     %d\nhash      %x\nversion   %s\n",
+		i.Revision, i.Keys, i.Bytes, i.Hash, i.Version)
 	return err
 }

@@ -53,9 +53,15 @@ func Restore(o RestoreOptions) error {
 	}
 	name := cmp.Or(o.Name, embeddedName)
 	err = snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: from.path, SkipHashCheck: !from.checksum, OutputDataDir: o.DataDir,
-		Name: name, PeerURLs: peers, InitialCluster: cmp.Or(o.InitialCluster, name+"="+peers[0]), InitialClusterToken: cmp.Or(o.InitialClusterToken, "etcd-cluster"),
-		RevisionBump: o.RevisionBump, MarkCompacted: o.RevisionBump > 0,
+		SnapshotPath:        from.path,
+		SkipHashCheck:       !from.checksum,
+		OutputDataDir:       o.DataDir,
+		Name:                name,
+		PeerURLs:            peers,
+		InitialCluster:      cmp.Or(o.InitialCluster, name+"="+peers[0]),
+		InitialClusterToken: cmp.Or(o.InitialClusterToken, "etcd-cluster"),
+		RevisionBump:        o.RevisionBump,
+		MarkCompacted:       o.RevisionBump > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)

@@ -85,6 +85,8 @@ func (o *SaveOptions) databaseSize(ctx context.Context) (int64, error) {
 	return found.DbSize, nil
 }
 
+// copyTo copies a snapshot of the server to a file and verifies its checksum. It returns the size
+// in bytes.
 func (o *SaveOptions) copyTo(ctx context.Context, to *os.File, database int64) (int64, error) {
 	from, err := o.Client.Snapshot(ctx)
 	if err != nil {

@@ -45,11 +45,13 @@ func save(t *testing.T, endpoint, path string) (int64, error) {
 
 func TestSnapshotSavedFromRunningEtcdIsRestored(t *testing.T) {
 	dir := t.TempDir()
-	data, path := filepath.Join(dir, "data"), filepath.Join(dir, "snapshot.db")
+	data := filepath.Join(dir, "data")
+	path := filepath.Join(dir, "snapshot.db")
 	server, socket := start(t, data)
 	store := etcdtest.Store(t, server.Config())
 	for i := range 100 {
-		if _, err := store.Create(t.Context(), fmt.Sprintf("%s%d", key, i), []byte(strings.Repeat("v", 5000)), storage.WriteOptions{}); err != nil {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("%s%d", key, i),
+			[]byte(strings.Repeat("v", 5000)), storage.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,11 +126,14 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 	}
 }
 
-// TestBackupsAreKeptInNumber checks that a backup removes older ones and the rest of a failed one, that
-// it keeps other files, and that a failed backup removes nothing.
+// TestBackupsAreKeptInNumber checks that a backup removes older ones and the rest of a failed
+// one, that it keeps other files, and that a failed backup removes nothing.
 func TestBackupsAreKeptInNumber(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"etcd-20240101T000000Z.db", "etcd-20240102T000000Z.db", "etcd-20240103T000000Z.db", "etcd-20240104T000000Z.db.part", "etcd-mine.db", "notes"} {
+	for _, name := range []string{
+		"etcd-20240101T000000Z.db", "etcd-20240102T000000Z.db", "etcd-20240103T000000Z.db",
+		"etcd-20240104T000000Z.db.part", "etcd-mine.db", "notes",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
