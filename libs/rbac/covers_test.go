@@ -95,7 +95,9 @@ func TestReasonNamesSubject(t *testing.T) {
 }
 
 func TestRulesFor(t *testing.T) {
-	pods, both, path := rule("", "pods", "get", "a"), rule("apps", "deployments", "list"), paths("/a", "get")
+	pods := rule("", "pods", "get", "a")
+	both := rule("apps", "deployments", "list")
+	path := paths("/a", "get")
 	e := engine(
 		clusterRole("c", pods, path), role("a", "r", both),
 		clusterBinding("cb", ref("ClusterRole", "c"), user("alice"), group("dev")),
@@ -107,7 +109,8 @@ func TestRulesFor(t *testing.T) {
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
 		t.Errorf("%+v, %v", rules, err)
 	}
-	if rules, err = e.RulesFor(t.Context(), alice, "b"); err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
+	rules, err = e.RulesFor(t.Context(), alice, "b")
+	if err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
 		t.Errorf("%+v, %v", rules, err)
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{both}) {
@@ -173,7 +176,8 @@ func TestManyRolesAreEvaluated(t *testing.T) {
 	}
 }
 
-// TestInvalidAggregationSelectorKeepsRules checks that a role with an invalid selector is unchanged.
+// TestInvalidAggregationSelectorKeepsRules checks that a role with an invalid selector is
+// unchanged.
 func TestInvalidAggregationSelectorKeepsRules(t *testing.T) {
 	broken := clusterRole("broken", rule("", "pods", "get"))
 	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
