@@ -38,6 +38,7 @@ type Spec struct {
 	NonResourcePath string `json:"nonResourcePath,omitempty"`
 }
 
+// policy is a line of a policy file.
 type policy struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

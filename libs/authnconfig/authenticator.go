@@ -78,7 +78,8 @@ type issuer struct {
 	until  time.Time
 }
 
-// New reads the file. An invalid file is an error. Keys of issuers are requested once Run is called.
+// New reads the file. An invalid file is an error. Keys of issuers are requested once Run is
+// called.
 func New(c Config) (*Authenticator, error) {
 	data, err := filewatch.Read(c.File)
 	if err != nil {
@@ -125,15 +126,16 @@ func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error)
 		}
 	}
 	out := &issuer{until: until}
-	if out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules); err != nil || former == nil {
+	out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules)
+	if err != nil || former == nil {
 		return out, err
 	}
 	out.former, err = oidctoken.New(former, c.audiences, c.rules)
 	return out, err
 }
 
-// provider returns the state's provider for a configuration, or nil. former is a provider whose keys
-// remain valid until a time, while those of the new one are unknown.
+// provider returns the state's provider for a configuration, or nil. former is a provider whose
+// keys remain valid until a time, while those of the new one are unknown.
 func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
 		return nil, nil, time.Time{}
@@ -277,8 +279,8 @@ func (r *runner) stop(s *state) {
 	}
 }
 
-// reload applies a new content of the file at once. An issuer that was removed must not stay trusted
-// because another issuer does not respond.
+// reload applies a new content of the file at once. An issuer that was removed must not stay
+// trusted because another issuer does not respond.
 func (r *runner) reload(_ context.Context, data []byte, err error) {
 	var next *state
 	if err == nil {

@@ -62,6 +62,7 @@ type check struct {
 	message string
 }
 
+// extra is the expression for one key of a user's extra fields.
 type extra struct {
 	key     string
 	program *celenv.Program
@@ -199,8 +200,8 @@ func (e *evaluation) string(p *celenv.Program) (string, error) {
 	return string(s), nil
 }
 
-// strings returns the strings of a value: the elements of a list, a single string, or none for null,
-// an empty list and the empty string.
+// strings returns the strings of a value: the elements of a list, a single string, or none for
+// null, an empty list and the empty string.
 func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
 	v, err := p.Eval(e.ctx, e.variables, e.budget)
 	if err != nil {

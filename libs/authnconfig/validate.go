@@ -31,6 +31,7 @@ type compiled struct {
 	anonymous *Anonymous
 }
 
+// compiledIssuer is an issuer of the configuration, ready to verify tokens.
 type compiledIssuer struct {
 	provider  oidctoken.ProviderConfig
 	audiences []string

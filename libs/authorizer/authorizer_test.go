@@ -27,7 +27,9 @@ func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Ru
 }
 
 func TestChain(t *testing.T) {
-	no, yes, never := says{reason: "a"}, says{d: authorizer.Allow, reason: "yes"}, says{d: authorizer.Deny, reason: "never"}
+	no := says{reason: "a"}
+	yes := says{d: authorizer.Allow, reason: "yes"}
+	never := says{d: authorizer.Deny, reason: "never"}
 	broken := says{reason: "b", err: errors.New("x")}
 	for _, c := range []struct {
 		chain  authorizer.Chain

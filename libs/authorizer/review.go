@@ -192,7 +192,9 @@ func labelOperator(op metav1.LabelSelectorOperator) (selection.Operator, bool) {
 func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
 	var spec authorizationv1.SubjectAccessReviewSpec
 	if u := a.User; u != nil {
-		spec.User, spec.UID, spec.Groups = u.Name, u.UID, u.Groups
+		spec.User = u.Name
+		spec.UID = u.UID
+		spec.Groups = u.Groups
 		for k, v := range u.Extra {
 			if spec.Extra == nil {
 				spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))

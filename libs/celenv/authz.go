@@ -106,7 +106,9 @@ func (authzLibrary) CompileOptions() []cel.EnvOption {
 		cel.Function("serviceAccount", cel.MemberOverload("authorizer_serviceaccount", []*cel.Type{AuthorizerType, cel.StringType, cel.StringType},
 			AuthorizerType, cel.FunctionBinding(asServiceAccount))),
 		cel.Function("resource", step("groupcheck_resource", groupCheckType, ResourceCheckType, func(a *authorizer.Attributes, resource string) string {
-			a.Resource, a.Version, a.ResourceName = true, "*", resource
+			a.Resource = true
+			a.Version = "*"
+			a.ResourceName = resource
 			return wrongIfEmpty("resource", resource)
 		})),
 		narrow("subresource", "resourcecheck_subresource", func(a *authorizer.Attributes, value string) { a.Subresource = value }),

@@ -204,6 +204,7 @@ type CostSum struct {
 // continues.
 func NewExpense(units uint64, costly func()) *CostSum { return &CostSum{left: units, costly: costly} }
 
+// expenseKey is the context key of a CostSum.
 type expenseKey struct{}
 
 // With returns a context in which the Expense counts all evaluations.

@@ -150,6 +150,7 @@ func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
 	return base.Extend(variables, known)
 }
 
+// structsByName maps the name of an object type to its fields.
 type structsByName map[string]map[string]*cel.Type
 
 // Fields implements TypeFinder.

@@ -170,7 +170,8 @@ func sum(v, zero ref.Val) ref.Val {
 		if !ok {
 			return types.MaybeNoSuchOverloadErr(v)
 		}
-		if total = a.Add(next); types.IsUnknownOrError(total) {
+		total = a.Add(next)
+		if types.IsUnknownOrError(total) {
 			return total
 		}
 	}

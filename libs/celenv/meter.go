@@ -138,7 +138,10 @@ func chargeOf(step any) charge {
 func (m *meter) reset() {
 	clear(m.values)
 	clear(m.args)
-	m.cost, m.work, m.bound, m.expense = 0, 0, m.limit, nil
+	m.cost = 0
+	m.work = 0
+	m.bound = m.limit
+	m.expense = nil
 }
 
 // called adds the cost of a call whose arguments are known.

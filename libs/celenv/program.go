@@ -217,7 +217,8 @@ func (i *interruptible) ResolveName(name string) (any, bool) {
 	if name != interrupted {
 		return i.variables.ResolveName(name)
 	}
-	if i.asked++; i.asked%interruptEvery != 0 {
+	i.asked++
+	if i.asked%interruptEvery != 0 {
 		return nil, false
 	}
 	select {
@@ -248,6 +249,8 @@ func orElse(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	return i, nil
 }
 
+// fallback is a call of or() or orValue(). It evaluates second only if the optional first is empty.
+// unwrap returns the value of first instead of the optional.
 type fallback struct {
 	id            int64
 	first, second interpreter.Interpretable

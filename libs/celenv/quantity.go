@@ -187,7 +187,9 @@ type versionLibrary struct{}
 
 // CompileOptions implements cel.Library.
 func (versionLibrary) CompileOptions() []cel.EnvOption {
-	text, one, two := []*cel.Type{cel.StringType}, []*cel.Type{versionType}, []*cel.Type{versionType, versionType}
+	text := []*cel.Type{cel.StringType}
+	one := []*cel.Type{versionType}
+	two := []*cel.Type{versionType, versionType}
 	part := func(name string, of func(*semver.Version) uint64) cel.EnvOption {
 		return cel.Function(name, cel.MemberOverload("semver_"+name, one, cel.IntType, cel.UnaryBinding(func(v ref.Val) ref.Val {
 			s, ok := v.(*semanticVersion)

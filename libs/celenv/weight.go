@@ -185,8 +185,8 @@ func flattened(add functions.BinaryOp) functions.BinaryOp {
 	}
 }
 
-// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type. Texts of a known
-// type already have a cost.
+// chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type.
+// Texts of a known type already have a cost.
 func (m *meter) chargeConcatenation(c *call, v ref.Val) {
 	switch n := textSize(v); {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
@@ -228,7 +228,8 @@ type treeMaker struct {
 const node = 16
 
 func (t *treeMaker) spend(bytes int) error {
-	if t.left -= bytes; t.left < 0 {
+	t.left -= bytes
+	if t.left < 0 {
 		return fmt.Errorf("%w: the value is too large", ErrPatch)
 	}
 	return nil

@@ -228,7 +228,8 @@ func (g *Gates) Enabled(name Gate) bool {
 // whether the emulated version allows the values.
 func (g *Gates) Set(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
-		if pair = strings.TrimSpace(pair); pair == "" {
+		pair = strings.TrimSpace(pair)
+		if pair == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(pair, "=")

@@ -161,13 +161,15 @@ func (f *folders) renew() bool {
 		if err == nil {
 			err = f.watcher.Add(dir) // no effect on a watched folder
 		}
-		if f.watched[dir] = now; err != nil {
+		f.watched[dir] = now
+		if err != nil {
 			f.watched[dir], all = nil, false
 		}
 	}
 	return all
 }
 
+// reader passes the content of a file on when it has changed.
 type reader struct {
 	file    string
 	known   []byte

@@ -55,7 +55,8 @@ func TestOnlyConformanceNamesKubernetes(t *testing.T) {
 			return nil
 		}
 		for _, name := range namedModules(t, path) {
-			if named++; !under(filepath.ToSlash(at), conformance) {
+			named++
+			if !under(filepath.ToSlash(at), conformance) {
 				t.Errorf("%s names %s, which only %s may", at, name, conformance)
 			}
 		}

@@ -59,6 +59,7 @@ func NewAuthorizer(g *Graph, enabled func(features.Gate) bool) *Authorizer {
 	}
 }
 
+// gr is a resource without its version.
 type gr struct{ group, resource string }
 
 // Authorize implements authorizer.Authorizer. It either allows a request, or returns no opinion and

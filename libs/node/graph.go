@@ -47,11 +47,13 @@ type Graph struct {
 	owned map[object]string
 }
 
+// podEntry holds the node of a pod and the objects that the pod refers to.
 type podEntry struct {
 	node string
 	refs []object
 }
 
+// volumeEntry holds the claim of a persistent volume and the Secrets that it refers to.
 type volumeEntry struct {
 	claim   object
 	secrets []object
@@ -183,7 +185,8 @@ func (g *Graph) removePod(key object) {
 	delete(g.pods, key)
 	for _, ref := range old.refs {
 		nodes := g.users[ref]
-		if nodes[old.node]--; nodes[old.node] <= 0 {
+		nodes[old.node]--
+		if nodes[old.node] <= 0 {
 			delete(nodes, old.node)
 		}
 		if len(nodes) == 0 {

@@ -58,7 +58,8 @@ func of(equal bool) verdict {
 
 // compare compares two values of the same type.
 func compare(x, y reflect.Value, depth int) verdict {
-	if depth++; depth > deepest {
+	depth++
+	if depth > deepest {
 		return unknown
 	}
 	switch x.Kind() {

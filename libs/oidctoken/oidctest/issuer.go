@@ -47,6 +47,7 @@ type Issuer struct {
 	served   map[string]http.HandlerFunc
 }
 
+// key is a signing key of the issuer.
 type key struct {
 	id        string
 	algorithm string

@@ -105,7 +105,8 @@ func TestCorkedBytesAreLimited(t *testing.T) {
 		if _, err := c.Write(record); err != nil {
 			t.Fatal(err)
 		}
-		if all += len(record); cap(c.corkedBytes) > maxCorked {
+		all += len(record)
+		if cap(c.corkedBytes) > maxCorked {
 			t.Fatalf("after %d bytes, the buffer has %d", all, cap(c.corkedBytes))
 		}
 	}

@@ -47,6 +47,7 @@ type Listener struct {
 	openConns  openConns
 }
 
+// accepted is a result of Accept.
 type accepted struct {
 	conn net.Conn
 	err  error

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// addressFactor is the ratio of the reset rate of an address to that of a connection in these tests.
+// addressFactor is the ratio of the reset rate of an address to that of a connection in these
+// tests.
 const addressFactor = 5
 
 // TestAddressBucketIsShared checks that connections of an address share a bucket, which is removed
@@ -62,8 +63,8 @@ func TestDebtRemainsAfterDelay(t *testing.T) {
 	}
 }
 
-// TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams wait
-// for the debt of their address.
+// TestAddressDebtDelaysOnlyResettingConnections checks that only connections that reset streams
+// wait for the debt of their address.
 func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	m, err := NewMetrics(nil)
 	if err != nil {
@@ -95,10 +96,12 @@ func TestAddressDebtDelaysOnlyResettingConnections(t *testing.T) {
 	}
 }
 
-// TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for the
-// connections of one address.
+// TestUnfinishedHTTP2HeadersAreLimited checks the limit on reserved bytes of header sections for
+// the connections of one address.
 func TestUnfinishedHTTP2HeadersAreLimited(t *testing.T) {
-	all, h, here := newAddressBuckets(addressFactor*resetRate), NewHeaderLimits(1), "192.0.2.1"
+	all := newAddressBuckets(addressFactor * resetRate)
+	h := NewHeaderLimits(1)
+	here := "192.0.2.1"
 	conn := func() *pacedConn { return &pacedConn{headers: h, shared: all.join(here, time.Now())} }
 	one, other := conn(), conn()
 	for i, c := range []struct {

@@ -57,7 +57,8 @@ func (b *fakeWriter) SetReadDeadline(d time.Time) error {
 func (b *fakeWriter) SetWriteDeadline(d time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.writeDeadlines = append(b.writeDeadlines, d); d.Equal(pastDeadline) {
+	b.writeDeadlines = append(b.writeDeadlines, d)
+	if d.Equal(pastDeadline) {
 		close(b.aborted)
 	}
 	return nil

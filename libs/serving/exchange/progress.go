@@ -58,7 +58,8 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 	if first || outstanding > 0 {
 		p.emptySince = time.Time{}
 	}
-	if p.acknowledged = acknowledged; outstanding == 0 && p.emptySince.IsZero() {
+	p.acknowledged = acknowledged
+	if outstanding == 0 && p.emptySince.IsZero() {
 		p.emptySince = now
 	}
 	if now.Sub(p.grewAt) >= timeout || !p.emptySince.IsZero() && now.Sub(p.emptySince) >= timeout {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// body is a request body. The handler calls Read and Close. The reader of the connection calls write
-// and finish.
+// body is a request body. The handler calls Read and Close. The reader of the connection calls
+// write and finish.
 type body struct {
 	stream   *stream
 	expected int64 // -1 if unknown
@@ -47,7 +47,8 @@ func (b *body) write(p []byte) (refused int) {
 	if len(b.data) == b.read {
 		n := copy(b.dest[b.destFilled:], p)
 		b.destFilled += n
-		if p = p[n:]; len(p) == 0 {
+		p = p[n:]
+		if len(p) == 0 {
 			return 0
 		}
 	}
@@ -95,7 +96,8 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if !b.reading {
-		if b.reading = true; b.expected < 0 || b.expected > initialBodyWindow {
+		b.reading = true
+		if b.expected < 0 || b.expected > initialBodyWindow {
 			b.stream.openWindow()
 		}
 	}
@@ -115,7 +117,8 @@ func (b *body) take(p []byte) (int, error) {
 			b.cond.Wait()
 		}
 		n := b.destFilled
-		if b.dest, b.destFilled = nil, 0; n > 0 {
+		b.dest, b.destFilled = nil, 0
+		if n > 0 {
 			return n, nil
 		}
 	}
@@ -130,7 +133,8 @@ func (b *body) take(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n := copy(p, b.data[b.read:])
-	if b.read += n; b.read == len(b.data) {
+	b.read += n
+	if b.read == len(b.data) {
 		b.data, b.read = b.data[:0], 0
 	}
 	return n, nil
@@ -181,7 +185,8 @@ func (c *conn) handleData(h frameHeader) error {
 		if err != nil {
 			return err
 		}
-		if n -= 1 + int(b[0]); n < 0 {
+		n -= 1 + int(b[0])
+		if n < 0 {
 			return newConnError(http2.ErrCodeProtocol, "padding exceeds the frame")
 		}
 		_, _ = c.r.Discard(1)

@@ -79,7 +79,8 @@ func (c *conn) startWaiting() {
 func (c *conn) checkProgress(now time.Duration, outstanding int64) time.Duration {
 	interval := c.config.WriteTimeout / checksPerTimeout
 	if !(outstanding > 0 && (c.writing || c.leaving)) && !(c.sendWindow <= 0 && len(c.blocked) > 0) {
-		if c.waitingSince = now; c.writing {
+		c.waitingSince = now
+		if c.writing {
 			return interval
 		}
 		return never
@@ -166,7 +167,10 @@ func (s *stream) watchWindow() {
 	if w.active || w.timeout <= 0 {
 		return
 	}
-	w.active, w.since, w.mark, w.write = true, time.Time{}, 0, c.writes
+	w.active = true
+	w.since = time.Time{}
+	w.mark = 0
+	w.write = c.writes
 	if c.queue.size > 0 {
 		w.write++
 	}
@@ -229,7 +233,8 @@ func (s *stream) setStallTimeout(d time.Duration) {
 	defer s.conn.mu.Unlock()
 	on := s.stall.active
 	s.unwatchWindow()
-	if s.stall.timeout = d; on {
+	s.stall.timeout = d
+	if on {
 		s.watchWindow()
 	}
 }

@@ -228,7 +228,8 @@ func (a *response) send(data []byte, when urgency, end bool) error {
 		a.stream.responseBegun.Store(true)
 		p.fields = a.fields
 	}
-	if a.ended = p.end; end && !a.isHead {
+	a.ended = p.end
+	if end && !a.isHead {
 		p.trailers = a.trailerFields()
 	}
 	a.headerSent, a.fields = true, nil
@@ -256,6 +257,7 @@ func (s *Server) dateHeader() string {
 	return d.text
 }
 
+// dateValue is the Date header of a second.
 type dateValue struct {
 	second int64
 	text   string
@@ -336,12 +338,12 @@ func (a *response) finish() {
 	}
 }
 
-// Detach schedules more for the return of the handler; nil cancels it. The response ends when end is
-// called, once, from any goroutine. failure is nil, or the reason why the response failed.
+// Detach schedules more for the return of the handler; nil cancels it. The response ends when end
+// is called, once, from any goroutine. failure is nil, or the reason why the response failed.
 func (a *response) Detach(more func(end func(failure any))) { a.detached = more }
 
-// OnClose calls f once the stream is closed: its end was written, or it was reset. f must not block,
-// and must not use the response. Only the handler may call OnClose.
+// OnClose calls f once the stream is closed: its end was written, or it was reset. f must not
+// block, and must not use the response. Only the handler may call OnClose.
 func (a *response) OnClose(f func()) { a.stream.addOnClose(f) }
 
 // SetStallTimeout changes how long the client may leave the window of the stream closed; 0 means no
@@ -368,8 +370,8 @@ func (a *response) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response is
-// written.
+// EnableFullDuplex is used by http.ResponseController. Bodies can always be read while a response
+// is written.
 func (a *response) EnableFullDuplex() error { return nil }
 
 var _ interface {

@@ -46,8 +46,8 @@ func (c *conn) startWriting() {
 	c.startWaiting()
 }
 
-// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds mu;
-// s is its stream.
+// flush writes the queue, unless the token is taken. Then its holder writes it. The caller holds
+// mu; s is its stream.
 func (c *conn) flush(s *stream) {
 	if c.queue.size > 0 && !c.writing {
 		c.startWriting()
@@ -101,7 +101,8 @@ func (c *conn) acquire(s *stream) error {
 	err := s.sendError()
 	switch i := slices.Index(c.writers, s); {
 	case s.hasToken:
-		if s.hasToken = false; err != nil {
+		s.hasToken = false
+		if err != nil {
 			c.release(s)
 		}
 	case i >= 0:
@@ -150,8 +151,14 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	if c.err != nil {
 		return
 	}
-	queue, resets, frames, closing := c.queue, c.resetting, c.frames, c.closeFuncs
-	c.queue, c.resetting, c.frames, c.closeFuncs = backlog{records: c.spare}, 0, 0, nil
+	queue := c.queue
+	resets := c.resetting
+	frames := c.frames
+	closing := c.closeFuncs
+	c.queue = backlog{records: c.spare}
+	c.resetting = 0
+	c.frames = 0
+	c.closeFuncs = nil
 	c.spare, c.extraInFlight = nil, queue.extra
 	c.queueSpace.Broadcast()
 	c.writes++
@@ -289,8 +296,8 @@ func (a *allowance) release(n int) {
 	}
 }
 
-// canQueue reports whether n bytes of a short part may be queued, and reserves what they need of the
-// allowance. The caller holds mu, and must queue them.
+// canQueue reports whether n bytes of a short part may be queued, and reserves what they need of
+// the allowance. The caller holds mu, and must queue them.
 func (c *conn) canQueue(n int) bool {
 	b := &c.queue
 	n += frameHeaderLen

@@ -105,7 +105,8 @@ type fakeWire struct {
 func (w *fakeWire) Cork()         {}
 func (w *fakeWire) Uncork() error { return w.released }
 func (w *fakeWire) Write(p []byte) (int, error) {
-	if w.writes--; w.writes == 0 {
+	w.writes--
+	if w.writes == 0 {
 		return 0, errSilent
 	}
 	w.written = append(w.written, p...)

@@ -26,7 +26,8 @@ type window struct {
 // credit returns the increment for a WINDOW_UPDATE after n more bytes were consumed, or 0 if it is
 // too small for a frame.
 func (w *window) credit(n int64) int64 {
-	if w.unannounced += n; w.unannounced < w.step {
+	w.unannounced += n
+	if w.unannounced < w.step {
 		return 0
 	}
 	n, w.unannounced = w.unannounced, 0
@@ -337,7 +338,8 @@ func (s *stream) cleanUp() {
 	if s.readTimer != nil {
 		s.readTimer.Stop()
 	}
-	if s.handlerDone = true; s.deadline.timer != nil {
+	s.handlerDone = true
+	if s.deadline.timer != nil {
 		s.deadline.timer.Stop()
 	}
 	s.cancel()

@@ -57,6 +57,7 @@ type state struct {
 	passed bool   // the endpoint has passed before
 }
 
+// check is a registered check.
 type check struct {
 	name      string
 	run       Check
@@ -81,8 +82,8 @@ func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints})
 }
 
-// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report the
-// failure and pass. /readyz/NAME fails.
+// AddApart is Add for checks whose failure does not make the process unhealthy. Endpoints report
+// the failure and pass. /readyz/NAME fails.
 func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
 }

@@ -15,6 +15,7 @@ func Shared(limit, keep time.Duration, run func(context.Context) error) Check {
 	return func(r *http.Request) error { return s.ask(r.Context()) }
 }
 
+// shared runs a check once for all callers that wait for it, and keeps its result for a while.
 type shared struct {
 	limit, keep time.Duration
 	run         func(context.Context) error

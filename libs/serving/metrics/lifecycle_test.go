@@ -55,7 +55,8 @@ func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[strin
 	}
 	out := map[string]bool{}
 	for line := range strings.Lines(scrape(t, g, slog.New(slog.DiscardHandler))) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "#") {
 			out[line] = true
 		}
 	}

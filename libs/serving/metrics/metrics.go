@@ -61,6 +61,7 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 	})
 }
 
+// errorLog logs the errors of a scrape.
 type errorLog struct{ log *slog.Logger }
 
 // unsent is the prefix of errors for a client that disconnected during a scrape, which is not an

@@ -117,6 +117,7 @@ type Bundle struct {
 	current atomic.Pointer[bundle]
 }
 
+// bundle is the content of a file of CA certificates.
 type bundle struct {
 	pem   []byte
 	certs []*x509.Certificate

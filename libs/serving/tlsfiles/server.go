@@ -42,6 +42,7 @@ type Server struct {
 	config atomic.Pointer[hintedConfig]
 }
 
+// sniPair is a certificate for some server names.
 type sniPair struct {
 	pair  *Pair
 	names []string // the certificate's own names if empty
