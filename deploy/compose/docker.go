@@ -65,7 +65,8 @@ func (c *config) variables() []string {
 // never root.
 func owner() (uid, gid int) {
 	const nonroot = 65532
-	if uid, gid = os.Getuid(), os.Getgid(); uid <= 0 {
+	uid, gid = os.Getuid(), os.Getgid()
+	if uid <= 0 {
 		return nonroot, nonroot
 	}
 	return uid, gid

@@ -44,10 +44,12 @@ type bill struct {
 	Components  []component `json:"components"`
 }
 
+// metadata names the subject of a bill of materials.
 type metadata struct {
 	Component component `json:"component"`
 }
 
+// component is the binary or a module in it.
 type component struct {
 	Type       string     `json:"type"`
 	Name       string     `json:"name"`
@@ -56,6 +58,7 @@ type component struct {
 	Properties []property `json:"properties,omitempty"`
 }
 
+// property is a build setting of a component.
 type property struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

@@ -175,7 +175,9 @@ func (f *flags) check(out io.Writer) error {
 	fmt.Fprintln(w, "CERTIFICATE\tSUBJECT\tUSE\tISSUER\tEXPIRES\tDAYS LEFT\tSTATE")
 	problems := 0
 	for _, e := range certs.Check(f.Options, now, f.within) {
-		state, expires, days := "ok", "", ""
+		state := "ok"
+		expires := ""
+		days := ""
 		if e.Problem != "" {
 			state = strings.ReplaceAll(e.Problem, "\n", " ")
 			problems++

@@ -28,6 +28,7 @@ type review struct {
 	Status     status `json:"status"`
 }
 
+// spec is the part of a SubjectAccessReview that the decision depends on.
 type spec struct {
 	User     string      `json:"user,omitempty"`
 	Groups   []string    `json:"groups,omitempty"` // in v1
@@ -47,6 +48,7 @@ type status struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+// rules holds the allowed verbs by user and by group.
 type rules struct {
 	Users  map[string][]string `json:"users"`
 	Groups map[string][]string `json:"groups"`
