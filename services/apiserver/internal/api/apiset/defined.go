@@ -109,6 +109,7 @@ type name struct{ group, name string }
 // been copied may be read concurrently and must not be changed.
 type tree[V any] struct{ items *btree.BTreeG[item[V]] }
 
+// item is an entry of a tree.
 type item[V any] struct {
 	name
 	value V

@@ -88,6 +88,7 @@ type group struct {
 	versions []servedVersion
 }
 
+// servedVersion is a version of a group in the discovery documents.
 type servedVersion struct {
 	name       string
 	priority   int

@@ -171,11 +171,13 @@ type form struct {
 	pretty bool
 }
 
+// body is an encoded document.
 type body struct {
 	bytes []byte
 	etag  string
 }
 
+// protoObject is an API object that encodes itself as protobuf.
 type protoObject interface {
 	runtime.Object
 	Marshal() ([]byte, error)

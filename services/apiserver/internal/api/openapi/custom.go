@@ -215,11 +215,18 @@ func withTypeMeta(m *models, s *spec.Schema, meta spec.Schema, gvk schema.GroupV
 
 // pruned returns a schema without the parts that v2 does not support.
 func pruned(s spec.Schema) spec.Schema {
-	s.OneOf, s.AnyOf, s.AllOf, s.Not = nil, nil, nil, nil
+	s.OneOf = nil
+	s.AnyOf = nil
+	s.AllOf = nil
+	s.Not = nil
 	s.Default = nil
 	if s.Nullable {
 		// A type would forbid null.
-		s.Nullable, s.Type, s.Items, s.Properties, s.AdditionalProperties = false, nil, nil, nil, nil
+		s.Nullable = false
+		s.Type = nil
+		s.Items = nil
+		s.Properties = nil
+		s.AdditionalProperties = nil
 	}
 	if preserve, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserve {
 		s.Items, s.Properties = nil, nil

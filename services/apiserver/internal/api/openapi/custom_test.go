@@ -142,7 +142,10 @@ func TestCustomModelDoesNotReplaceBuiltInModel(t *testing.T) {
 	s, g := small(t), widgets(t, "1")
 	before := v2(t, s).Definitions["io.k8s.api.coordination.v1.Lease"]
 	k, given := g.Kinds[0], g.Schemas
-	k.Group, k.Kind, k.Resource, k.List = "coordination.api.k8s.io", "Lease", "leases", "LeaseList"
+	k.Group = "coordination.api.k8s.io"
+	k.Kind = "Lease"
+	k.Resource = "leases"
+	k.List = "LeaseList"
 	g.GroupVersion.Group = k.Group
 	g.Schemas = func(r *openapi.Reading, _ string) *spec.Schema { return given(r, "Widget") }
 	s.Replace([]openapi.Group{g}, nil)

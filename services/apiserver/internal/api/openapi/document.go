@@ -121,7 +121,8 @@ func (c *content) plain() (text []byte, release func(), err error) {
 func (c *content) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.users--; c.users == 0 {
+	c.users--
+	if c.users == 0 {
 		c.text = nil
 	}
 }

@@ -156,7 +156,8 @@ func (m *models) fields(s *spec.Schema, t reflect.Type) {
 		m.annotate(&p, f, said)
 		m.choose(&p, f.Type, said)
 		if m.v3 && m.facts != nil {
-			if p.Default = said.Default; p.Default == nil {
+			p.Default = said.Default
+			if p.Default == nil {
 				p.Default = zero(f.Type, omitted)
 			}
 		}

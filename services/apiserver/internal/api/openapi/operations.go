@@ -246,7 +246,8 @@ func (c *kindDescriber) collection() (ops []operation) {
 	if k.HasVerb("deletecollection") {
 		op := c.base(http.MethodDelete, "deletecollection", "delete"+operationGroup(c.gv)+"Collection"+c.scope+k.Kind, "delete collection of "+k.Kind)
 		op.result = modelOf(&metav1.Status{})
-		if op.parameters = c.params.list; !c.custom {
+		op.parameters = c.params.list
+		if !c.custom {
 			op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
 		}
 		ops = append(ops, op)
@@ -290,7 +291,9 @@ func (c *kindDescriber) reading() []parameter {
 
 func (c *kindDescriber) replace(id, what string, m *model) operation {
 	op := c.base(http.MethodPut, "put", id, "replace the specified "+what)
-	op.parameters, op.body, op.result = c.params.update, m, m
+	op.parameters = c.params.update
+	op.body = m
+	op.result = m
 	op.codes = []int{http.StatusOK, http.StatusCreated}
 	return op
 }
@@ -329,7 +332,9 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 			}
 		case "create":
 			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+noun(c.kind.Kind))
-			op.parameters, op.body, op.result = c.params.create, m, m
+			op.parameters = c.params.create
+			op.body = m
+			op.result = m
 			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		case "update":
 			op = c.replace(c.id("replace", name), what, m)

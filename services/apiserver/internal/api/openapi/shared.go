@@ -78,7 +78,8 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 func (s *shared[T]) leave(m *pendingBuild[T]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.waiting--; m.waiting > 0 || m.begun {
+	m.waiting--
+	if m.waiting > 0 || m.begun {
 		return
 	}
 	m.stop()

@@ -152,7 +152,9 @@ func (o *Info) Form() string {
 // On returns the same operation on another object of the same kind.
 func (o *Info) On(namespace, name string) *Info {
 	other := *o
-	other.Namespace, other.Name, other.Collection = namespace, name, false
+	other.Namespace = namespace
+	other.Name = name
+	other.Collection = false
 	return &other
 }
 
@@ -182,7 +184,9 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	case len(parts) >= 3 && parts[0] == "api":
 		o.Version, parts = parts[1], parts[2:]
 	case len(parts) >= 4 && parts[0] == "apis":
-		o.Group, o.Version, parts = parts[1], parts[2], parts[3:]
+		o.Group = parts[1]
+		o.Version = parts[2]
+		parts = parts[3:]
 		empty = o.Group == ""
 	default:
 		return o
@@ -250,7 +254,8 @@ func (o *Info) refine(r *http.Request, p place) {
 		return
 	}
 	q := o.Query
-	if o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector"); o.FieldSelector != "" || o.LabelSelector != "" {
+	o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	if o.FieldSelector != "" || o.LabelSelector != "" {
 		o.selectors = &Selectors{label: o.LabelSelector, field: o.FieldSelector}
 	}
 	if o.Verb == "deletecollection" {

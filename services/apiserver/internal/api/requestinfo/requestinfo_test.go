@@ -256,7 +256,8 @@ func TestAuthorizedOperationIsExecuted(t *testing.T) {
 			o.Namespace = "a"
 		}
 		for i := -1; i < len(k.Subresources); i++ {
-			if o.Sub = nil; i >= 0 {
+			o.Sub = nil
+			if i >= 0 {
 				o.Sub = &k.Subresources[i]
 			}
 			path := "/" + spelled(o, false)

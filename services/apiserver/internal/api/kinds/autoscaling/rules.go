@@ -120,7 +120,8 @@ func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
 	count := 0
 	for _, s := range sources {
 		if s.set {
-			if count++; count == 1 {
+			count++
+			if count == 1 {
 				s.rules()
 			}
 		}

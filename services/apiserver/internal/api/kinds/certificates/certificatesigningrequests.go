@@ -58,7 +58,10 @@ func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
 }
 
 func stampRequester(r *certificatesv1.CertificateSigningRequest, requester registry.Requester) {
-	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = requester.Name, requester.UID, requester.Groups, nil
+	r.Spec.Username = requester.Name
+	r.Spec.UID = requester.UID
+	r.Spec.Groups = requester.Groups
+	r.Spec.Extra = nil
 	if len(requester.Extra) == 0 {
 		return
 	}

@@ -30,6 +30,8 @@ type Durations struct {
 	signers *metrics.Series[string, durationCounters]
 }
 
+// durationCounters counts the requests of a signer that state a duration, and those that the
+// certificate honors.
 type durationCounters struct{ requested, honored prometheus.Counter }
 
 // NewDurations returns Durations with metrics in r.

@@ -86,7 +86,8 @@ func subjectRules(at validate.At, s *flowcontrolv1.Subject) {
 		if m.kind != s.Kind {
 			continue
 		}
-		if known = true; m.set {
+		known = true
+		if m.set {
 			m.rules()
 		} else {
 			at.Required(m.name, fmt.Sprintf("%s is required when subject kind is '%s'", m.name, m.kind))

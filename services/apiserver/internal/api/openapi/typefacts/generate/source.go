@@ -40,12 +40,14 @@ func (s *source) speaks() bool {
 	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
 }
 
+// structure is a Go struct of an API package.
 type structure struct {
 	name   string
 	doc    string
 	fields []field
 }
 
+// field is a field of a struct.
 type field struct {
 	name, json string
 	omitempty  bool
