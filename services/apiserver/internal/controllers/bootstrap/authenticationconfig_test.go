@@ -25,7 +25,9 @@ func TestBundlesAreJoined(t *testing.T) {
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
-	old, a, b := made(1, now.Add(-time.Minute)), made(2, now.Add(time.Hour)), made(3, now.Add(time.Hour))
+	old := made(1, now.Add(-time.Minute))
+	a := made(2, now.Add(time.Hour))
+	b := made(3, now.Add(time.Hour))
 	for _, c := range []struct{ what, have, mine, want string }{
 		{"nothing yet", "", a, a},
 		{"the same", a, a, a},
@@ -37,7 +39,7 @@ func TestBundlesAreJoined(t *testing.T) {
 		{"nonsense", "x", a, a},
 		{"a key", "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n", a, a},
 	} {
-		if got := joinBundles(c.have, c.mine, now); got != c.want {
+		if got := mergeBundles(c.have, c.mine, now); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
 		}
 	}

@@ -98,7 +98,8 @@ func (b *Bootstrap) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	key, ttl := b.leasePrefix()+b.AdvertiseAddress.String(), storage.WriteOptions{TTL: endpointTTL}
+	key := b.leasePrefix() + b.AdvertiseAddress.String()
+	ttl := storage.WriteOptions{TTL: endpointTTL}
 	for range 3 {
 		kv, _, err := b.Store.Get(ctx, key, 0)
 		if errors.Is(err, storage.ErrNotFound) {
