@@ -84,7 +84,8 @@ func (c *Controller) clean(ctx context.Context) error {
 				errs = append(errs, fmt.Errorf("%s: %w", r.Name, err))
 			}
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		options.Continue = page.Continue
+		if options.Continue == "" {
 			return errors.Join(errs...)
 		}
 	}

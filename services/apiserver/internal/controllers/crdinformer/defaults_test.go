@@ -98,7 +98,8 @@ func TestFieldsOfManyVersions(t *testing.T) {
 		read := Defines(nil, "/registry", func(string, string) bool { return true }, false)
 		allocated = testing.AllocsPerRun(1, func() {
 			var ok bool
-			if r, ok = read(stored); !ok {
+			r, ok = read(stored)
+			if !ok {
 				t.Fatal("got no definition")
 			}
 		})

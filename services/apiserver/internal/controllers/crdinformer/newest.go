@@ -15,14 +15,15 @@ const settleTime = 2 * time.Second
 // started before within that time.
 const gatherTime = 5 * time.Millisecond
 
-// revisionReads shares reads of the newest revision, so that many requests for unknown resources cost the
-// store only few reads.
+// revisionReads shares reads of the newest revision, so that many requests for unknown resources
+// cost the store only few reads.
 type revisionReads struct {
 	mu    sync.Mutex    // leaf lock
 	next  *revisionRead // the read that callers may join, because it has not started
 	began time.Time     // start of the last read
 }
 
+// revisionRead is a read of the store's revision that several callers may wait for.
 type revisionRead struct {
 	done     chan struct{}
 	revision int64
