@@ -53,6 +53,7 @@ type Chain struct {
 	metrics         *Metrics
 }
 
+// member is a plugin of the chain with its name.
 type member[T any] struct {
 	name   string
 	plugin T
@@ -126,7 +127,8 @@ func each[T any](ctx context.Context, c *Chain, r *Request, step string, members
 		err := call(m.plugin, ctx, r)
 		now := time.Now()
 		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(at))
-		if at = now; err != nil {
+		at = now
+		if err != nil {
 			c.metrics.step(r.Operation, step, true, now.Sub(begin))
 			return err
 		}

@@ -29,6 +29,7 @@ type document struct {
 	Plugins    []member `json:"plugins"`
 }
 
+// member is the entry of a plugin in the file.
 type member struct {
 	Name          string          `json:"name"`
 	Path          string          `json:"path"`

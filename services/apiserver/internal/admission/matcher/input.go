@@ -117,11 +117,17 @@ func Options(r *admission.Request) runtime.Object {
 		out.TypeMeta = optionsKind("DeleteOptions")
 		return &out
 	case *metav1.CreateOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	case *metav1.UpdateOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	case *metav1.PatchOptions:
-		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+		dryRun = o.DryRun
+		manager = o.FieldManager
+		validation = o.FieldValidation
 	default:
 		return nil
 	}

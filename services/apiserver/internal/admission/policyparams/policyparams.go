@@ -115,7 +115,8 @@ func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorize
 	err := errors.New("cannot identify user to authorize read access to parameters")
 	if u := r.User; u != nil {
 		var d authorizer.Decision
-		if d, _, err = p.Authorizer.Authorize(ctx, want); err == nil && d == authorizer.Allow {
+		d, _, err = p.Authorizer.Authorize(ctx, want)
+		if err == nil && d == authorizer.Allow {
 			return nil
 		}
 		if err == nil {

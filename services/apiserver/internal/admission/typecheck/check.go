@@ -46,6 +46,7 @@ type declaration struct {
 	param bool
 }
 
+// declaredTypes holds the type of an object and the types of its fields.
 type declaredTypes struct {
 	root  *cel.Type
 	types objectTypes
@@ -58,7 +59,8 @@ func newCheck(c *expressions.Compiler, s Schemas) *check {
 // typeOf returns the type of a kind's objects. The root is nil if CEL does not see them. ok reports
 // whether there is a schema.
 func (c *check) typeOf(d declaration) (of declaredTypes, ok bool) {
-	if of, ok = c.declared[d]; ok {
+	of, ok = c.declared[d]
+	if ok {
 		return of, true
 	}
 	s := c.schemas.Schema(d.kind)

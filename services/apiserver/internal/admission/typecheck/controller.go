@@ -92,7 +92,9 @@ func (k *Controller) Run(ctx context.Context) error {
 
 // replace checks all policies.
 func (k *Controller) replace(ctx context.Context, policies []*watchcache.Entry, revision int64) {
-	k.due, k.late, k.done = map[string]bool{}, map[string]bool{}, map[string]checked{}
+	k.due = map[string]bool{}
+	k.late = map[string]bool{}
+	k.done = map[string]checked{}
 	for _, e := range policies {
 		k.due[e.Name()] = true
 	}
@@ -210,8 +212,8 @@ func (k *Controller) keep(ctx context.Context, c *check, name string) error {
 	return nil
 }
 
-// recoverPanics is warnings, but converts a panic of the compiler into an error, because the expressions
-// are arbitrary user input.
+// recoverPanics is warnings, but converts a panic of the compiler into an error, because the
+// expressions are arbitrary user input.
 func (c *check) recoverPanics(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
 	defer func() {
 		if problem := recover(); problem != nil {

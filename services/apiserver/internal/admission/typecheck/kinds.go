@@ -53,11 +53,13 @@ func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, r
 	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
 		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
 			for _, resource := range resources {
-				if *lookups++; *lookups > maxLookups {
+				*lookups++
+				if *lookups > maxLookups {
 					return found, true
 				}
 				for _, kind := range kinds(group, version, resource) {
-					if found = append(found, kind); len(found) == maxKinds {
+					found = append(found, kind)
+					if len(found) == maxKinds {
 						return found, true
 					}
 				}

@@ -18,6 +18,7 @@ type shape struct {
 	byName map[string]int
 }
 
+// field describes how CEL reads a field of a Go struct.
 type field struct {
 	name  string
 	index []int
@@ -85,7 +86,8 @@ func (s *shape) add(t reflect.Type, at []int) {
 
 func turningOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
-		if t = t.Elem(); t.Kind() == reflect.Pointer {
+		t = t.Elem()
+		if t.Kind() == reflect.Pointer {
 			return byConverter
 		}
 	}

@@ -165,7 +165,8 @@ func (v *Views) member(kind schema.GroupVersionKind) *apiset.Resource {
 // Replace replaces the object with obj and reports whether it differs.
 func (w *View) Replace(obj runtime.Object) (changed bool) {
 	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
-	if changed = !semantic.Equal(w.Object, obj); !changed {
+	changed = !semantic.Equal(w.Object, obj)
+	if !changed {
 		return false
 	}
 	if w.Kind == w.views.request.Kind {

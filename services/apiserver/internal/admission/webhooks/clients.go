@@ -178,7 +178,9 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		return nil, nil, err
 	}
 	config.ServerName = host
-	namespace, name, dial := s.Namespace, s.Name, c.dialers.For(true)
+	namespace := s.Namespace
+	name := s.Name
+	dial := c.dialers.For(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {

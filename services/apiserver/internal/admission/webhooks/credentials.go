@@ -102,7 +102,10 @@ func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	}
 	c.BearerToken, c.BearerTokenFile = u.Token, u.TokenFile
 	c.Username, c.Password = u.Username, u.Password
-	c.CertData, c.CertFile, c.KeyData, c.KeyFile = u.ClientCertificateData, u.ClientCertificate, u.ClientKeyData, u.ClientKey
+	c.CertData = u.ClientCertificateData
+	c.CertFile = u.ClientCertificate
+	c.KeyData = u.ClientKeyData
+	c.KeyFile = u.ClientKey
 	c.Impersonate = rest.ImpersonationConfig{UserName: u.Impersonate, UID: u.ImpersonateUID, Groups: u.ImpersonateGroups, Extra: u.ImpersonateUserExtra}
 	c.ExecProvider = u.Exec
 	return c, nil

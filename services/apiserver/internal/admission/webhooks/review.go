@@ -188,7 +188,8 @@ func (v *reviewResponse) truncate() {
 	size = 0
 	for _, key := range slices.Sorted(maps.Keys(v.auditAnnotations)) {
 		value := v.auditAnnotations[key]
-		if size += len(key) + len(value); size > maxAnnotationBytes || len(kept) == maxAnnotations {
+		size += len(key) + len(value)
+		if size > maxAnnotationBytes || len(kept) == maxAnnotations {
 			break
 		}
 		kept[key] = value

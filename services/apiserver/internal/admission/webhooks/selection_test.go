@@ -168,7 +168,9 @@ func TestSelectorsAndConditionsSelectRequests(t *testing.T) {
 				mutating("h", h.at("/m"), func(w *admissionv1.MutatingWebhook) {
 					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
 					c.hook(&v)
-					w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector = v.FailurePolicy, v.NamespaceSelector, v.ObjectSelector
+					w.FailurePolicy = v.FailurePolicy
+					w.NamespaceSelector = v.NamespaceSelector
+					w.ObjectSelector = v.ObjectSelector
 					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
 				}))
 			changed := statusText(changes.chain.Mutate(t.Context(), changes.request()))
@@ -198,7 +200,9 @@ func TestFailedMutatingWebhookFollowsFailurePolicy(t *testing.T) {
 	adds := serve(t, func(http.ResponseWriter, question) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	again, some, none := admissionv1.IfNeededReinvocationPolicy, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassNone
+	again := admissionv1.IfNeededReinvocationPolicy
+	some := admissionv1.SideEffectClassSome
+	none := admissionv1.SideEffectClassNone
 	const head = "mutation.webhook.admission.k8s.io/"
 	for name, c := range map[string]struct {
 		policy admissionv1.FailurePolicyType

@@ -339,7 +339,8 @@ func TestConnectionFailuresOpenBreaker(t *testing.T) {
 	if !strings.Contains(n.Reason, "connection refused") {
 		t.Errorf("got reason %s", n.Reason)
 	}
-	if n.Reason = ""; n != want {
+	n.Reason = ""
+	if n != want {
 		t.Errorf("got notice %+v", n)
 	}
 	for range 5 {

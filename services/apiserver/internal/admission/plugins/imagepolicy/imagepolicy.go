@@ -81,6 +81,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// now is a clock of the cache.
 type now func() time.Time
 
 func (n now) Now() time.Time { return n() }

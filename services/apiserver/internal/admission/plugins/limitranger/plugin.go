@@ -59,12 +59,15 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		return nil
 	}
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
-	weight, added, annotated := 0, 0, 0
+	weight := 0
+	added := 0
+	annotated := 0
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
 		weight += d.weight(containers)
-		if refused = request.Estimate(ctx, weight); refused != nil {
+		refused = request.Estimate(ctx, weight)
+		if refused != nil {
 			return refused
 		}
 		if weight > maxAnnotation { // below that, no sum can exceed its limit
@@ -72,7 +75,8 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 			if names > 0 { // the annotation is replaced, so only the last range counts
 				annotated = names
 			}
-			if added += bytes; added > maxAdded {
+			added += bytes
+			if added > maxAdded {
 				return nil // the pod is rejected; later ranges add to the message
 			}
 		}
@@ -117,7 +121,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		held += bounds(lr, pod)
-		if refused = request.Estimate(ctx, request.PerValue*held); refused != nil {
+		refused = request.Estimate(ctx, request.PerValue*held)
+		if refused != nil {
 			return refused
 		}
 		var errs []error

@@ -67,6 +67,7 @@ func (a *attempt) unexpectedOperation() error {
 	return a.refuse("unexpected operation %q", a.Operation)
 }
 
+// resource is a resource without its version.
 type resource struct{ group, name string }
 
 // Admit implements admission.Mutator.

@@ -45,7 +45,9 @@ func TestReservedSubjects(t *testing.T) {
 	}
 	issued := func(s *certificatesv1.CertificateSigningRequestStatus) { s.Certificate = []byte("c") }
 	approved, denied := condition("Approved", "True"), condition("Denied", "True")
-	free, name, group := pkix.Name{CommonName: "u"}, pkix.Name{CommonName: "system:binnacle:x"}, pkix.Name{Organization: []string{"system:binnacle"}}
+	free := pkix.Name{CommonName: "u"}
+	name := pkix.Name{CommonName: "system:binnacle:x"}
+	group := pkix.Name{Organization: []string{"system:binnacle"}}
 	twice := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
 		{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "system:binnacle:x"}, {Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: "u"},
 	}}
