@@ -284,7 +284,8 @@ func (o *Outline) Read(d *v1.CustomResourceDefinition) bool {
 		v := &v1.CustomResourceValidation{}
 		known := true
 		err := jsontext.Members(text, func(name, value []byte) bool {
-			if known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil; known {
+			known = string(name) == "openAPIV3Schema" && v.OpenAPIV3Schema == nil
+			if known {
 				v.OpenAPIV3Schema, known = v1.ReadPlainSchema(value)
 			}
 			return known
@@ -311,7 +312,8 @@ func (o *Outline) Whole(served []byte) ([]byte, bool) {
 	out = append(append(out, served[:at]...), '[')
 	n := 0
 	err = jsontext.Elements(list, func(i int, version []byte) bool {
-		if n++; i >= len(o.versions) {
+		n++
+		if i >= len(o.versions) {
 			return false
 		}
 		if i > 0 {
