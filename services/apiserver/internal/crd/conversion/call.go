@@ -41,7 +41,8 @@ func (w *Webhook) call(ctx context.Context, batch []*document, want schema.Group
 	var bad error
 	options := webhookclient.CallOptions{MaxBytes: int64(maxBytes), MaxValues: values, Transform: converted.extract, Then: func() {
 		response := r.result()
-		if bad = w.checkResponse(r, response, req.UID); bad == nil {
+		bad = w.checkResponse(r, response, req.UID)
+		if bad == nil {
 			use(converted.get(response))
 		}
 	}}

@@ -133,7 +133,9 @@ func simplePath(path string) jsontext.Path {
 		case *jsonpath.FieldNode:
 			out = append(out, jsontext.Step{Name: n.Value})
 		case *jsonpath.ArrayNode:
-			first, end, step := n.Params[0], n.Params[1], n.Params[2]
+			first := n.Params[0]
+			end := n.Params[1]
+			step := n.Params[2]
 			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
 				return nil
 			}

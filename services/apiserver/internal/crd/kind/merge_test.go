@@ -46,7 +46,8 @@ func TestMergeRules(t *testing.T) {
 				}
 				got := sorted(newMergeRules(own, preserve).root.Inlined)
 				atom, _ := want.Resolve(named("model"))
-				if atom = sorted(atom); !reflect.DeepEqual(got, atom) {
+				atom = sorted(atom)
+				if !reflect.DeepEqual(got, atom) {
 					g, _ := json.Marshal(got)
 					w, _ := json.Marshal(atom)
 					t.Errorf("rules:\n%s\nwant:\n%s", g, w)

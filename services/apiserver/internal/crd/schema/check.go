@@ -331,12 +331,16 @@ func (c *checker) anyOf(branches []NodeIndex, v tape.Ref) int {
 }
 
 func (c *checker) oneOf(branches []NodeIndex, v tape.Ref) int {
-	best, most, valid, first := noNode, 0, 0, 0
+	best := noNode
+	most := 0
+	valid := 0
+	first := 0
 	for _, at := range branches {
 		ok, matches := c.try(at, v)
 		switch {
 		case ok:
-			if valid++; valid == 1 {
+			valid++
+			if valid == 1 {
 				first = matches
 			}
 		case best == noNode || matches > most:

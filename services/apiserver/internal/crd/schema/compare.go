@@ -210,7 +210,9 @@ func (w *walker) down(n *node, v tape.Ref, want func(*node) bool, visit func(at 
 		for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
 			at, kind := n.values, stepValue
 			if i := n.find(d, k, next); i >= 0 {
-				next, at, kind = i+1, n.props[i].at, stepProp
+				next = i + 1
+				at = n.props[i].at
+				kind = stepProp
 			}
 			if at != noNode && want(&w.program.nodes[at]) {
 				w.visit(step{kind: kind, key: k}, at, k+1, visit)

@@ -50,6 +50,7 @@ func (p *Program) measure() {
 	}
 }
 
+// compiler compiles one schema.
 type compiler struct {
 	program *Program
 	room    *share

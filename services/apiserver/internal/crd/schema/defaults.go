@@ -53,6 +53,7 @@ func anyDefault(s *v1.JSONSchemaProps) bool {
 	return false
 }
 
+// defaultsCheck checks the defaults of one schema.
 type defaultsCheck struct {
 	ctx           context.Context
 	program       *Program
@@ -159,7 +160,8 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIn
 	}
 	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
 	errs := k.all(node, tape.Root, tape.None)
-	if c.spent = k.spent; c.spent > c.program.most {
+	c.spent = k.spent
+	if c.spent > c.program.most {
 		c.budget = -1
 	}
 	if len(errs) > 0 {

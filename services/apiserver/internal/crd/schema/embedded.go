@@ -59,7 +59,9 @@ func (w *walker) putBelow(errs field.ErrorList) {
 // checkEmbedded checks an embedded resource, or a default of one.
 func checkEmbedded(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	apiVersion, kind, metadata := d.Find(v, "apiVersion"), d.Find(v, "kind"), d.Find(v, "metadata")
+	apiVersion := d.Find(v, "apiVersion")
+	kind := d.Find(v, "kind")
+	metadata := d.Find(v, "metadata")
 	if apiVersion == tape.None {
 		errs = append(errs, field.Required(at.Child("apiVersion"), "must not be empty"))
 	}
@@ -143,7 +145,8 @@ func (s *shaper) embeddedMeta(at NodeIndex, key tape.Ref) {
 	d, v := s.doc, key+1
 	text := d.Text(v)
 	if at != noNode {
-		if text = s.filledMeta(at, text); s.err != nil {
+		text = s.filledMeta(at, text)
+		if s.err != nil {
 			return
 		}
 	}

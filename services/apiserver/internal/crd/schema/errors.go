@@ -13,8 +13,8 @@ import (
 const (
 	// maxErrors is the maximum number of errors that are reported for one document.
 	maxErrors = 1000
-	// maxErrorBytes is the total size in bytes after which no more errors are recorded. The same limit
-	// applies to unknown fields. Each path may be nearly as long as the document.
+	// maxErrorBytes is the total size in bytes after which no more errors are recorded. The same
+	// limit applies to unknown fields. Each path may be nearly as long as the document.
 	maxErrorBytes = 1 << 20
 )
 
@@ -115,6 +115,7 @@ type step struct {
 	index int32
 }
 
+// stepKind distinguishes the steps of a path to a value.
 type stepKind uint8
 
 const (

@@ -109,6 +109,7 @@ const (
 	typeNull
 )
 
+// node is a compiled schema.
 type node struct {
 	props    []prop // sorted by name
 	required []requirement
@@ -142,11 +143,13 @@ type node struct {
 	text   *textRules
 }
 
+// prop is a property that the schema names.
 type prop struct {
 	name string
 	at   NodeIndex
 }
 
+// requirement is a required property.
 type requirement struct {
 	name string
 	prop int // its index in props, or -1
@@ -174,6 +177,7 @@ type combination struct {
 	not                 NodeIndex
 }
 
+// enumValue is an allowed value.
 type enumValue struct {
 	value any       // decoded
 	doc   *tape.Doc // for objects and arrays

@@ -61,7 +61,9 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 		if err != nil {
 			return Shaped{}, err
 		}
-		d, result.Doc, result.Changed = cleaned, cleaned, true
+		d = cleaned
+		result.Doc = cleaned
+		result.Changed = true
 	}
 	s := shaper{program: p, doc: d, raw: d.Raw(), options: o, parts: everything}
 	if o.Lenient {

@@ -112,8 +112,8 @@ func TestShapeText(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of ObjectMeta,
-// not by the schema.
+// TestDefaultsOfEmbeddedMetadata checks that defaults of metadata are pruned by the fields of
+// ObjectMeta, not by the schema.
 func TestDefaultsOfEmbeddedMetadata(t *testing.T) {
 	const resource = `{"type":"object","x-kubernetes-embedded-resource":true,"properties":{"metadata":{"type":"object","default":{"name":"Bar","unknown":"x","labels":{"a":"b"}}}}}`
 	p := program(t, `{"type":"object","properties":{
@@ -181,7 +181,8 @@ func TestHostile(t *testing.T) {
 	text := `{"n":` + list(`"x"`, 100_000) + `,"m":{` + strings.TrimSuffix(members.String(), ",") + `},"s":` + list("1", 100_000) +
 		`,"k":[` + strings.TrimSuffix(items.String(), ",") + `]}`
 	d := parse(t, []byte(text))
-	if d, _ = d.Cleaned(); d == nil {
+	d, _ = d.Cleaned()
+	if d == nil {
 		t.Fatal("got no cleaned document")
 	}
 	report := p.Check(d, nil, true, nil)

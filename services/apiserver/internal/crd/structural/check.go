@@ -34,6 +34,7 @@ const (
 	property
 )
 
+// checker collects the errors of a schema.
 type checker struct{ errs field.ErrorList }
 
 func (c *checker) add(err *field.Error) { c.errs = append(c.errs, err) }
@@ -143,7 +144,11 @@ func restrictsMetadata(m v1.JSONSchemaProps) bool {
 	if named == len(m.Properties) {
 		m.Properties = nil
 	}
-	m.Ref, m.Type, m.Default, m.ExternalDocs, m.Example = nil, "", nil, nil, nil
+	m.Ref = nil
+	m.Type = ""
+	m.Default = nil
+	m.ExternalDocs = nil
+	m.Example = nil
 	return !reflect.DeepEqual(m, v1.JSONSchemaProps{})
 }
 
