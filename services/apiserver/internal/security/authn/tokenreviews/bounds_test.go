@@ -19,7 +19,7 @@ func TestForgetDuringReview(t *testing.T) {
 	r := newFixture(t, true, nil)
 	begun, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		once.Do(func() {
 			close(begun)
 			<-answer
@@ -108,7 +108,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 				}
 				cfg.Now = nil
 			})
-			r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) {
+			r.reviewer.resultOf = func(context.Context, string) (*authenticator.Response, bool, error) {
 				defer close(ended)
 				return &authenticator.Response{User: authenticator.User{Name: c.user}}, c.ok, nil
 			}
@@ -149,7 +149,7 @@ func (l legacyUses) Used(_ context.Context, t tokenreviews.LegacyToken) {
 // accepted soon after the account is created.
 func TestLateServiceAccounts(t *testing.T) {
 	r := newFixture(t, true, nil)
-	r.reviewer.answer = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+	r.reviewer.resultOf = func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if _, err := r.objects.find(satoken.KindServiceAccount, "ns", "a"); err != nil {
 			return nil, false, err
 		}
