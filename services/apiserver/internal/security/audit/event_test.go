@@ -71,7 +71,12 @@ func TestTimestampFormat(t *testing.T) {
 func TestMinimalEventIsSmall(t *testing.T) {
 	e := fullEvent()
 	long := strings.Repeat("x", 1<<20)
-	e.URI, e.UserAgent, e.User.Name, e.Impersonated.Name, e.Object.Name, e.Status.Message = long, long, long, long, long, long
+	e.URI = long
+	e.UserAgent = long
+	e.User.Name = long
+	e.Impersonated.Name = long
+	e.Object.Name = long
+	e.Status.Message = long
 	e.User.Extra["k"] = []string{long}
 	e.Annotations = append(e.Annotations, Annotation{"long", long})
 	for range 1000 {

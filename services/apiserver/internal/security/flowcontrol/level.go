@@ -43,16 +43,21 @@ type level struct {
 	metrics    *levelMetrics
 }
 
+// counts holds the totals of a level.
 type counts struct{ dispatched, rejected, timedOut, cancelled int }
 
 // configure applies a spec and limits.
 func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh, limits, limit := l.spec == nil, l.limits, l.limit
+	fresh := l.spec == nil
+	limits := l.limits
+	limit := l.limit
 	l.spec, l.limits = p, n
 	if fresh {
-		l.virtualAt, l.limit, l.flows = now, n.nominal, map[uint64]int{}
+		l.virtualAt = now
+		l.limit = n.nominal
+		l.flows = map[uint64]int{}
 		l.demand.begin(now)
 	}
 	l.quiescing = false
@@ -70,13 +75,14 @@ func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 // idle reports whether the level has no requests and no final seats. The caller holds mu.
 func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// reserveShare is the divisor of the limit that gives the reserve for flows without a running request. The
-// reserve exists if no flow is dealt all queues. Without it, a flow with many slow requests would delay all
-// others. Fair queueing does not prevent this, because a flow has several queues and flows share queues.
+// reserveShare is the divisor of the limit that gives the reserve for flows without a running
+// request. The reserve exists if no flow is dealt all queues. Without it, a flow with many slow
+// requests would delay all others. Fair queueing does not prevent this, because a flow has several
+// queues and flows share queues.
 const reserveShare = 8
 
-// fits reports whether a request may run now. A request that needs more seats than the limit runs alone.
-// The caller holds mu.
+// fits reports whether a request may run now. A request that needs more seats than the limit runs
+// alone. The caller holds mu.
 func (l *level) fits(r *Request) bool {
 	if l.spec.kind == kindExempt {
 		return true
@@ -92,8 +98,8 @@ func (l *level) fits(r *Request) bool {
 	return seats <= free
 }
 
-// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request runs
-// when r.admitted is closed.
+// admit starts, queues or rejects a request. It returns the reason of a rejection. A queued request
+// runs when r.admitted is closed.
 func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,8 +113,8 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 	}
 	r.flowHash = hash()
 	i := l.chooseQueue(r.flowHash)
-	// Beyond the queue length, one more request may wait for each free seat. Such seats are free because a
-	// wide request is next, or because of the reserve.
+	// Beyond the queue length, one more request may wait for each free seat. Such seats are free
+	// because a wide request is next, or because of the reserve.
 	if more := len(l.queues[i].waiting) - l.spec.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
 		return l.reject(now, reasonQueueFull)
 	}
@@ -116,8 +122,8 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 	return ""
 }
 
-// readmit starts or queues a suspended request. It returns false if the level has neither a free seat nor
-// queues.
+// readmit starts or queues a suspended request. It returns false if the level has neither a free
+// seat nor queues.
 func (l *level) readmit(r *Request, now time.Time, hash func() uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,8 +199,8 @@ func (l *level) cancelWaiting(r *Request, now time.Time, reason string) bool {
 	return true
 }
 
-// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without a
-// maximum, the writes of one user with many watchers could occupy the whole level.
+// finalSeatsShare is the divisor of the limit that gives the maximum number of final seats. Without
+// a maximum, the writes of one user with many watchers could occupy the whole level.
 const finalSeatsShare = 2
 
 // end releases the seats of a running request. Its final seats stay occupied for width.After.
@@ -215,7 +221,8 @@ func (l *level) end(r *Request, now time.Time) {
 		q.next += (now.Sub(r.started) - estimatedDuration).Seconds() * float64(r.width.Seats)
 		q.running--
 		l.deactivateIfIdle(q)
-		if l.flows[r.flowHash]--; l.flows[r.flowHash] == 0 {
+		l.flows[r.flowHash]--
+		if l.flows[r.flowHash] == 0 {
 			delete(l.flows, r.flowHash)
 		}
 	}
@@ -255,7 +262,8 @@ func (l *level) recordDemand(now time.Time) {
 }
 
 func (l *level) link(r *Request) {
-	if r.next = l.first; r.next != nil {
+	r.next = l.first
+	if r.next != nil {
 		r.next.previous = r
 	}
 	l.first = r
@@ -283,8 +291,9 @@ type retryAfter struct {
 	count   int
 }
 
-// recordRejection counts a rejection. A window is as long as the current Retry-After. With more than three
-// rejections per second in a window, Retry-After doubles. With fewer than one, it decreases.
+// recordRejection counts a rejection. A window is as long as the current Retry-After. With more
+// than three rejections per second in a window, Retry-After doubles. With fewer than one, it
+// decreases.
 func (r *retryAfter) recordRejection(now time.Time) {
 	r.seconds = max(r.seconds, 1)
 	if window := time.Duration(r.seconds) * time.Second; r.since.IsZero() {
@@ -303,12 +312,13 @@ func (r *retryAfter) recordRejection(now time.Time) {
 
 func (r *retryAfter) delay() int { return max(r.seconds, 1) }
 
-// retryInterval is the interval at which a suspended request retries to acquire seats in a level without
-// queues.
+// retryInterval is the interval at which a suspended request retries to acquire seats in a level
+// without queues.
 const retryInterval = 100 * time.Millisecond
 
-// Suspend releases the seats of a request while it waits, for example for its client. It does nothing if the
-// request has ended or is suspended. Suspend, Resume and End of one request must not be called concurrently.
+// Suspend releases the seats of a request while it waits, for example for its client. It does
+// nothing if the request has ended or is suspended. Suspend, Resume and End of one request must not
+// be called concurrently.
 func (c *Controller) Suspend(r *Request) {
 	if r.suspended || r.ended.Load() {
 		return
@@ -317,8 +327,9 @@ func (c *Controller) Suspend(r *Request) {
 	c.stopRunning(r)
 }
 
-// Resume waits until a suspended request has its seats again. Queue length limits do not apply, because the
-// request was admitted before. It returns an error only if ctx ends; the request then stays suspended.
+// Resume waits until a suspended request has its seats again. Queue length limits do not apply,
+// because the request was admitted before. It returns an error only if ctx ends; the request then
+// stays suspended.
 func (c *Controller) Resume(ctx context.Context, r *Request) error {
 	if !r.suspended || r.ended.Load() {
 		return nil

@@ -11,8 +11,8 @@ import (
 
 func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
 
-// flood sends n requests of maximum width in one flow. It returns the running ones when waits requests
-// wait, and a channel with the others.
+// flood sends n requests of maximum width in one flow. It returns the running ones when waits
+// requests wait, and a channel with the others.
 func (r *fixture) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
 	r.t.Helper()
 	came := make(chan *flowcontrol.Request, n)
@@ -84,7 +84,8 @@ func TestReserveIsForIdleFlows(t *testing.T) {
 	}
 	for len(running) > 0 {
 		r.End(running[0])
-		if running = running[1:]; r.waiting() > 0 {
+		running = running[1:]
+		if r.waiting() > 0 {
 			next()
 		}
 	}
@@ -152,7 +153,8 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 		for begun := false; !begun; {
 			select {
 			case q := <-came:
-				if begun = true; q != nil {
+				begun = true
+				if q != nil {
 					defer r.End(q)
 				}
 			case <-look.C:
@@ -169,7 +171,8 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 	}
 }
 
-// A level that serves one request at a time serves a known flow again, even if new flows keep arriving.
+// A level that serves one request at a time serves a known flow again, even if new flows keep
+// arriving.
 func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	r := newFixture(t, 100, limited("l", 0, 1024, 1, 50))
 	type served struct {
@@ -195,7 +198,8 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	next := func() {
 		r.clock.pass(10 * time.Millisecond)
 		r.End(runs.q)
-		if runs = <-came; runs.name == "often" {
+		runs = <-came
+		if runs.name == "often" {
 			often++
 		}
 	}
@@ -213,7 +217,8 @@ func TestLevelWithoutSharesServesAllFlows(t *testing.T) {
 	r.End(runs.q)
 }
 
-// Many service accounts of one namespace leave the reserved seats to a principal without a running request.
+// Many service accounts of one namespace leave the reserved seats to a principal without a running
+// request.
 func TestNamesOfOnePrincipalShareSeats(t *testing.T) {
 	r := newFixture(t, 21, limited("l", 15, 1024, 2, 50)) // 16 seats
 	came := make(chan *flowcontrol.Request, 20)

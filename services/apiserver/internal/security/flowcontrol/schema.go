@@ -31,6 +31,7 @@ type subject struct {
 	name string
 }
 
+// subjectKind distinguishes the subjects of a rule.
 type subjectKind uint8
 
 const (
@@ -46,11 +47,13 @@ type rule struct {
 	paths     []pathRule
 }
 
+// resourceRule is a compiled ResourcePolicyRule.
 type resourceRule struct {
 	verbs, groups, resources, namespaces nameSet
 	cluster                              bool
 }
 
+// pathRule is a compiled NonResourcePolicyRule.
 type pathRule struct{ verbs, paths nameSet }
 
 func compileSchema(s *flowcontrolv1.FlowSchema) *compiledSchema {
@@ -142,8 +145,8 @@ func (p *resourceRule) matches(op *requestinfo.Info) bool {
 	return p.verbs.has(op.Verb) && p.groups.has(op.Group) && p.resources.hasResource(op.Resource, op.Subresource)
 }
 
-// serviceAccountNamespace returns the namespace in the user name of a service account. It does not validate
-// the name.
+// serviceAccountNamespace returns the namespace in the user name of a service account. It does not
+// validate the name.
 func serviceAccountNamespace(user string) (string, bool) {
 	rest, ok := strings.CutPrefix(user, accountPrefix)
 	if !ok {
@@ -201,7 +204,8 @@ func (n *nameSet) has(s string) bool {
 	return ok
 }
 
-// hasResource reports whether the set has a resource or subresource. It does not allocate for short lists.
+// hasResource reports whether the set has a resource or subresource. It does not allocate for short
+// lists.
 func (n *nameSet) hasResource(resource, sub string) bool {
 	if sub == "" || n.all {
 		return n.has(resource)
@@ -230,8 +234,8 @@ func (n *nameSet) hasPath(path string) bool {
 	return false
 }
 
-// index finds the schema of a request by its user, without a look at schemas about other users. Copies
-// share unchanged nodes.
+// index finds the schema of a request by its user, without a look at schemas about other users.
+// Copies share unchanged nodes.
 type index struct {
 	tree *btree.BTreeG[indexEntry]
 	seed maphash.Seed // for the hashes of subjects

@@ -146,7 +146,8 @@ func (c *fuzz) blocked(t *rapid.T) string {
 func (c *fuzz) settle(t *rapid.T) {
 	var now string
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(100 * time.Microsecond) {
-		if now = c.blocked(t); now == "" {
+		now = c.blocked(t)
+		if now == "" {
 			break
 		}
 	}

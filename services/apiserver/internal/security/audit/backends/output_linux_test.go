@@ -41,7 +41,8 @@ func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
 		if json.Unmarshal([]byte(line), &e) != nil {
 			continue // incomplete line
 		}
-		if ids = append(ids, e.AuditID); e.AuditID == id {
+		ids = append(ids, e.AuditID)
+		if e.AuditID == id {
 			return ids
 		}
 	}

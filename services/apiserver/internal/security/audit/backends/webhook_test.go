@@ -113,7 +113,8 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	h := newWebhookServer(t, false, func(w http.ResponseWriter, _ *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		if failing--; failing >= 0 {
+		failing--
+		if failing >= 0 {
 			panic(http.ErrAbortHandler)
 		}
 	})
@@ -125,8 +126,8 @@ func TestRecoveredWebhookLosesNothing(t *testing.T) {
 	f.wantLost(webhookName, 0)
 }
 
-// A hanging webhook does not block requests in batch mode, and blocks them for a limited time in the other
-// modes.
+// A hanging webhook does not block requests in batch mode, and blocks them for a limited time in
+// the other modes.
 func TestHangingWebhookBlocksNoRequestInBatchMode(t *testing.T) {
 	release := make(chan struct{})
 	h := newWebhookServer(t, false, func(_ http.ResponseWriter, r *http.Request) {
