@@ -38,6 +38,7 @@ func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	return &konnectivityTunnel{tunnel, end, k.socket}, nil
 }
 
+// konnectivityTunnel is a tunnel for one connection. end closes it.
 type konnectivityTunnel struct {
 	client.Tunnel
 	end   context.CancelFunc
@@ -101,6 +102,7 @@ func (t *tunnel) LocalAddr() net.Addr { return address("konnectivity") }
 // RemoteAddr implements net.Conn.
 func (t *tunnel) RemoteAddr() net.Addr { return t.remote }
 
+// address is the address of a destination.
 type address string
 
 // Network implements net.Addr.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// metrics holds the metrics of dials.
 type metrics struct {
 	starts, failures *prometheus.CounterVec
 	duration         *prometheus.HistogramVec

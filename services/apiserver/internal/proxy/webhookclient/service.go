@@ -98,7 +98,10 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
-	config.UserAgent, config.NextProtos, config.Dial, config.DisableCompression = agent, protocols, dial, true
+	config.UserAgent = agent
+	config.NextProtos = protocols
+	config.Dial = dial
+	config.DisableCompression = true
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
