@@ -35,10 +35,13 @@ type Server struct {
 	down     bool
 }
 
+// key identifies an object.
 type key struct{ resource, namespace, name string }
 
+// object is a decoded JSON object.
 type object = map[string]any
 
+// event is a change of an object.
 type event struct {
 	key  key
 	kind string

@@ -231,7 +231,9 @@ func TestOptionErrors(t *testing.T) {
 		}, "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
 		{"OIDC by halves", func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, "must be specified together"},
 		{"OIDC twice", func(o *Options) {
-			o.Tokens.JWT.OIDC.IssuerURL, o.Tokens.JWT.OIDC.ClientID, o.Tokens.JWT.File = "https://x", "y", "z"
+			o.Tokens.JWT.OIDC.IssuerURL = "https://x"
+			o.Tokens.JWT.OIDC.ClientID = "y"
+			o.Tokens.JWT.File = "z"
 		}, "mutually exclusive"},
 	}
 	for _, tt := range tests {
@@ -298,7 +300,8 @@ func TestMissingKey(t *testing.T) {
 	}
 }
 
-// TestGatesAreReported: the metrics list all gates, including those that do not concern the service.
+// TestGatesAreReported: the metrics list all gates, including those that do not concern the
+// service.
 func TestGatesAreReported(t *testing.T) {
 	w := newFixture(t)
 	o := w.options()
@@ -314,8 +317,8 @@ func TestGatesAreReported(t *testing.T) {
 	}
 }
 
-// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not wait
-// for objects that no configured kind needs.
+// TestKindsOfTokens: tokens of a kind that is not configured are unknown, and the service does not
+// wait for objects that no configured kind needs.
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, c := range map[string]struct {

@@ -24,6 +24,7 @@ type Object interface {
 	metav1.Object
 }
 
+// event is an encoded watch event of a resource.
 type event struct {
 	resource string
 	revision int64
@@ -273,7 +274,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		wake, oldest, late := s.wake, s.oldest, s.late
+		wake := s.wake
+		oldest := s.oldest
+		late := s.late
 		var lines [][]byte
 		for _, ev := range s.events {
 			if ev.revision > after && ev.resource == resource {

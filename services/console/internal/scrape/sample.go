@@ -40,8 +40,8 @@ type Sample struct {
 	Version string
 	// Latencies counts requests by the time that the server itself took.
 	Latencies []Bucket
-	// Members are the members of the etcd cluster, as this API server sees them. An embedded etcd is
-	// the only member.
+	// Members are the members of the etcd cluster, as this API server sees them. An embedded etcd
+	// is the only member.
 	Members []Member
 	// DiskSize and DiskFree describe the disk of an embedded etcd, in bytes; 0 if there is none.
 	DiskSize, DiskFree float64
@@ -211,8 +211,8 @@ func value(m *dto.Metric) float64 {
 	return m.GetUntyped().GetValue()
 }
 
-// pick returns the lines of some families: scanning a line costs less than parsing it. The many series
-// of latencies are only summed.
+// pick returns the lines of some families: scanning a line costs less than parsing it. The many
+// series of latencies are only summed.
 func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(r)
@@ -220,7 +220,8 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 	total, series := 0, 0
 	for lines.Scan() {
 		line := lines.Bytes()
-		if total += len(line) + 1; total > maxMetrics {
+		total += len(line) + 1
+		if total > maxMetrics {
 			return nil, ErrTooMuch
 		}
 		name, isType := nameOf(line)
@@ -232,7 +233,8 @@ func pick(r io.Reader, families []string, sums bucketSums) ([]byte, error) {
 			continue
 		}
 		if !isType {
-			if series++; series > maxSeries {
+			series++
+			if series > maxSeries {
 				return nil, ErrTooMuch
 			}
 		}

@@ -186,12 +186,17 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 		out.Error = s.Err.Error()
 		return out
 	}
-	out.Publisher, out.Leader, out.Source, out.Memory = s.Publisher, s.Leader, s.Source, s.Memory
+	out.Publisher = s.Publisher
+	out.Leader = s.Leader
+	out.Source = s.Source
+	out.Memory = s.Memory
 	if s.Started > 0 {
 		began := time.Unix(int64(s.Started), 0).UTC()
 		out.Started = &began
 	}
-	out.Version, out.DiskSize, out.DiskFree = s.Version, s.DiskSize, s.DiskFree
+	out.Version = s.Version
+	out.DiskSize = s.DiskSize
+	out.DiskFree = s.DiskFree
 	seconds := span(before, s)
 	if seconds > 0 {
 		cpus := max(0, s.CPU-before.CPU) / seconds
@@ -202,7 +207,10 @@ func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	}
 	behind := lag(s)
 	out.NATS = &NATS{s.Connected, s.Disconnects, s.SlowConsumers}
-	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &behind, &s.Watchers, &s.InFlight
+	out.LagRevisions = &s.LagRevisions
+	out.LagSeconds = &behind
+	out.Watchers = &s.Watchers
+	out.InFlight = &s.InFlight
 	if seconds > 0 {
 		perSecond := 0.0
 		for q, n := range s.Requests {
