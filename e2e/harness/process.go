@@ -66,7 +66,9 @@ func (p *Process) Start(args ...string) {
 		p.t.Fatalf("start %s: %v", p.name, errors.Join(err, closeErr))
 	}
 	done := make(chan struct{})
-	p.cmd, p.done, p.err = cmd, done, nil
+	p.cmd = cmd
+	p.done = done
+	p.err = nil
 	go func() {
 		defer close(done)
 		p.err = cmd.Wait()

@@ -174,7 +174,9 @@ func (b *probeClient) collect() latencies {
 	slices.Sort(took)
 	w := latencies{N: len(took)}
 	if w.N > 0 {
-		w.P50, w.P99, w.Most = took[w.N/2], took[w.N*99/100], took[w.N-1]
+		w.P50 = took[w.N/2]
+		w.P99 = took[w.N*99/100]
+		w.Most = took[w.N-1]
 	}
 	if err := errors.Join(wrong[:min(len(wrong), 3)]...); err != nil {
 		w.Wrong = err.Error()

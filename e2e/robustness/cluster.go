@@ -287,7 +287,8 @@ func (c *Cluster) roles() (publisher, other *replica) {
 		return err
 	})
 	for _, i := range c.rand.Perm(len(c.replicas)) {
-		if other = c.replicas[i]; other != publisher {
+		other = c.replicas[i]
+		if other != publisher {
 			break
 		}
 	}

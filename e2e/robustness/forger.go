@@ -164,7 +164,8 @@ func invalidMessages(c *Cluster) func() {
 func (c *Cluster) awaitMessages() (known [][]byte) {
 	c.t.Helper()
 	harness.Eventually(c.t, waitTimeout, "messages between the replicas", func() error {
-		if known = c.forger.messages(); len(known) < minMessages {
+		known = c.forger.messages()
+		if len(known) < minMessages {
 			return errors.New("too few messages recorded")
 		}
 		return nil

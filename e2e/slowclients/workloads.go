@@ -150,7 +150,8 @@ func initialEvents(ctx context.Context, r *run) error {
 				Metadata struct{ Annotations map[string]string }
 			}
 		}
-		if failed = json.Unmarshal(line, &event); failed != nil {
+		failed = json.Unmarshal(line, &event)
+		if failed != nil {
 			return false
 		}
 		if event.Type == "ADDED" {

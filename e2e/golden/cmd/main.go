@@ -20,6 +20,7 @@ import (
 	"binnacle/e2e/golden"
 )
 
+// flags holds the command line.
 type flags struct {
 	server, cert, key, skip, run string
 	record, verbose, letters     bool

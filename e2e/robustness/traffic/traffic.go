@@ -89,7 +89,9 @@ func (t *Traffic) addWatchers() {
 		add("rotating-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, rotate)
 		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streaming = true })
 		add("streaming-rotating", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
-			w.streaming, w.rotate, w.form = true, true, inProtobuf
+			w.streaming = true
+			w.rotate = true
+			w.form = inProtobuf
 		})
 		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.form = metadataOnly })
 		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.slow = true })

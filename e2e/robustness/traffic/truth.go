@@ -127,7 +127,9 @@ func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	}
 	for {
 		r.mu.Lock()
-		reached, advanced, err := r.revision >= resp.Header.Revision, r.advanced, r.err
+		reached := r.revision >= resp.Header.Revision
+		advanced := r.advanced
+		err := r.err
 		r.mu.Unlock()
 		if err != nil || reached {
 			return resp.Header.Revision, err

@@ -173,7 +173,8 @@ func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(
 	err := send(ctx, client, into)
 	op.End = w.now()
 	now := seen{obj: into, mark: op.Mark}
-	if op.Outcome = outcomeOf(err); op.Outcome == history.Done && op.Verb != history.Delete {
+	op.Outcome = outcomeOf(err)
+	if op.Outcome == history.Done && op.Verb != history.Delete {
 		v, verr := versionOf(k.resource, into)
 		if verr != nil {
 			// An undecodable response has an unknown outcome. The error stays in the history.
