@@ -116,6 +116,8 @@ func (a *Authenticator) build(data []byte, before *state) (*state, error) {
 	return s, nil
 }
 
+// issuer returns the authenticator of an issuer. It reuses the provider of the previous
+// configuration if that is unchanged.
 func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error) {
 	p, former, until := before.provider(c.provider)
 	c.provider.Withdrawn = a.c.Withdrawn

@@ -60,6 +60,7 @@ func checkType(c *Configuration) error {
 // document provides the line numbers of a YAML document.
 type document struct{ root *goyaml.Node }
 
+// parseDocument parses the only YAML document of a file.
 func parseDocument(data []byte) (*document, error) {
 	d := goyaml.NewDecoder(bytes.NewReader(data))
 	var first, second goyaml.Node

@@ -27,6 +27,7 @@ const (
 // environments are those of expressions over claims and over users.
 type environments struct{ claims, user *celenv.Env }
 
+// newEnvironments returns the CEL environments for expressions over claims and over users.
 func newEnvironments() (*environments, error) {
 	user := celenv.Struct{Name: "kubernetes.UserInfo", Fields: map[string]*cel.Type{
 		"username": cel.StringType,
@@ -117,6 +118,7 @@ func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.Use
 	return u, nil
 }
 
+// mapped returns the user that the claims map to.
 func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
 	if u.Name, err = r.name(e, c); err != nil {
 		return u, err

@@ -93,6 +93,7 @@ func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
 	}
 }
 
+// jwt validates an entry of the configuration and compiles its expressions.
 func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
 	c.issuer(at.Child("issuer"), &j.Issuer)
 	r := &rules{source: j.ClaimMappings}
@@ -111,6 +112,7 @@ func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
 	}
 }
 
+// issuer validates the issuer of an entry.
 func (c *compiler) issuer(at *field.Path, i *Issuer) {
 	if i.URL == "" {
 		c.add(field.Required(at.Child("url"), "URL is required"))
@@ -134,6 +136,7 @@ func (c *compiler) issuer(at *field.Path, i *Issuer) {
 	}
 }
 
+// url validates a URL of an issuer.
 func (c *compiler) url(at *field.Path, raw string) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -158,8 +161,10 @@ func (c *compiler) url(at *field.Path, raw string) {
 	}
 }
 
+// audiences validates the audiences of an issuer.
 func (c *compiler) audiences(at *field.Path, i *Issuer) {
-	list, policy := at.Child("audiences"), at.Child("audienceMatchPolicy")
+	list := at.Child("audiences")
+	policy := at.Child("audienceMatchPolicy")
 	if len(i.Audiences) == 0 {
 		c.add(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
 		return
@@ -180,6 +185,7 @@ func (c *compiler) audiences(at *field.Path, i *Issuer) {
 	}
 }
 
+// claimRules validates the claim validation rules and adds them to r.
 func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rules) {
 	claims, expressions := map[string]bool{}, map[string]bool{}
 	for i, rule := range list {
@@ -207,6 +213,7 @@ func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rul
 	}
 }
 
+// mappings validates the claim mappings and adds their expressions to r.
 func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	text := []*cel.Type{cel.StringType, cel.DynType}
 	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)

@@ -35,7 +35,8 @@ func NewAuthorizer(user *authorizer.User, decide Decide) ref.Val {
 // given by the Group, Resource, Subresource, Namespace and Name of what.
 func NewResourceCheck(what *authorizer.Attributes, decide Decide) ref.Val {
 	c := &check{opaque: opaque{kind: ResourceCheckType}, what: *what, decide: decide}
-	c.what.Resource, c.what.Version = true, "*"
+	c.what.Resource = true
+	c.what.Version = "*"
 	return c
 }
 

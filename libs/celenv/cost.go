@@ -94,7 +94,8 @@ func byValues(function, overload string) bool {
 // callCost returns the cost of a call of a function of this package. ok is false for CEL's own
 // functions.
 func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
-	switch c := classes[function]; {
+	c := classes[function]
+	switch {
 	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
 		cost = 1
 	case c == authorizes:

@@ -43,7 +43,8 @@ func just(cost checker.CostEstimate) *checker.CallEstimate {
 // EstimateCallCost implements checker.CostEstimator. Functions that are not members have no target;
 // some of them have CEL's own estimate for that reason.
 func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
-	switch class := classes[function]; {
+	class := classes[function]
+	switch {
 	case function == "_==_":
 		return estimateEqual(args)
 	case class == one:
@@ -143,6 +144,7 @@ func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *che
 	return &checker.CallEstimate{CostEstimate: reading(size), ResultSize: &size}
 }
 
+// estimateReplace estimates the cost and the result size of replace.
 func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) < 2 {
 		return nil

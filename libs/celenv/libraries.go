@@ -111,6 +111,7 @@ func (listLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (listLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// isSorted implements list.isSorted.
 func isSorted(v ref.Val) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
@@ -154,6 +155,7 @@ func extreme(v ref.Val, direction types.Int, name string) ref.Val {
 	return best
 }
 
+// sum implements list.sum. zero is the sum of an empty list.
 func sum(v, zero ref.Val) ref.Val {
 	l, ok := v.(traits.Iterable)
 	if !ok {
@@ -181,6 +183,7 @@ func sum(v, zero ref.Val) ref.Val {
 	return total
 }
 
+// indexOf implements list.indexOf, and list.lastIndexOf if last is set.
 func indexOf(v, wanted ref.Val, last bool) ref.Val {
 	l, ok := v.(traits.Lister)
 	if !ok {
@@ -232,6 +235,7 @@ const (
 	uriPattern, bytePattern = 1103, 84
 )
 
+// formats returns the named formats.
 func formats() map[string]*format {
 	named := func(check func(string, bool) []string, prefix bool) func(string) []string {
 		return func(s string) []string { return check(s, prefix) }
@@ -260,7 +264,8 @@ func formats() map[string]*format {
 		"datetime":               {pattern: len(strfmt.DateTimePattern), check: known("datetime", "invalid datetime")},
 	}
 	for name, f := range list {
-		f.name, f.kind = name, formatType
+		f.name = name
+		f.kind = formatType
 	}
 	return list
 }

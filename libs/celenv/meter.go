@@ -103,6 +103,7 @@ func (m *meter) passed() {
 	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
 }
 
+// chargeOf returns the cost of a step, by its type.
 func chargeOf(step any) charge {
 	c := charge{step: step}
 	switch s := step.(type) {

@@ -46,7 +46,8 @@ type quantityLibrary struct{}
 
 // CompileOptions implements cel.Library.
 func (quantityLibrary) CompileOptions() []cel.EnvOption {
-	q, self := []*cel.Type{quantityType}, []*cel.Type{quantityType, quantityType}
+	q := []*cel.Type{quantityType}
+	self := []*cel.Type{quantityType, quantityType}
 	withInt := []*cel.Type{quantityType, cel.IntType}
 	return []cel.EnvOption{
 		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, quantityType, cel.UnaryBinding(toQuantity))),

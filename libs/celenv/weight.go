@@ -188,7 +188,8 @@ func flattened(add functions.BinaryOp) functions.BinaryOp {
 // chargeConcatenation charges the concatenation of two lists, or of two texts of dynamic type.
 // Texts of a known type already have a cost.
 func (m *meter) chargeConcatenation(c *call, v ref.Val) {
-	switch n := textSize(v); {
+	n := textSize(v)
+	switch {
 	case n > smallText && c.overload != overloads.AddString && c.overload != overloads.AddBytes:
 		m.cost += share(uint64(n), common.StringTraversalCostFactor)
 		return
@@ -266,6 +267,7 @@ func (t *treeMaker) fields(c *constructed, path string) (map[string]any, error) 
 	return out, nil
 }
 
+// tree converts a CEL value to a JSON value.
 func (t *treeMaker) tree(v ref.Val, path string) (any, error) {
 	if err := t.spend(node); err != nil {
 		return nil, err

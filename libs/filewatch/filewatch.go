@@ -124,6 +124,7 @@ type folders struct {
 	watched map[string]os.FileInfo // nil while the folder is missing
 }
 
+// watchFolders watches the folders of files, because files are usually replaced by renaming.
 func watchFolders(files []string) (*folders, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

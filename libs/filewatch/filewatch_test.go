@@ -149,9 +149,9 @@ func TestReadIsLimited(t *testing.T) {
 	}
 }
 
-// TestFollowUntilTaken checks that a content is reported until it was applied, and not again after
-// that.
-func TestFollowUntilTaken(t *testing.T) {
+// TestContentIsReportedUntilApplied checks that a content is reported until it was applied, and not
+// again after that.
+func TestContentIsReportedUntilApplied(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	write(t, file, "two")
 	ctx, cancel := context.WithCancel(context.Background())

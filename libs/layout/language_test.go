@@ -37,7 +37,8 @@ func TestLanguage(t *testing.T) {
 	root := moduleRoot(t)
 	files := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator))); {
+		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
+		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin" || path != root && strings.HasPrefix(d.Name(), ".")):

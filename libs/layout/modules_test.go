@@ -18,7 +18,8 @@ func TestModulesAgree(t *testing.T) {
 	for i, file := range files {
 		shared := 0
 		for path, v := range requirements(t, file) {
-			switch was, seen := version[path]; {
+			was, seen := version[path]
+			switch {
 			case !seen:
 				first[path], version[path] = file, v
 			case was != v:

@@ -79,6 +79,7 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 	return authorizer.NoOpinion, why, nil
 }
 
+// decide decides a request of a node. The text is the reason if the request is not allowed.
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
 	if z.readsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
 		return true, ""
@@ -222,6 +223,7 @@ func ownNode(node string, a *authorizer.Attributes) (bool, string) {
 	return false, ""
 }
 
+// pod decides a request for pods.
 func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	switch a.Subresource {
 	case "":
@@ -247,6 +249,7 @@ func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
 	return false, ""
 }
 
+// slice decides a request for resource slices.
 func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Subresource != "" {
 		return false, "cannot authorize ResourceSlice subresources"

@@ -154,6 +154,7 @@ func (g *Graph) own(o object, node string) {
 	g.owned[o] = node
 }
 
+// setPod adds or replaces a pod and the edges from its node to the objects that it refers to.
 func (g *Graph) setPod(p *corev1.Pod) {
 	key := object{Pod, p.Namespace, p.Name}
 	entry := podEntry{node: p.Spec.NodeName}

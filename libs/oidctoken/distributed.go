@@ -175,6 +175,7 @@ func (s *sourceIssuers) issuer(p *Provider, url string) (*Provider, error) {
 	return found, nil
 }
 
+// find returns the provider of a source issuer. It starts the provider on first use.
 func (s *sourceIssuers) find(p *Provider, url string) (*Provider, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

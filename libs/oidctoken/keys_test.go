@@ -24,7 +24,8 @@ import (
 	"binnacle/libs/oidctoken/oidctest"
 )
 
-// TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and algorithm.
+// TestUnusableKeysAreIgnored checks that a published key is used only for its purpose and
+// algorithm.
 func TestUnusableKeysAreIgnored(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -152,7 +153,8 @@ func TestProviderConfigEqual(t *testing.T) {
 		"authority": func(c *oidctoken.ProviderConfig) { c.CA = "d" }, "algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
 	} {
 		other := one()
-		if change(&other); one().Equal(other) {
+		change(&other)
+		if one().Equal(other) {
 			t.Errorf("configurations with different %s are equal", name)
 		}
 	}

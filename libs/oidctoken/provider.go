@@ -56,7 +56,8 @@ type ProviderConfig struct {
 	// DiscoveryURL is the URL of the provider's metadata, used exactly as given. If empty, it is
 	// derived from IssuerURL.
 	DiscoveryURL string
-	// CA is a PEM bundle that verifies the provider's server certificate; the host's roots if empty.
+	// CA is a PEM bundle that verifies the provider's server certificate; the host's roots if
+	// empty.
 	CA string
 	// Algorithms are the accepted signing algorithms; RS256 if empty.
 	Algorithms []string
@@ -144,6 +145,7 @@ func checkURL(raw string) error {
 	return nil
 }
 
+// client returns an HTTP client that trusts a CA, or the CAs of the system.
 func client(ca string) (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {

@@ -158,7 +158,8 @@ func (t *Tx) Set(obj metav1.Object) {
 		t.setRole(o.Namespace, o.Name, compile(o.Rules))
 	case *rbacv1.ClusterRole:
 		r := compile(o.Rules)
-		r.labels, r.aggregation = o.Labels, o.AggregationRule
+		r.labels = o.Labels
+		r.aggregation = o.AggregationRule
 		t.setRole("", o.Name, r)
 	case *rbacv1.RoleBinding:
 		t.setBinding(compileBinding(o.Namespace, o.Name, o.RoleRef, o.Subjects))

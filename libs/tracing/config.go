@@ -67,6 +67,7 @@ const (
 	maxConfigBytes = 1 << 20
 )
 
+// read reads and validates a TracingConfiguration.
 func read(file string) (*Configuration, error) {
 	data, err := os.ReadFile(file)
 	if err == nil && len(data) > maxConfigBytes {

@@ -81,6 +81,7 @@ func (h *Listener) Accept() (net.Conn, error) {
 // wait for them.
 func (h *Listener) Close() error { return h.Listener.Close() }
 
+// run accepts connections and starts their handshakes until the listener is closed.
 func (h *Listener) run() {
 	for {
 		conn, err := h.Listener.Accept()
@@ -110,6 +111,7 @@ func (h *Listener) deliver(a accepted) bool {
 	}
 }
 
+// handshake performs the TLS handshake of a connection and passes the connection to Accept.
 func (h *Listener) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
 	defer cancel()

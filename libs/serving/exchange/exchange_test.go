@@ -174,7 +174,8 @@ func TestRequestWithoutBodyIsNotWrapped(t *testing.T) {
 			r.Body = body
 			w := newFakeWriter()
 			x, got := l.Begin(w, r, false)
-			if x.Finish(); got != r || len(w.readDeadlines) > 0 {
+			x.Finish()
+			if got != r || len(w.readDeadlines) > 0 {
 				t.Errorf("read deadlines = %s, want none", formatDeadlines(w.readDeadlines))
 			}
 		})
@@ -272,10 +273,12 @@ func TestWriterWithoutDeadlinesIsPassedThrough(t *testing.T) {
 		if n, err := x.Write(make([]byte, largeSend)); n != largeSend || err != nil || w.Flushed {
 			t.Errorf("%d bytes, %v, flushed %t", n, err, w.Flushed)
 		}
-		if x.Flush(); !w.Flushed || w.Body.Len() != largeSend {
+		x.Flush()
+		if !w.Flushed || w.Body.Len() != largeSend {
 			t.Errorf("flushed %t, %d bytes", w.Flushed, w.Body.Len())
 		}
-		if x.Finish(); http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
+		x.Finish()
+		if http.NewResponseController(x).SetReadDeadline(time.Time{}) == nil {
 			t.Error("SetReadDeadline succeeded, want an error")
 		}
 	})
@@ -441,7 +444,8 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 			if (err != nil) != tc.failed || errors.Is(err, os.ErrDeadlineExceeded) != tc.aborted || tc.resume != nil && !errors.Is(err, tc.resume) || resumed != tc.resumed {
 				t.Errorf("%s: Write() = %v, resumed %d times", name, err, resumed)
 			}
-			if x.Finish(); len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
+			x.Finish()
+			if len(w.readDeadlines)+len(w.writeDeadlines) > 0 {
 				t.Errorf("%s: deadlines after finish: read %s, write %s; want none", name, formatDeadlines(w.readDeadlines), formatDeadlines(w.writeDeadlines))
 			}
 			_, _ = client.Close(), server.Close()
@@ -455,7 +459,8 @@ func TestHijackedConnectionTimeouts(t *testing.T) {
 		if conn, _, err := x.Hijack(); !errors.Is(err, http.ErrNotSupported) || conn != nil {
 			t.Errorf("Hijack() = %v, %v, want http.ErrNotSupported", conn, err)
 		}
-		if x.Finish(); formatDeadlines(w.writeDeadlines) != "2m0s" {
+		x.Finish()
+		if formatDeadlines(w.writeDeadlines) != "2m0s" {
 			t.Errorf("write deadlines = %s, want 2m0s", formatDeadlines(w.writeDeadlines))
 		}
 	})

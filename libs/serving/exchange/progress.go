@@ -53,7 +53,8 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 		p.grewAt = now
 	}
 	if first {
-		p.mark, p.markAt = acknowledged, now
+		p.mark = acknowledged
+		p.markAt = now
 	}
 	if first || outstanding > 0 {
 		p.emptySince = time.Time{}
@@ -71,6 +72,7 @@ func (p *progress) stalled(first bool, timeout time.Duration) bool {
 		return false
 	}
 	slow := float64(acknowledged-p.mark) < MinRate*elapsed.Seconds()
-	p.mark, p.markAt = acknowledged, now
+	p.mark = acknowledged
+	p.markAt = now
 	return slow
 }

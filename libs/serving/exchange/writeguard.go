@@ -111,12 +111,14 @@ func (g *guard) end() (suspended bool) {
 func (g *guard) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed, g.active = true, false
+	g.closed = true
+	g.active = false
 	if g.timer != nil {
 		g.timer.Stop()
 	}
 }
 
+// fire runs when the timer expires: it calls suspend or overdue.
 func (g *guard) fire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -78,7 +78,8 @@ func (b *body) close(err error) (unread int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	unread = int64(len(b.data) - b.read)
-	b.data, b.read = nil, 0
+	b.data = nil
+	b.read = 0
 	if b.err == nil || b.err == io.EOF && unread > 0 {
 		b.err = err
 	}
@@ -108,6 +109,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// take reads received bytes into p. It waits until some have arrived.
 func (b *body) take(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +119,8 @@ func (b *body) take(p []byte) (int, error) {
 			b.cond.Wait()
 		}
 		n := b.destFilled
-		b.dest, b.destFilled = nil, 0
+		b.dest = nil
+		b.destFilled = 0
 		if n > 0 {
 			return n, nil
 		}
@@ -135,7 +138,8 @@ func (b *body) take(p []byte) (int, error) {
 	n := copy(p, b.data[b.read:])
 	b.read += n
 	if b.read == len(b.data) {
-		b.data, b.read = b.data[:0], 0
+		b.data = b.data[:0]
+		b.read = 0
 	}
 	return n, nil
 }
@@ -166,7 +170,8 @@ func (s *stream) consumed(n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.queue.size
-	if c.refund(s, n); c.queue.size > before {
+	c.refund(s, n)
+	if c.queue.size > before {
 		c.flush(s)
 	}
 }

@@ -177,7 +177,8 @@ func TestConcurrentBodyReaders(t *testing.T) {
 		c.writeFrame(http2.FrameData, 0, 1, "a")
 		c.writeFrame(http2.FrameData, 0, 1, "b")
 		all := []byte{<-got, <-got}
-		if slices.Sort(all); string(all) != "ab" {
+		slices.Sort(all)
+		if string(all) != "ab" {
 			t.Errorf("read %q, want ab", all)
 		}
 		_ = client.Close()

@@ -112,7 +112,8 @@ func TestTruncatedHeadersAreIgnored(t *testing.T) {
 				client.must(err)
 				_ = client.Conn.Close()
 				synctest.Wait()
-				if <-asked; len(asked) > 0 {
+				<-asked
+				if len(asked) > 0 {
 					t.Error("the handler was called for a truncated request")
 				}
 			})

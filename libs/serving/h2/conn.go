@@ -31,7 +31,8 @@ const (
 	headerTable = 4096
 	// The advertised header limit allows fieldOverhead bytes for each of overheadFields fields.
 	fieldOverhead, overheadFields = 32, 10
-	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams return.
+	// maxQueuedPerStream times MaxStreams requests may wait until handlers of closed streams
+	// return.
 	maxQueuedPerStream = 4
 )
 
@@ -77,6 +78,7 @@ type conn struct {
 	delivery
 }
 
+// newConn returns a connection that has not exchanged frames yet.
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
 	c := &conn{
 		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, started: time.Now(),

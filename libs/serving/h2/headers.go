@@ -50,7 +50,8 @@ type headerBlock struct {
 }
 
 func (b *headerBlock) init(limit int, w Wire) {
-	b.limit, b.wire = limit, w
+	b.limit = limit
+	b.wire = w
 	b.decoder = hpack.NewDecoder(headerTable, b.addField)
 	b.decoder.SetMaxStringLength(limit)
 }

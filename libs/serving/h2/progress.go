@@ -38,7 +38,8 @@ type delivery struct {
 func (c *conn) observe(now time.Duration) int64 {
 	delivered, outstanding := c.wire.Delivered()
 	if delivered > c.delivered {
-		c.delivered, c.grewAt = delivered, now
+		c.delivered = delivered
+		c.grewAt = now
 	}
 	return outstanding
 }
@@ -110,7 +111,8 @@ func (c *conn) checkLiveness(now time.Duration) time.Duration {
 	case c.pingedAt > 0:
 		c.fail(errSilent)
 	case silent >= c.config.PingAfter:
-		c.pingedAt, c.pingMark = now, c.delivered
+		c.pingedAt = now
+		c.pingMark = c.delivered
 		c.queue.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
 		c.flushAsync()
 		return c.config.PingTimeout
@@ -254,7 +256,8 @@ type deadline struct {
 func (s *stream) setDeadline(t time.Time) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	s.deadline.at, s.deadline.forced = t, true
+	s.deadline.at = t
+	s.deadline.forced = true
 	s.checkDeadline()
 }
 
@@ -296,7 +299,8 @@ func (s *stream) meetsMinRate() bool {
 	c.observe(c.now())
 	took := c.delivered - d.delivered
 	first := !d.extended
-	d.extended, d.delivered = true, c.delivered
+	d.extended = true
+	d.delivered = c.delivered
 	return s.responseBegun.Load() && (first || took >= max(1, int64(float64(c.config.MinRate)*c.config.WriteTimeout.Seconds())))
 }
 

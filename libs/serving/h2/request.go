@@ -76,7 +76,8 @@ func setTarget(r *http.Request, scheme string) bool {
 		if r.RequestURI != "" || scheme != "" || r.Host == "" {
 			return false
 		}
-		r.URL, r.RequestURI = &url.URL{Host: r.Host}, r.Host
+		r.URL = &url.URL{Host: r.Host}
+		r.RequestURI = r.Host
 		return true
 	}
 	if !validMethod(r.Method) || scheme != "https" && scheme != "http" {

@@ -85,7 +85,8 @@ func (c *rawClient) readEvent() string {
 func (c *rawClient) waitFor(want string) {
 	c.t.Helper()
 	for {
-		switch got := c.readEvent(); {
+		got := c.readEvent()
+		switch {
 		case got == want:
 			return
 		case strings.HasPrefix(got, "away") && got != "away NO_ERROR", got == io.EOF.Error(), got == io.ErrClosedPipe.Error():
@@ -162,7 +163,8 @@ func TestMalformedRequestResetsStream(t *testing.T) {
 			if got := c.readEvent(); got != "200" {
 				t.Errorf("next request got %s", got)
 			}
-			if <-saw; len(saw) > 0 {
+			<-saw
+			if len(saw) > 0 {
 				t.Errorf("the handler got %s", <-saw)
 			}
 		})
@@ -223,8 +225,8 @@ func TestRequestFields(t *testing.T) {
 	}
 }
 
-// TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and invalid
-// trailers, reset the stream and fail the body.
+// TestBodyLengthMismatchResetsStream checks that bodies of another length than declared, and
+// invalid trailers, reset the stream and fail the body.
 func TestBodyLengthMismatchResetsStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		declared string

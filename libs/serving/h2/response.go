@@ -78,6 +78,7 @@ func (a *response) WriteHeader(status int) {
 	a.writeHeader(status)
 }
 
+// writeHeader sets the status of the response. Informational statuses are sent at once.
 func (a *response) writeHeader(status int) {
 	switch {
 	case a.status != 0 || a.handlerDone:
@@ -161,6 +162,7 @@ func (a *response) Write(p []byte) (int, error) { return write(a, p) }
 // WriteString implements io.StringWriter.
 func (a *response) WriteString(p string) (int, error) { return write(a, p) }
 
+// write appends to the response and sends full buffers.
 func write[T []byte | string](a *response, p T) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +209,8 @@ func (a *response) freeBuffer() {
 	if a.buffer != nil {
 		*a.buffer = a.data[:0]
 		responseBuffers.Put(a.buffer)
-		a.buffer, a.data = nil, nil
+		a.buffer = nil
+		a.data = nil
 	}
 }
 
@@ -232,7 +235,8 @@ func (a *response) send(data []byte, when urgency, end bool) error {
 	if end && !a.isHead {
 		p.trailers = a.trailerFields()
 	}
-	a.headerSent, a.fields = true, nil
+	a.headerSent = true
+	a.fields = nil
 	return a.stream.send(p)
 }
 
@@ -354,7 +358,8 @@ func (a *response) SetStallTimeout(d time.Duration) { a.stream.setStallTimeout(d
 func (a *response) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.handlerDone, a.header = true, nil
+	a.handlerDone = true
+	a.header = nil
 	a.freeBuffer()
 }
 

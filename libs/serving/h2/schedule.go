@@ -42,7 +42,8 @@ type schedule struct {
 
 // startWriting takes the token, which must be free. The caller holds mu.
 func (c *conn) startWriting() {
-	c.writing, c.yielding = true, false
+	c.writing = true
+	c.yielding = false
 	c.startWaiting()
 }
 
@@ -99,7 +100,8 @@ func (c *conn) acquire(s *stream) error {
 		s.wait()
 	}
 	err := s.sendError()
-	switch i := slices.Index(c.writers, s); {
+	i := slices.Index(c.writers, s)
+	switch {
 	case s.hasToken:
 		s.hasToken = false
 		if err != nil {
@@ -159,12 +161,14 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	c.resetting = 0
 	c.frames = 0
 	c.closeFuncs = nil
-	c.spare, c.extraInFlight = nil, queue.extra
+	c.spare = nil
+	c.extraInFlight = queue.extra
 	c.queueSpace.Broadcast()
 	c.writes++
 	var id uint32
 	if large {
-		s.writing, id = true, s.id
+		s.writing = true
+		id = s.id
 	}
 	c.mu.Unlock()
 	err := c.writeFrames(queue.records, id, p, end)
@@ -176,7 +180,8 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	}
 	c.mu.Lock()
 	c.written++
-	c.spare, c.extraInFlight = records, 0
+	c.spare = records
+	c.extraInFlight = 0
 	if err != nil {
 		c.fail(err)
 	}
@@ -203,6 +208,7 @@ func (c *conn) writeFrames(records []*[]byte, id uint32, p []byte, end bool) err
 	return err
 }
 
+// writeRecords writes queued records, followed by the data of a stream.
 func (c *conn) writeRecords(records []*[]byte, id uint32, p []byte, end bool) error {
 	var last *[]byte // the record to which data is appended
 	for i, r := range records {

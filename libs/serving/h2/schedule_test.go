@@ -75,14 +75,15 @@ func TestRefundSkipsEndedStreams(t *testing.T) {
 		if of.open {
 			c.streams[1] = s
 		}
-		if c.refund(s, 2); c.queue.size != of.frames*(frameHeaderLen+4) {
+		c.refund(s, 2)
+		if c.queue.size != of.frames*(frameHeaderLen+4) {
 			t.Errorf("queued %d bytes for a stream that is %s", c.queue.size, name)
 		}
 	}
 }
 
-// TestFailedKeepsKnownFailures checks that Failed wraps values once.
-func TestFailedKeepsKnownFailures(t *testing.T) {
+// TestFailedWrapsValueOnce checks that Failed wraps values once.
+func TestFailedWrapsValueOnce(t *testing.T) {
 	known := &Failure{Value: "odd"}
 	for _, v := range []any{nil, known, http.ErrAbortHandler} {
 		if got := Failed(v); got != v {

@@ -233,7 +233,8 @@ func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 		}
 		kind, flags = http2.FrameContinuation, 0
 	}
-	if c.encoded.Reset(); c.encoded.Cap() > largestFrame {
+	c.encoded.Reset()
+	if c.encoded.Cap() > largestFrame {
 		c.encoded = bytes.Buffer{}
 	}
 	if end {

@@ -30,7 +30,8 @@ func (w *window) credit(n int64) int64 {
 	if w.unannounced < w.step {
 		return 0
 	}
-	n, w.unannounced = w.unannounced, 0
+	n = w.unannounced
+	w.unannounced = 0
 	w.available += n
 	return n
 }
@@ -45,7 +46,8 @@ type closedStreams struct {
 }
 
 func (r *closedStreams) add(id uint32, byUs bool) {
-	r.streams[r.at].id, r.streams[r.at].byUs = id, byUs
+	r.streams[r.at].id = id
+	r.streams[r.at].byUs = byUs
 	r.at = (r.at + 1) % len(r.streams)
 }
 
@@ -148,7 +150,8 @@ func (s *stream) setReadDeadline(t time.Time) {
 // open starts a stream. The caller holds mu.
 func (c *conn) open(s *stream) error {
 	c.streams[s.id] = s
-	s.sendWindow, s.recvWindow = c.initialSendWindow, window{available: initialBodyWindow, step: initialBodyWindow / 4}
+	s.sendWindow = c.initialSendWindow
+	s.recvWindow = window{available: initialBodyWindow, step: initialBodyWindow / 4}
 	s.stall.timeout = c.config.StallTimeout
 	if c.config.ResponseTimeout > 0 {
 		s.deadline.at = time.Now().Add(c.config.ResponseTimeout)

@@ -36,6 +36,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	http.NotFound(w, req)
 }
 
+// serveAll runs the checks of an endpoint, except excluded ones, and writes the result.
 func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
 	checks := r.on(e)

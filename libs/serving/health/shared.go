@@ -32,6 +32,8 @@ type outcome struct {
 	err  error
 }
 
+// ask returns the last result while it is valid. Otherwise it runs the check or waits for the
+// current run.
 func (s *shared) ask(ctx context.Context) error {
 	s.mu.Lock()
 	if time.Now().Before(s.until) {

@@ -31,6 +31,7 @@ func New() *prometheus.Registry {
 	return r
 }
 
+// buildInfo returns the metric with the build information.
 func buildInfo() prometheus.Collector {
 	v := version.Get()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{

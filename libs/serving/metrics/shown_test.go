@@ -60,8 +60,8 @@ func TestGatheredSeriesAreNotChanged(t *testing.T) {
 	}
 }
 
-// TestWhatHelpSays checks how stability and deprecation are parsed.
-func TestWhatHelpSays(t *testing.T) {
+// TestStabilityAndDeprecationAreParsed checks how stability and deprecation are parsed.
+func TestStabilityAndDeprecationAreParsed(t *testing.T) {
 	r := prometheus.NewRegistry()
 	for name, help := range map[string]string{
 		"older_total": "[ALPHA] (Deprecated since 0.90.0) x", "newer_total": "[ALPHA] (Deprecated since 2.1.0) x",

@@ -104,7 +104,8 @@ func (p *Pair) set(certPEM, keyPEM []byte) error {
 	if err != nil {
 		return err
 	}
-	p.certPEM, p.kPEM = certPEM, keyPEM
+	p.certPEM = certPEM
+	p.kPEM = keyPEM
 	p.current.Store(&pair)
 	return nil
 }

@@ -51,8 +51,8 @@ func TestFilesThatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// TestWritingLeavesNothingHalf checks that a failed write leaves no files.
-func TestWritingLeavesNothingHalf(t *testing.T) {
+// TestFailedWriteLeavesNoFiles checks that a failed write leaves no files.
+func TestFailedWriteLeavesNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	if err := tlsfiles.WriteFile(filepath.Join(dir, "none", "f"), []byte("x"), 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing folder: %v", err)

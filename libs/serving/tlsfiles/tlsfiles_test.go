@@ -83,7 +83,7 @@ func TestSelfSignedPairIsUsable(t *testing.T) {
 	}
 }
 
-func TestSelfSignedPairIsTakenUpAgainWhileItFits(t *testing.T) {
+func TestSelfSignedPairIsReusedWhileItFits(t *testing.T) {
 	start := time.Now()
 	tests := []struct {
 		name   string
