@@ -40,7 +40,8 @@ func (c *config) run(ctx context.Context, compose, env []string, args ...string)
 	}
 	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
 	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
-	cmd.Stdout, cmd.Stderr = c.out, c.out
+	cmd.Stdout = c.out
+	cmd.Stderr = c.out
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s %s: %w", strings.Join(compose, " "), strings.Join(args, " "), err)
 	}
@@ -136,6 +137,7 @@ func (c *config) has(ctx context.Context, image string) bool {
 
 func (c *config) goRun(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Stdout, cmd.Stderr = c.out, c.out
+	cmd.Stdout = c.out
+	cmd.Stderr = c.out
 	return cmd.Run()
 }

@@ -38,6 +38,7 @@ func main() {
 	}
 }
 
+// run parses the command line and starts or stops the containers.
 func run(ctx context.Context, args []string) error {
 	c := config{out: os.Stdout}
 	flags := pflag.NewFlagSet("compose up|down", pflag.ContinueOnError)
@@ -72,6 +73,7 @@ func run(ctx context.Context, args []string) error {
 	return fmt.Errorf("expected \"up\" or \"down\", got %q", flags.Args())
 }
 
+// up creates the certificates, starts the containers and waits until they are ready.
 func (c *config) up(ctx context.Context) error {
 	compose, err := findCompose(ctx)
 	if err != nil {

@@ -24,6 +24,7 @@ func (c *config) prepare() error {
 	return own(filepath.Join(c.State, "data"))
 }
 
+// certificates creates missing certificates and prints the written files.
 func (c *config) certificates() error {
 	l := c.layout()
 	made, err := certs.Ensure(certs.Options{Dir: l.Dir})

@@ -60,6 +60,7 @@ func main() {
 	}
 }
 
+// run builds the release of each architecture, the provenance and the checksums.
 func (c *config) run(ctx context.Context) error {
 	if err := c.complete(ctx); err != nil {
 		return err

@@ -110,6 +110,7 @@ func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, erro
 // notInID matches characters that SPDX identifiers must not contain.
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
+// packageOf returns the description of a module.
 func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
 	licence, err := notices.declared(d.Path)
 	if err != nil {

@@ -77,6 +77,7 @@ func writeBill(binary, service, path string) error {
 	return os.WriteFile(path, append(data, '\n'), 0o644)
 }
 
+// newBill returns the bill of materials of a service.
 func newBill(service string, info *debug.BuildInfo) bill {
 	b := bill{
 		Format: "CycloneDX", SpecVersion: "1.5", Version: 1,

@@ -85,8 +85,10 @@ func handler(rules *rules) http.Handler {
 }
 
 func main() {
-	address, file := flag.String("address", "127.0.0.1:8444", "address to listen on"), flag.String("rules", "", "JSON file of rules")
-	cert, key := flag.String("cert", "", "serving certificate, PEM"), flag.String("key", "", "private key of --cert, PEM")
+	address := flag.String("address", "127.0.0.1:8444", "address to listen on")
+	file := flag.String("rules", "", "JSON file of rules")
+	cert := flag.String("cert", "", "serving certificate, PEM")
+	key := flag.String("key", "", "private key of --cert, PEM")
 	clientCA := flag.String("client-ca", "", "CA bundle that verifies client certificates, PEM")
 	flag.Parse()
 	allowed := &rules{}

@@ -71,7 +71,8 @@ func (l *lines) Write(p []byte) (int, error) {
 			break
 		}
 		l.emit(append(l.partial, p[:i]...))
-		l.partial, p = l.partial[:0], p[i+1:]
+		l.partial = l.partial[:0]
+		p = p[i+1:]
 	}
 	l.partial = append(l.partial, p...)
 	if len(l.partial) >= maxLineSize {

@@ -22,8 +22,8 @@ const (
 	members    = 3 // of the etcd and the NATS cluster each
 )
 
-// Ports after that of the API server: the balancers, the instances, etcd's clients, peers and health,
-// and NATS' clients and routes.
+// Ports after that of the API server: the balancers, the instances, etcd's clients, peers and
+// health, and NATS' clients and routes.
 const (
 	instanceOffset = 7
 	etcdOffset     = instanceOffset + apiservers + 5*replicas
@@ -111,6 +111,7 @@ func clusterFlags(c Config) []string {
 	}
 }
 
+// etcdMembers returns the members of the etcd cluster.
 func etcdMembers(c Config) []instance {
 	l := paths{dir: c.Dir}.certs()
 	ca, pair := l.Trust("etcd", certs.EtcdCA), l.Etcd()
@@ -181,6 +182,7 @@ cluster {
 }
 `
 
+// writeNATSConfigs writes the configuration file of each NATS server.
 func writeNATSConfigs(c Config) error {
 	l := paths{dir: c.Dir}.certs()
 	t, err := template.New("nats").Parse(natsTemplate)

@@ -33,7 +33,8 @@ type process struct {
 func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
 	cmd := exec.Command(c.Self, append([]string{i.program}, i.args...)...)
 	cmd.Dir = c.Dir
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout = out
+	cmd.Stderr = out
 	cmd.WaitDelay = outputPatience
 	cmd.SysProcAttr = processAttributes()
 	if err := cmd.Start(); err != nil {

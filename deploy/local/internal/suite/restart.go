@@ -61,8 +61,8 @@ func (v *restarts) stop() {
 	}
 }
 
-// handleExit handles the unexpected exit of a process. It ends a suite with one instance of each. In
-// a replicated suite it schedules a restart.
+// handleExit handles the unexpected exit of a process. It ends a suite with one instance of each.
+// In a replicated suite it schedules a restart.
 func (r *run) handleExit(p *process) error {
 	if !r.c.HA {
 		return r.exitError(p)
@@ -122,7 +122,8 @@ func (r *run) watchQuorum(ctx context.Context, members []instance) {
 			return
 		case <-tick.C:
 		}
-		switch missing := time.Since(last); {
+		missing := time.Since(last)
+		switch {
 		case r.anyReady(ctx, members):
 			if said {
 				r.out.say("etcd has a quorum again")

@@ -123,6 +123,7 @@ func apiserverArgs(c Config) func(paths, int) []string {
 	}
 }
 
+// apiserverFlags returns the flags that all API servers of a suite have.
 func apiserverFlags(p paths, port int) []string {
 	l := p.certs()
 	return []string{

@@ -179,6 +179,8 @@ func newRun(c Config, out *console, todo plan) (*run, error) {
 	return r, nil
 }
 
+// start starts the groups of services one after the other. Each group starts when the previous one
+// is ready.
 func (r *run) start(balancing context.Context) error {
 	if err := r.balance(balancing); err != nil {
 		return err
