@@ -133,6 +133,7 @@ type message struct {
 	body         string
 }
 
+// message returns the request of a step, with variables expanded.
 func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 	m := message{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
 	m.method, m.path, _ = strings.Cut(s.Request, " ")
@@ -166,6 +167,8 @@ func (r *Runner) message(s Step, vars map[string]string) (message, error) {
 	return m, nil
 }
 
+// perform sends the request of a step. If the step allows retries, it repeats the request until the
+// status is the wanted one.
 func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, error) {
 	// The meaning of a step may depend on the passage of time.
 	if d, err := time.ParseDuration(s.Sleep); err == nil {
@@ -244,6 +247,7 @@ func (r *Runner) send(c *http.Client, method, path string, header map[string]str
 	return resp, b, err
 }
 
+// stream returns the events of a watch.
 func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, error) {
 	d, err := time.ParseDuration(s.Watch.For)
 	if err != nil {

@@ -58,7 +58,8 @@ func (p *Process) Start(args ...string) {
 		p.t.Fatal(err)
 	}
 	cmd := exec.Command(p.path, args...)
-	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = childAttributes()
 	err = cmd.Start()

@@ -83,6 +83,7 @@ type rawHTTP2 struct {
 	enc   *hpack.Encoder
 }
 
+// http2 opens an HTTP/2 connection with an initial window for streams. It returns nil on failure.
 func (x *target) http2(ctx context.Context, window uint32) *rawHTTP2 {
 	conn, err := x.dial(ctx, "h2")
 	if err != nil {
@@ -148,6 +149,7 @@ func controlFrames(ctx context.Context, x *target, _ *rand.Rand) {
 	}
 }
 
+// continuations sends a header section in CONTINUATION frames that never end.
 func continuations(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 1<<16)
 	if c == nil {

@@ -170,7 +170,8 @@ func (b *probeClient) collect() latencies {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	took, wrong := b.took, b.wrong
-	b.took, b.wrong = nil, nil
+	b.took = nil
+	b.wrong = nil
 	slices.Sort(took)
 	w := latencies{N: len(took)}
 	if w.N > 0 {
@@ -221,6 +222,8 @@ type probeProcess struct {
 	out  *json.Decoder
 }
 
+// newProbeProcess starts a probe client in a process of its own, so that the load of the attack
+// does not delay it.
 func newProbeProcess(t *testing.T, url string, p harness.Pair, as role, wait time.Duration) *probeProcess {
 	t.Helper()
 	self, err := os.Executable()

@@ -139,6 +139,7 @@ func address(endpoint string) string {
 	return address
 }
 
+// startReplica starts a replica whose connections to etcd and NATS can be cut.
 func (c *Cluster) startReplica(options ...harness.Option) *replica {
 	c.t.Helper()
 	r := &replica{}

@@ -33,6 +33,7 @@ type forger struct {
 	recorded [][]byte
 }
 
+// startForger connects to NATS and records the messages between replicas.
 func (c *Cluster) startForger() *forger {
 	c.t.Helper()
 	var servers []string

@@ -57,7 +57,8 @@ var kinds = []kind{
 		if err != nil {
 			t.Fatal(err)
 		}
-		h2.ReadIdleTimeout, h2.PingTimeout = 30*time.Second, 15*time.Second // as in client-go
+		h2.ReadIdleTimeout = 30 * time.Second
+		h2.PingTimeout = 15 * time.Second // as in client-go
 		return startGo(t, transport, l)
 	}},
 	{"curl, HTTP/1.1", false, func(t testing.TB, s *harness.Server, l *link) client {
@@ -91,6 +92,7 @@ func startGo(t testing.TB, transport *http.Transport, l *link) client {
 	return &goClient{http.Client{Transport: transport}}
 }
 
+// do sends a request.
 func (c *goClient) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "https://localhost"+path, bytes.NewReader(body))
 	if err != nil {

@@ -106,7 +106,8 @@ func listsAndWatches(ctx context.Context, r *run) error {
 		return err
 	}
 	path := configMaps("watched") + "?watch=1&labelSelector=cell%3D" + r.id + "&resourceVersion=" + version
-	first, ended := make(chan struct{}, watchers), make(chan error, watchers)
+	first := make(chan struct{}, watchers)
+	ended := make(chan error, watchers)
 	for range watchers {
 		go func() {
 			ended <- r.client.watch(ctx, path, func(line []byte) bool {

@@ -43,7 +43,8 @@ func main() {
 	if len(paths) == 0 {
 		paths = []string{"golden/cases"}
 	}
-	switch err := play(f, paths); {
+	err := play(f, paths)
+	switch {
 	case errors.Is(err, errDiffers):
 		os.Exit(1)
 	case err != nil:
@@ -52,6 +53,7 @@ func main() {
 	}
 }
 
+// play runs the selected cases and prints their differences.
 func play(f flags, paths []string) error {
 	match, err := regexp.Compile(f.run)
 	if err != nil {

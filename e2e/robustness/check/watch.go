@@ -40,6 +40,7 @@ func unique(h *history.History, r *report) {
 	}
 }
 
+// atomic checks that each event is a stored change of the selection, with its type and version.
 func atomic(h *history.History, r *report) {
 	for _, w := range h.Following() {
 		stored := map[change]history.Event{}
@@ -119,6 +120,7 @@ func resumable(h *history.History, r *report) {
 	}
 }
 
+// bookmarkable checks that no event follows a bookmark that covers it.
 func bookmarkable(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		truth := h.Truth.Events(s.Selection)

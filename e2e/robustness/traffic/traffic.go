@@ -126,6 +126,7 @@ func (t *Traffic) addInformers() {
 	}
 }
 
+// start starts all clients. Writers and followers are stopped separately.
 func (t *Traffic) start(ctx context.Context) {
 	var writing, following context.Context
 	writing, t.stopWrites = context.WithCancel(ctx)

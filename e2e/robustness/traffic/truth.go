@@ -56,6 +56,7 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
+// record appends stored events to the history.
 func (r *Recorder) record(events []*clientv3.Event) error {
 	var changes []history.Change
 	var last int64
