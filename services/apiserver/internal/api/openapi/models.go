@@ -84,9 +84,11 @@ type (
 	oneOf interface{ OpenAPIV3OneOfTypes() []string }
 )
 
+// build fills the model of a struct.
 func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
 	value := reflect.New(t).Elem().Interface()
-	facts, doc := m.factsOf(t), docOf(value)
+	facts := m.factsOf(t)
+	doc := docOf(value)
 	s.Description = doc[""]
 	if facts.Doc != nil {
 		s.Description = *facts.Doc

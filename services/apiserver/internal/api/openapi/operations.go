@@ -96,6 +96,7 @@ func (d *describer) group(kinds []*registry.Kind) []path {
 	return d.paths
 }
 
+// kind adds the paths of a kind.
 func (d *describer) kind(root string, k *registry.Kind) {
 	within, scope := "", ""
 	var scoped []parameter
@@ -195,7 +196,8 @@ func (c *kindDescriber) base(method, action, id, description string) operation {
 		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: c.forms.object, codes: []int{http.StatusOK},
 	}
 	if c.custom {
-		op.consumes, op.produces = c.forms.custom, c.forms.custom
+		op.consumes = c.forms.custom
+		op.produces = c.forms.custom
 	}
 	return op
 }
@@ -301,9 +303,11 @@ func (c *kindDescriber) replace(id, what string, m *model) operation {
 func (c *kindDescriber) patch(id, what string, m *model) operation {
 	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+what)
 	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
-	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, c.forms.patch
+	op.codes = []int{http.StatusOK, http.StatusCreated}
+	op.consumes = c.forms.patch
 	if c.custom {
-		op.codes, op.consumes = []int{http.StatusOK}, c.forms.customPatch
+		op.codes = []int{http.StatusOK}
+		op.consumes = c.forms.customPatch
 	}
 	return op
 }

@@ -119,7 +119,8 @@ func differences(path string, want, got any) (out []difference) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(w)) {
 		at := path + "." + key
-		switch _, has := g[key]; {
+		_, has := g[key]
+		switch {
 		case has:
 			out = append(out, differences(at, w[key], g[key])...)
 		case key == "default" && readsItself(g):

@@ -68,6 +68,7 @@ type alias struct {
 
 func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
 
+// parse reads the declarations and comments of a package.
 func parse(path, dir string, names []string) (*source, error) {
 	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, linked: map[string]string{}, said: map[string]map[string]string{}}
 	fset := token.NewFileSet()
@@ -117,6 +118,7 @@ func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
 	return own.Text()
 }
 
+// typeSpec reads the declaration of a type.
 func (s *source) typeSpec(f *ast.File, t *ast.TypeSpec, doc string) {
 	if t.Assign.IsValid() {
 		if of := s.fullName(f, t.Type); of != "" {
