@@ -52,7 +52,8 @@ func (r *remote) due(now time.Time) bool {
 	if now.Before(r.nextCheckAt) {
 		return false
 	}
-	r.checking, r.lastCheckAt = true, now
+	r.checking = true
+	r.lastCheckAt = now
 	return true
 }
 

@@ -49,6 +49,7 @@ type remote struct {
 	checkAgain  bool
 }
 
+// newRemote returns the server of an APIService. It does not connect yet.
 func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remote {
 	r := &remote{all: a, key: key, name: s.Name, spec: s.Spec, port: 443}
 	if p := s.Spec.Service.Port; p != nil {

@@ -60,7 +60,8 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 				Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
 			}
 			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != k.GroupVersion() {
-				sub.Group, sub.Version = gv.Group, gv.Version
+				sub.Group = gv.Group
+				sub.Version = gv.Version
 			}
 			out = append(out, sub)
 		}

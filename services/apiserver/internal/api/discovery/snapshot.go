@@ -187,6 +187,7 @@ func newDocument(o protoObject) *document {
 	return &document{object: func() protoObject { return o }, bodies: map[form]*body{}}
 }
 
+// body returns the document in a form, encoded once for all requests.
 func (d *document) body(media string, pretty bool) (*body, error) {
 	f := form{media: media, pretty: pretty && media == api.MediaJSON}
 	d.mu.Lock()

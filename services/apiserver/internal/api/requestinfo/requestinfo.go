@@ -182,7 +182,8 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	empty := false
 	switch {
 	case len(parts) >= 3 && parts[0] == "api":
-		o.Version, parts = parts[1], parts[2:]
+		o.Version = parts[1]
+		parts = parts[2:]
 	case len(parts) >= 4 && parts[0] == "apis":
 		o.Group = parts[1]
 		o.Version = parts[2]
@@ -211,14 +212,16 @@ var verbs = map[string]string{
 func (o *Info) locate(parts []string) place {
 	p := place{parts: parts}
 	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
-		p.prefix, p.parts = parts[0], parts[1:]
+		p.prefix = parts[0]
+		p.parts = parts[1:]
 	}
 	if p.parts[0] == "namespaces" && len(p.parts) > 1 {
 		o.Namespace = p.parts[1]
 		o.EmptyNamespace = o.Namespace == "" && len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] && p.prefix == ""
 		p.empty = o.Namespace == "" && !o.EmptyNamespace
 		if len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] {
-			p.inNamespace, p.parts = true, p.parts[2:]
+			p.inNamespace = true
+			p.parts = p.parts[2:]
 		}
 	}
 	for _, s := range p.parts[:min(len(p.parts), 3)] {
@@ -293,7 +296,8 @@ func (o *Info) aim(p place) {
 		if sub == nil || p.prefix != "" || len(p.parts) > 3 && !sub.Deep {
 			return
 		}
-		o.Sub, o.Beyond = sub, p.parts[3:]
+		o.Sub = sub
+		o.Beyond = p.parts[3:]
 	}
 	o.Target = kind
 }

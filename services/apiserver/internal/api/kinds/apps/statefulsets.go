@@ -198,8 +198,10 @@ func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
 	rest.Replicas = old.Replicas
 	rest.Template = old.Template
 	rest.UpdateStrategy = old.UpdateStrategy
-	rest.MinReadySeconds, rest.Ordinals = old.MinReadySeconds, old.Ordinals
-	rest.PersistentVolumeClaimRetentionPolicy, rest.RevisionHistoryLimit = old.PersistentVolumeClaimRetentionPolicy, old.RevisionHistoryLimit
+	rest.MinReadySeconds = old.MinReadySeconds
+	rest.Ordinals = old.Ordinals
+	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
+	rest.RevisionHistoryLimit = old.RevisionHistoryLimit
 	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
 		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }

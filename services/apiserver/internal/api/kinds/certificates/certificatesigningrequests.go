@@ -74,7 +74,8 @@ func stampRequester(r *certificatesv1.CertificateSigningRequest, requester regis
 // prepareApproval allows changes of the conditions only.
 func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
 	conditions := r.Status.Conditions
-	r.Spec, r.Status = old.Spec, old.Status
+	r.Spec = old.Spec
+	r.Status = old.Status
 	r.Status.Conditions = conditions
 	stampConditions(r, old)
 }

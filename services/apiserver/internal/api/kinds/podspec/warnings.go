@@ -138,7 +138,8 @@ func (w *warner) placement() {
 		}
 	}
 	for i := range w.spec.TopologySpreadConstraints {
-		s, path := &w.spec.TopologySpreadConstraints[i], w.at("topologySpreadConstraints").Index(i)
+		s := &w.spec.TopologySpreadConstraints[i]
+		path := w.at("topologySpreadConstraints").Index(i)
 		if msg := deprecatedLabels[s.TopologyKey]; msg != "" {
 			w.warnf("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
 		}

@@ -88,7 +88,8 @@ func (g gates) slice(s, old *resourcev1beta1.ResourceSlice) {
 		}
 	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -109,7 +110,8 @@ func (g gates) sliceBeta2(s, old *resourcev1beta2.ResourceSlice) {
 		d.AllNodes = nil
 	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
@@ -136,7 +138,8 @@ func (g gates) sliceAlpha3(s, old *resourcev1alpha3.ResourceSlice) {
 		}
 	})
 	if !g.partitions && !used {
-		s.Spec.SharedCounters, s.Spec.PerDeviceNodeSelection = nil, nil
+		s.Spec.SharedCounters = nil
+		s.Spec.PerDeviceNodeSelection = nil
 	}
 }
 
