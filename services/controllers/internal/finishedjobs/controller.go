@@ -90,7 +90,8 @@ func strip(obj any) (any, error) {
 	kept.Name = j.Name
 	kept.UID = j.UID
 	kept.ResourceVersion = j.ResourceVersion
-	kept.DeletionTimestamp, kept.Spec.TTLSecondsAfterFinished = j.DeletionTimestamp, j.Spec.TTLSecondsAfterFinished
+	kept.DeletionTimestamp = j.DeletionTimestamp
+	kept.Spec.TTLSecondsAfterFinished = j.Spec.TTLSecondsAfterFinished
 	if kept.Spec.TTLSecondsAfterFinished == nil {
 		kept.Status.Conditions = nil
 	}

@@ -37,7 +37,8 @@ func (r *CustomVersions) Changed() <-chan struct{} { return r.changed }
 func (r *CustomVersions) Set(changed []kind.Change, complete bool) {
 	r.mu.Lock()
 	same := r.known && r.complete == complete
-	r.known, r.complete = true, complete
+	r.known = true
+	r.complete = complete
 	for _, c := range changed {
 		added := r.count(c.Now, 1)
 		removed := r.count(c.Before, -1)

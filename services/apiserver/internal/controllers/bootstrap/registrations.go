@@ -68,6 +68,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 	}
 }
 
+// reconcileAll creates, corrects and removes APIServices.
 func (r *Registrations) reconcileAll(ctx context.Context) error {
 	wanted, ok := r.Wanted()
 	if !ok {

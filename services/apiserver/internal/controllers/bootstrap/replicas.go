@@ -153,6 +153,7 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	return b.endpointSlice(ctx, ips)
 }
 
+// endpoints writes the Endpoints of the kubernetes service if its addresses have changed.
 func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 	var subsets []corev1.EndpointSubset
 	if len(ips) > 0 {
@@ -205,7 +206,8 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		if otherFamily || slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
 			return false
 		}
-		live.Endpoints, live.Ports = slice.Endpoints, slice.Ports
+		live.Endpoints = slice.Endpoints
+		live.Ports = slice.Ports
 		return true
 	}
 	if err := internalclient.Put(ctx, b.API, path, slice, change); err != nil || !otherFamily {

@@ -111,7 +111,8 @@ func (o *elector) tryAcquireOrRenew(ctx context.Context) (held, lost bool) {
 		if was := l.Spec.LeaseTransitions; was != nil {
 			transitions += *was
 		}
-		l.Spec.AcquireTime, l.Spec.LeaseTransitions = &now, &transitions
+		l.Spec.AcquireTime = &now
+		l.Spec.LeaseTransitions = &transitions
 	}
 	l.Spec.HolderIdentity = &o.Identity
 	l.Spec.LeaseDurationSeconds = &seconds
@@ -137,7 +138,8 @@ func (o *elector) release(ctx context.Context) {
 		return
 	}
 	second := int32(1)
-	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = nil, &second
+	l.Spec.HolderIdentity = nil
+	l.Spec.LeaseDurationSeconds = &second
 	if err := o.API.Update(ctx, o.key.lease(), &l, nil); err != nil {
 		o.Logger.Warn("failed to release the leader election lease; another replica acquires it when it expires", "error", err)
 	}

@@ -222,11 +222,13 @@ func electedSpec(l *coordinationv1.Lease, alive []*candidate, now time.Time) (*c
 		spec.HolderIdentity = &chosen.Name
 		spec.PreferredHolder = nil
 		spec.AcquireTime = nil
-		spec.LeaseDurationSeconds, spec.RenewTime = &seconds, &renewed
+		spec.LeaseDurationSeconds = &seconds
+		spec.RenewTime = &renewed
 		changes = true
 	default:
 		if to := preferred(l, chosen); to != valueOf(l.Spec.PreferredHolder) {
-			spec.PreferredHolder, changes = &to, true
+			spec.PreferredHolder = &to
+			changes = true
 			if to == "" {
 				spec.PreferredHolder = nil
 			}

@@ -141,7 +141,8 @@ func (c *worker) readAll(ctx context.Context) error {
 
 // setCandidate records the current state of a candidate and queues its lease.
 func (c *worker) setCandidate(one *coordinationv1beta1.LeaseCandidate) {
-	at, lease := namespacedName{one.Namespace, one.Name}, namespacedName{one.Namespace, one.Spec.LeaseName}
+	at := namespacedName{one.Namespace, one.Name}
+	lease := namespacedName{one.Namespace, one.Spec.LeaseName}
 	was := c.candidatesOf[c.lease[at]][at]
 	if c.lease[at] != lease { // a new candidate of the same name
 		c.removeCandidate(at)
