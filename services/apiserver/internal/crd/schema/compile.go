@@ -20,6 +20,7 @@ func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile
 // Compile compiles a schema. The patterns of all programs of a Room share its memory budget.
 func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
 
+// compile compiles a schema. defaults selects the rules for default values.
 func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
@@ -103,6 +104,7 @@ func listTypeOf(s *v1.JSONSchemaProps) listType {
 	return listAtomic
 }
 
+// setTypes sets the types that a value may have.
 func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 	n.typeText = s.Type
 	switch s.Type {
@@ -122,7 +124,8 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 		n.types = typeNull
 	}
 	if s.XIntOrString && !c.program.defaults {
-		n.types, n.typeText = typeInteger|typeString, "integer,string"
+		n.types = typeInteger | typeString
+		n.typeText = "integer,string"
 	}
 	n.hasType = n.typeText != ""
 }
@@ -154,6 +157,7 @@ func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	return t
 }
 
+// enumOf decodes the allowed values of a schema.
 func enumOf(s *v1.JSONSchemaProps) ([]enumValue, error) {
 	var list []enumValue
 	for _, e := range s.Enum {
@@ -238,6 +242,7 @@ func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
 }
 
+// combination compiles the schemas of allOf, anyOf, oneOf and not.
 func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	if len(s.AllOf) == 0 && len(s.AnyOf) == 0 && len(s.OneOf) == 0 && s.Not == nil {
 		return nil, nil

@@ -80,7 +80,8 @@ func (s *surrounding) below(name string, meta bool) *surrounding {
 // object returns the resource with a value at the steps.
 func (s *surrounding) object(value []byte) []byte {
 	for i := len(s.steps) - 1; i >= 0; i-- {
-		switch name := s.steps[i]; {
+		name := s.steps[i]
+		switch {
 		case name == "":
 			value = slices.Concat([]byte{'['}, value, []byte{']'})
 		case i > 0:
@@ -106,6 +107,7 @@ func typed1(name string, value []byte) []byte {
 
 func (c *defaultsCheck) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
 
+// node checks the default of a schema, and the defaults below it.
 func (c *defaultsCheck) node(at *field.Path, s *v1.JSONSchemaProps, node NodeIndex, around *surrounding) {
 	n := &c.program.nodes[node]
 	if n.embedded {
@@ -153,7 +155,8 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node NodeIn
 		}
 		d = cleaned
 		w := walker{program: c.program, doc: d, base: at}
-		if w.embedded(node, tape.Root); len(w.errs) > 0 {
+		w.embedded(node, tape.Root)
+		if len(w.errs) > 0 {
 			c.add(w.errs...)
 			return
 		}

@@ -33,7 +33,7 @@ func (w *walker) embedded(at NodeIndex, v tape.Ref) {
 	if n.embedded && w.doc.Kind(v) == tape.Object && w.mayReport() {
 		w.putBelow(checkEmbedded(w.doc, v, nil))
 	}
-	w.down(n, v, hasEmbedded, w.embedded)
+	w.visitChildren(n, v, hasEmbedded, w.embedded)
 }
 
 // putBelow records errors whose fields are relative to the current path. It prefixes the path only

@@ -89,7 +89,8 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	if err != nil {
 		return Shaped{}, err
 	}
-	result.Doc, result.Changed = shaped, true
+	result.Doc = shaped
+	result.Changed = true
 	return result, nil
 }
 
@@ -213,12 +214,13 @@ func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 
 func (s *shaper) report(key tape.Ref, kind stepKind) {
 	if s.options.Unknown && len(s.unknown) < maxUnknown && s.reportedSize < maxErrorBytes {
-		at := unknownName(s.doc, append(s.steps, step{kind: kind, key: key}))
+		at := unknownPath(s.doc, append(s.steps, step{kind: kind, key: key}))
 		s.unknown = append(s.unknown, at)
 		s.reportedSize += len(at)
 	}
 }
 
+// array shapes the items of an array.
 func (s *shaper) array(at NodeIndex, v tape.Ref, m mode) {
 	n := &s.program.nodes[at]
 	if n.items == noNode {

@@ -79,6 +79,7 @@ func (c *checker) checkText(n *node, v tape.Ref) int {
 	return 1
 }
 
+// checkLengths checks the length of a string.
 func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 	if t.maxLength != nil || t.minLength != nil {
 		length := int64(c.doc.Runes(v))
@@ -336,6 +337,7 @@ func (c *checker) isOneOf(n *node, v tape.Ref) bool {
 	return false
 }
 
+// isNumberOf reports whether a long enum contains a number.
 func (c *checker) isNumberOf(x *enumIndex, v tape.Ref) bool {
 	f := c.doc.Float(v)
 	i, whole := c.doc.Int(v)
