@@ -122,6 +122,7 @@ func (c *Compiler) find(key string) *program {
 	return c.shared[key].Value()
 }
 
+// share returns the shared program of an expression, which may be p.
 func (c *Compiler) share(key string, p *program) *program {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -152,6 +152,7 @@ func (e *evaluation) level(l *level, at *field.Path, v, before tape.Ref, r relat
 	}
 }
 
+// array evaluates the rules of the items of an array.
 func (e *evaluation) array(l *level, at *field.Path, v, before tape.Ref, r related) {
 	d := e.doc
 	index := 0

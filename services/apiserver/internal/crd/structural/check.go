@@ -160,7 +160,8 @@ func isIntOrString(anyOf []v1.JSONSchemaProps) bool {
 	}
 	for i, want := range []string{"integer", "string"} {
 		s := anyOf[i]
-		s.ExternalDocs, s.Example = nil, nil
+		s.ExternalDocs = nil
+		s.Example = nil
 		if !reflect.DeepEqual(s, v1.JSONSchemaProps{Type: want}) {
 			return false
 		}
@@ -234,6 +235,7 @@ func (c *checker) counterparts(there, here *field.Path, typed, s *v1.JSONSchemaP
 	})
 }
 
+// counterpart checks that a property within a logical junctor is also defined outside of it.
 func (c *checker) counterpart(there, here *field.Path, typed, s *v1.JSONSchemaProps) {
 	if typed == nil {
 		c.add(field.Required(there, "because it is defined in "+here.String()))
@@ -244,7 +246,8 @@ func (c *checker) counterpart(there, here *field.Path, typed, s *v1.JSONSchemaPr
 		c.counterpart(there.Child("items"), here.Child("items"), items(typed), each)
 	}
 	properties(s.Properties, func(name string, s *v1.JSONSchemaProps) {
-		there, here := there.Child("properties").Key(name), here.Child("properties").Key(name)
+		there := there.Child("properties").Key(name)
+		here := here.Child("properties").Key(name)
 		if t, ok := typed.Properties[name]; ok {
 			c.counterpart(there, here, &t, s)
 			return
