@@ -95,7 +95,8 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.recordAnnotations(ctx)
 	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
 	defer span.End()
-	r.again, r.reinvoked = false, false
+	r.again = false
+	r.reinvoked = false
 	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
 		return err
 	}

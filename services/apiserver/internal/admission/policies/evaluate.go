@@ -56,7 +56,8 @@ type policyEvaluation struct {
 func (o *policyEvaluation) values(authorizer bool, budget *trackedBudget) map[string]any {
 	in := o.input
 	if !authorizer {
-		in.Authorizer, in.RequestResource = nil, nil
+		in.Authorizer = nil
+		in.RequestResource = nil
 	}
 	if len(o.variables.names) == 0 {
 		return in.Values()
@@ -126,7 +127,8 @@ func (o *policyEvaluation) validate() []decision {
 		case err != nil:
 			*d = failedDecision(err, classOf(&r.program))
 		case v != types.True:
-			d.denied, d.reason = true, r.reason
+			d.denied = true
+			d.reason = r.reason
 		}
 	}
 	o.setMessages(out, spent)

@@ -88,7 +88,8 @@ func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
 	}
 	c, err := matcher.Compile(criteria)
 	if err != nil {
-		criteria.Namespaces, criteria.Objects = nil, nil
+		criteria.Namespaces = nil
+		criteria.Objects = nil
 		c, _ = matcher.Compile(criteria) // rules are always valid
 	}
 	return c, err

@@ -70,7 +70,8 @@ func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *ad
 		return nil
 	}
 	want := p.reading(r, kind)
-	want.Namespace, want.Name = "*", "*"
+	want.Namespace = "*"
+	want.Name = "*"
 	return p.must(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
@@ -83,7 +84,8 @@ func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy strin
 		return apierrors.NewInternalError(err)
 	}
 	want := p.reading(r, kind)
-	want.Namespace, want.Name = ref.Namespace, ref.Name
+	want.Namespace = ref.Namespace
+	want.Name = ref.Name
 	if ref.Name == "" { // a selector finds objects by a list
 		want.Verb = "list"
 	}
@@ -98,7 +100,8 @@ func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *aut
 		return want
 	}
 	if gv, err := schema.ParseGroupVersion(kind.APIVersion); err == nil {
-		want.Group, want.Version = gv.Group, gv.Version
+		want.Group = gv.Group
+		want.Version = gv.Version
 		if resource := p.Resource(gv.WithKind(kind.Kind)); resource != "" {
 			want.ResourceName = resource
 		}

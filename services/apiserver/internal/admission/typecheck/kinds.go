@@ -45,6 +45,8 @@ func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource 
 	return slices.Compact(found)
 }
 
+// kindsOfRule returns the kinds that a rule names, and none if it contains patterns. full reports
+// that a limit was reached.
 func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, resource string) []schema.GroupVersionKind) (found []schema.GroupVersionKind, full bool) {
 	if isPattern(r.APIGroups) || isPattern(r.APIVersions) {
 		return nil, false

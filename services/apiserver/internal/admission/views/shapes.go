@@ -104,7 +104,8 @@ func turningOf(t reflect.Type) conversionMode {
 	case reflect.Struct:
 		return asStructure
 	case reflect.Slice:
-		switch e := t.Elem(); {
+		e := t.Elem()
+		switch {
 		case byFields(e):
 			return asStructures
 		case e.Kind() == reflect.String && !marshals(e):

@@ -75,6 +75,7 @@ func (v *Views) refusal(err error) error {
 	return apierrors.NewInternalError(err)
 }
 
+// in returns the view of the request's objects in a kind.
 func (v *Views) in(kind schema.GroupVersionKind) (*View, error) {
 	if v.changed != nil && v.changed.Kind != kind {
 		if err := v.settle(); err != nil {
@@ -172,9 +173,11 @@ func (w *View) Replace(obj runtime.Object) (changed bool) {
 	if w.Kind == w.views.request.Kind {
 		assign(w.Object, obj)
 	} else {
-		w.Object, w.views.changed = obj, w
+		w.Object = obj
+		w.views.changed = w
 	}
-	w.objectJSON, w.objectTree = nil, nil
+	w.objectJSON = nil
+	w.objectTree = nil
 	for kind := range w.views.made {
 		if kind != w.Kind {
 			delete(w.views.made, kind)
@@ -234,6 +237,7 @@ func (w *View) fill(obj runtime.Object) {
 	}
 }
 
+// decode decodes a changed object. strict rejects unknown fields.
 func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if _, ok := w.Object.(*unstructured.Unstructured); ok {
 		member := w.views.member(w.Kind)

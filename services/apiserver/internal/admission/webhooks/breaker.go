@@ -35,8 +35,8 @@ type breakers struct {
 }
 
 // breaker avoids the repeated cost of timeouts of a webhook that cannot be reached. Only failed
-// connections count, because the object may be the cause of a request without response, and must not
-// affect the objects of other users.
+// connections count, because the object may be the cause of a request without response, and must
+// not affect the objects of other users.
 type breaker struct {
 	*limit.Breaker
 	breakers
@@ -97,7 +97,8 @@ func (b *breaker) changed(ctx context.Context, reason error) {
 	} else {
 		notice.Reason = reason.Error()
 		closed := b.metrics.opened(b.hook.name, b.hookType)
-		if b.closed.Store(&closed); ctx.Err() != nil {
+		b.closed.Store(&closed)
+		if ctx.Err() != nil {
 			b.recordClosed()
 		}
 		b.log.Error("admission webhook unreachable; not called until it responds", "error", reason)

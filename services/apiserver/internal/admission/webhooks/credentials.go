@@ -92,6 +92,7 @@ func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	}
 }
 
+// restConfig returns the client configuration for a user of the kubeconfig.
 func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	c := &rest.Config{UserAgent: userAgent}
 	if u == nil {
@@ -100,8 +101,10 @@ func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
 	if u.AuthProvider != nil {
 		return nil, errors.New("auth provider not supported")
 	}
-	c.BearerToken, c.BearerTokenFile = u.Token, u.TokenFile
-	c.Username, c.Password = u.Username, u.Password
+	c.BearerToken = u.Token
+	c.BearerTokenFile = u.TokenFile
+	c.Username = u.Username
+	c.Password = u.Password
 	c.CertData = u.ClientCertificateData
 	c.CertFile = u.ClientCertificate
 	c.KeyData = u.ClientKeyData

@@ -91,7 +91,8 @@ func compile(compiler func() (*expressions.Compiler, error), configuration metav
 	var err error
 	if h.criterion, err = matcher.Compile(criteria); err != nil {
 		h.err = err
-		criteria.Namespaces, criteria.Objects = nil, nil
+		criteria.Namespaces = nil
+		criteria.Objects = nil
 		h.criterion, _ = matcher.Compile(criteria) // rules always compile
 	}
 	if len(w.MatchConditions) == 0 {

@@ -14,6 +14,7 @@ import (
 // defaults holds the resources of containers that set none.
 type defaults struct{ requests, limits corev1.ResourceList }
 
+// defaultsOf returns the default requests and limits of containers.
 func defaultsOf(lr *corev1.LimitRange) defaults {
 	d := defaults{corev1.ResourceList{}, corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
@@ -43,8 +44,8 @@ func (d *defaults) weight(containers int) int {
 }
 
 const (
-	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the limit
-	// of annotations.
+	// maxAnnotation is the size in bytes above which the annotation is not built. It exceeds the
+	// limit of annotations.
 	maxAnnotation = 2 * validation.TotalAnnotationSizeLimitB
 	// maxAdded is the corresponding limit of all added data. perAdded is the stored size of a
 	// quantity without its name.

@@ -73,6 +73,7 @@ func (b *bound) maximumRequest() error {
 	return nil
 }
 
+// ratio returns an error if the ratio of limit to request exceeds the maximum.
 func (b *bound) ratio() error {
 	request, limit, _ := b.values()
 	refuse := func(why string) error {
@@ -110,6 +111,7 @@ func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) [
 	return append(errs, check(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).ratio)...)
 }
 
+// checkPod returns the violations of a pod and of its containers.
 func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
 	for i := range lr.Spec.Limits {
 		switch l := &lr.Spec.Limits[i]; l.Type {

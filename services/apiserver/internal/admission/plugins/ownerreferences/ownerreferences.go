@@ -69,6 +69,8 @@ func (p *Plugin) finalizesAll(ctx context.Context, r *admission.Request) bool {
 	return d == authz.Allow
 }
 
+// mayBlock checks that the user may update the finalizers of an owner whose deletion the object
+// blocks.
 func (p *Plugin) mayBlock(ctx context.Context, r *admission.Request, ref *metav1.OwnerReference) error {
 	k, err := p.kind(ref)
 	if err != nil {

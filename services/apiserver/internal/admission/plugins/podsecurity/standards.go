@@ -260,7 +260,8 @@ func (s *standards) evaluate(a api.Attributes, p api.Policy, malformed error, m 
 // exemptReason counts a request of an exempt namespace or user, and returns which it is.
 func (s *standards) exemptReason(a api.Attributes) string {
 	var reason string
-	switch user := a.GetUserName(); {
+	user := a.GetUserName()
+	switch {
 	case s.exemptNamespace(a.GetNamespace()):
 		reason = "namespace"
 	case user != "" && slices.Contains(s.exemptions.Usernames, user):

@@ -42,7 +42,8 @@ func evaluators(g quota.Gates, now func() time.Time) map[schema.GroupResource]*e
 	pods := all[schema.GroupResource{Resource: "pods"}]
 	pods.handles, pods.covers, pods.constraints = handlesPod, true, podConstraints(g)
 	claims := all[schema.GroupResource{Resource: "persistentvolumeclaims"}]
-	claims.handles, claims.covers = handlesClaim, g.AttributesClasses
+	claims.handles = handlesClaim
+	claims.covers = g.AttributesClasses
 	return all
 }
 

@@ -92,6 +92,8 @@ func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass)
 	return nil
 }
 
+// schedule adds the node selector and the tolerations of a runtime class to a pod. It rejects a
+// conflicting node selector.
 func schedule(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	s := class.Scheduling
 	if s == nil {
