@@ -19,7 +19,10 @@ type integral struct {
 	area, square, max float64
 }
 
-func (i *integral) begin(now time.Time) { i.since, i.last = now, now }
+func (i *integral) begin(now time.Time) {
+	i.since = now
+	i.last = now
+}
 
 func (i *integral) set(now time.Time, x float64) {
 	d := now.Sub(i.last).Seconds()

@@ -209,7 +209,8 @@ func (c *Controller) Begin(ctx context.Context, u *request.User, op *requestinfo
 	class := Class{SchemaUID: r.schema.uid, Level: l.name}
 	l.mu.Lock()
 	class.LevelUID = l.spec.uid
-	kind, most := l.spec.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	kind := l.spec.kind
+	most := max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
 	l.mu.Unlock()
 	r.width = (Width{Seats: 1})
 	if kind != kindExempt && width != nil {

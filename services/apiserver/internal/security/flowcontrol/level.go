@@ -51,9 +51,10 @@ func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	fresh := l.spec == nil
-	limits := l.limits
-	limit := l.limit
-	l.spec, l.limits = p, n
+	oldLimits := l.limits
+	oldLimit := l.limit
+	l.spec = p
+	l.limits = n
 	if fresh {
 		l.virtualAt = now
 		l.limit = n.nominal
@@ -64,7 +65,7 @@ func (l *level) configure(p *levelSpec, n limits, now time.Time) {
 	l.advance(now)
 	l.limit = min(max(l.limit, n.lower), n.upper)
 	l.resizeQueues()
-	if fresh || l.limits != limits || l.limit != limit {
+	if fresh || l.limits != oldLimits || l.limit != oldLimit {
 		l.metrics.recordLimits(l)
 	}
 	if len(l.queues) > 0 {
@@ -115,7 +116,8 @@ func (l *level) admit(r *Request, now time.Time, hash func() uint64) (reason str
 	i := l.chooseQueue(r.flowHash)
 	// Beyond the queue length, one more request may wait for each free seat. Such seats are free
 	// because a wide request is next, or because of the reserve.
-	if more := len(l.queues[i].waiting) - l.spec.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
+	excess := len(l.queues[i].waiting) - l.spec.length
+	if excess >= 0 && (excess >= l.limit-l.inUse || !l.fits(r)) {
 		return l.reject(now, reasonQueueFull)
 	}
 	l.enqueueOrStart(r, i, now)
@@ -241,6 +243,7 @@ func (l *level) end(r *Request, now time.Time) {
 	}
 }
 
+// releaseSeats releases the seats of a request. seats excludes final seats. The caller holds mu.
 func (l *level) releaseSeats(r *Request, seats int) {
 	l.inUse -= seats
 	if r.queue != noQueue {
@@ -256,11 +259,13 @@ func (l *level) admitWaiting(now time.Time) {
 	l.recordDemand(now)
 }
 
+// recordDemand records the number of seats that requests occupy or wait for. The caller holds mu.
 func (l *level) recordDemand(now time.Time) {
 	l.demand.set(now, float64(l.inUse+l.waitingSeats))
 	l.metrics.recordLoad(l, now)
 }
 
+// link adds a request to the list of all requests. The caller holds mu.
 func (l *level) link(r *Request) {
 	r.next = l.first
 	if r.next != nil {
@@ -269,6 +274,7 @@ func (l *level) link(r *Request) {
 	l.first = r
 }
 
+// unlink removes a request from the list. The caller holds mu.
 func (l *level) unlink(r *Request) {
 	if r.previous != nil {
 		r.previous.next = r.next
@@ -278,7 +284,8 @@ func (l *level) unlink(r *Request) {
 	if r.next != nil {
 		r.next.previous = r.previous
 	}
-	r.next, r.previous = nil, nil
+	r.next = nil
+	r.previous = nil
 }
 
 // maxRetryAfter is the maximum Retry-After in seconds.
@@ -296,16 +303,20 @@ type retryAfter struct {
 // decreases.
 func (r *retryAfter) recordRejection(now time.Time) {
 	r.seconds = max(r.seconds, 1)
-	if window := time.Duration(r.seconds) * time.Second; r.since.IsZero() {
+	window := time.Duration(r.seconds) * time.Second
+	if r.since.IsZero() {
 		r.since = now
-	} else if past := now.Sub(r.since); past >= window {
-		switch n := r.count; {
-		case n > 3*r.seconds && past < 2*window:
+	}
+	past := now.Sub(r.since)
+	if past >= window {
+		switch {
+		case r.count > 3*r.seconds && past < 2*window:
 			r.seconds = min(2*r.seconds, maxRetryAfter)
-		case n < r.seconds || past >= 2*window:
+		case r.count < r.seconds || past >= 2*window:
 			r.seconds = max(r.seconds-int(past/window), 1)
 		}
-		r.since, r.count = now, 0
+		r.since = now
+		r.count = 0
 	}
 	r.count++
 }
@@ -336,7 +347,9 @@ func (c *Controller) Resume(ctx context.Context, r *Request) error {
 	}
 	// Suspend has accounted for the final seats.
 	r.width = Width{Seats: r.width.Seats}
-	r.work, r.started, r.admitted = r.width.estimatedWork(), time.Time{}, nil
+	r.work = r.width.estimatedWork()
+	r.started = time.Time{}
+	r.admitted = nil
 	l := r.schema.level
 	for !l.readmit(r, c.Now(), func() uint64 { return c.hash(r) }) {
 		if err := waitRetryInterval(ctx); err != nil {
@@ -369,12 +382,13 @@ func waitRetryInterval(ctx context.Context) error {
 	}
 }
 
-// recordRunning records that a request has its seats. stopRunning releases them.
+// recordRunning records that a request has its seats.
 func (c *Controller) recordRunning(r *Request) {
 	r.schema.addRunning(r, 1)
 	c.Metrics.recordRunning(executing, r.mutating, 1, r.started)
 }
 
+// stopRunning releases the seats of a request.
 func (c *Controller) stopRunning(r *Request) {
 	now := c.Now()
 	r.ran += now.Sub(r.started)

@@ -117,7 +117,8 @@ func TestRemovedLevelStaysWhileFinalSeatsAreHeld(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if r.Adjust(); r.hasLevel("l") {
+		r.Adjust()
+		if r.hasLevel("l") {
 			t.Error("the level still exists after its final seats were released")
 		}
 	})

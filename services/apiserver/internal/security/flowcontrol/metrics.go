@@ -211,7 +211,8 @@ func (m *Metrics) keepBindings(used map[binding]bool) {
 
 // recordLoad records the current load of a level. The caller holds level.mu.
 func (x *levelMetrics) recordLoad(l *level, now time.Time) {
-	nominal, limit := max(float64(l.nominal), 1), max(float64(l.limit), 1)
+	nominal := max(float64(l.nominal), 1)
+	limit := max(float64(l.limit), 1)
 	x.load.set(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
 		float64(l.waiting)/max(float64(l.spec.queues*l.spec.length), 1), float64(l.inUse)/limit)
 	x.virtual.Set(l.virtual)
@@ -276,6 +277,7 @@ type schemaMetrics struct {
 	regular, watch func() prometheus.Observer
 }
 
+// schema returns the metrics of a schema in a level. They are created on first use.
 func (m *Metrics) schema(name, level string) *schemaMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -69,7 +69,8 @@ func (l *level) joinQueue(r *Request, i int) *queue {
 		l.activeQueues++
 		q.next = l.virtual
 	}
-	r.queue, r.virtualArrival = i, l.virtual
+	r.queue = i
+	r.virtualArrival = l.virtual
 	return q
 }
 

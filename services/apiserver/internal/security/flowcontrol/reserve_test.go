@@ -165,7 +165,8 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 			}
 		}
 		look.Stop()
-		if cancel(); t.Failed() {
+		cancel()
+		if t.Failed() {
 			return
 		}
 	}

@@ -56,6 +56,7 @@ type resourceRule struct {
 // pathRule is a compiled NonResourcePolicyRule.
 type pathRule struct{ verbs, paths nameSet }
 
+// compileSchema returns a schema whose rules are indexed by their subjects.
 func compileSchema(s *flowcontrolv1.FlowSchema) *compiledSchema {
 	r := &compiledSchema{
 		name: s.Name, uid: string(s.UID), level: s.Spec.PriorityLevelConfiguration.Name, precedence: s.Spec.MatchingPrecedence,
@@ -179,6 +180,7 @@ type nameSet struct {
 // maxLinear is the maximum length of a list that is searched linearly.
 const maxLinear = 8
 
+// newNameSet returns the set of the names in a list, or of all names if it contains a star.
 func newNameSet(list []string) nameSet {
 	switch {
 	case slices.Contains(list, "*"):

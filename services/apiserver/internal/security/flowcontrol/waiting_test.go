@@ -225,7 +225,8 @@ func TestFittingRequestsDoNotWait(t *testing.T) {
 		defer func() { // a failed check must not leave waiting requests
 			for _, a := range c.all {
 				a.cancel()
-				if <-a.done; a.began != nil {
+				<-a.done
+				if a.began != nil {
 					c.End(a.began)
 				}
 			}
