@@ -59,7 +59,7 @@ func TestLongUserAgentIsTruncated(t *testing.T) {
 	}
 }
 
-func TestInvalidPolicyKeepsFormerPolicy(t *testing.T) {
+func TestInvalidPolicyKeepsPreviousPolicy(t *testing.T) {
 	auditor, _ := newAuditor(Decision{Level: Metadata})
 	auditor.Logger = slog.New(slog.DiscardHandler)
 	auditor.SetPolicy(nil, errors.New("no policy"))

@@ -74,7 +74,8 @@ func (s *recordingSink) stages() (out []string) {
 	return out
 }
 
-// newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its sink.
+// newAuditor returns an auditor with a fixed decision and a limit of 1 KiB per object, and its
+// sink.
 func newAuditor(d Decision) (*Auditor, *recordingSink) {
 	s := &recordingSink{}
 	return New(Config{
@@ -145,7 +146,8 @@ func TestNilRecordIgnoresAllCalls(t *testing.T) {
 	}
 }
 
-// Objects beyond the limits are omitted, marked as truncated, and take no bytes from other requests.
+// Objects beyond the limits are omitted, marked as truncated, and take no bytes from other
+// requests.
 func TestLargeObjectsAreTruncated(t *testing.T) {
 	ada, eve := &request.User{Name: "ada"}, &request.User{Name: "eve"}
 	text := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
@@ -199,7 +201,8 @@ func TestLargeObjectsAreTruncated(t *testing.T) {
 			t.Errorf("dropped object: got %s %v", e.ResponseObject, e.Annotations)
 		}
 		late := copied(r, text(600))
-		if late.Close(); !late.Full() {
+		late.Close()
+		if !late.Full() {
 			t.Error("a closed copy is not full")
 		}
 		late.Drop()
@@ -431,7 +434,8 @@ func TestRejectedRequestHoldsNothing(t *testing.T) {
 		t.Errorf("got error %v and %v rejections", err, testutil.ToFloat64(auditor.Metrics.rejected))
 	}
 	s.fail = nil
-	if r.End(t.Context(), nil); len(s.events) != 1 {
+	r.End(t.Context(), nil)
+	if len(s.events) != 1 {
 		t.Errorf("got stages %v", s.stages())
 	}
 	r = auditor.Open(podsInfo, nil, newArrival)

@@ -62,6 +62,8 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	return Authenticated(u), nil
 }
 
+// verify returns an error unless the presented certificate belongs to an authenticating proxy.
+// Results are cached.
 func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	pool := p.cas()
 	leaf := presented[0]

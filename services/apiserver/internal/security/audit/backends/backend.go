@@ -161,6 +161,8 @@ func (b *Backend) encodeShortened(dst []byte, e *audit.Event) ([]byte, bool) {
 	return dst, false
 }
 
+// enqueue encodes an event and adds it to the queue. If the queue is full, it drops the objects of
+// the event, then the event itself. Losses are counted.
 func (b *Backend) enqueue(e *audit.Event) error {
 	text, ok := b.encodeForQueue(e)
 	if !ok {

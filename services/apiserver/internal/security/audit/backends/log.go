@@ -85,14 +85,16 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 		return nil, err
 	}
 	b := newBackend(c, logName, lines, encode, most, 1)
-	b.withDeadline, b.beginShutdown = lines.withDeadline, lines.beginShutdown
+	b.withDeadline = lines.withDeadline
+	b.beginShutdown = lines.beginShutdown
 	return b, nil
 }
 
 // open opens the output.
 func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	if o.Path == stdoutPath {
-		l.out, l.hasReader = &sharedOutput{out: out}, true
+		l.out = &sharedOutput{out: out}
+		l.hasReader = true
 		return nil
 	}
 	size, torn, err := prepareFile(o.Path)
@@ -101,7 +103,8 @@ func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	}
 	l.torn = torn
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
-		l.out, l.hasReader = &pipe{path: o.Path}, true
+		l.out = &pipe{path: o.Path}
+		l.hasReader = true
 		return nil
 	}
 	l.out = &rotatedFile{

@@ -143,6 +143,7 @@ func (c *ConnectionInfo) validate(at *field.Path) field.ErrorList {
 	return nil
 }
 
+// validateConditions returns the errors of the match conditions of a webhook.
 func validateConditions(list []MatchCondition, conditions Conditions, at *field.Path) (errs field.ErrorList) {
 	if len(list) > MaxMatchConditions {
 		return field.ErrorList{field.TooMany(at, len(list), MaxMatchConditions)}

@@ -80,6 +80,7 @@ func decidesByRoles(c *authzconfig.Configuration) bool {
 	})
 }
 
+// one returns the authorizer of an entry of the configuration.
 func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
 	switch a.Type {
 	case authzconfig.AlwaysAllow:
@@ -101,6 +102,7 @@ func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) 
 	return nil, fmt.Errorf("type %q is not known", a.Type)
 }
 
+// webhook returns the authorizer of a webhook entry.
 func (b *Builder) webhook(a *authzconfig.Authorizer) (*authzwebhook.Authorizer, error) {
 	w := a.Webhook
 	c := authzwebhook.Config{
