@@ -87,6 +87,8 @@ func (s *Scope) Compile(sees VariableSet, expression string, want ...*cel.Type) 
 	return s.compile(sees, expression, want, strings.Join(names, " "))
 }
 
+// compile returns the program of an expression, shared with other policies that use the same
+// variables.
 func (s *Scope) compile(sees VariableSet, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
 	key := programKey{sees, strings.Join(s.declared, "\n"), expression, wanted}
 	if made, ok := s.programs.shared.Get(key); ok {

@@ -18,6 +18,7 @@ import (
 // sends before its client does. No protocol over TLS does that.
 type konnectivity struct{ socket string }
 
+// connect opens a tunnel to the konnectivity server.
 func (k *konnectivity) connect(ctx context.Context) (proxyConn, error) {
 	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)

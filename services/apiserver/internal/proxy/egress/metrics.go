@@ -12,6 +12,7 @@ type metrics struct {
 	duration         *prometheus.HistogramVec
 }
 
+// newMetrics registers the metrics.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -29,7 +29,8 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	seen := map[Network]bool{}
 	for i, s := range c.EgressSelections {
 		n := s.network()
-		switch known := []Network{Cluster, ControlPlane, Etcd}; {
+		known := []Network{Cluster, ControlPlane, Etcd}
+		switch {
 		case seen[n]:
 			errs = append(errs, field.Duplicate(at.Index(i), string(n)))
 		case !slices.Contains(known, n):

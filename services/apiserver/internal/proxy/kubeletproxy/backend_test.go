@@ -103,7 +103,8 @@ func newRawBackend(t *testing.T, change func(*kubeletproxy.Options), say func(co
 
 // serveFront proxies a request in the way that its path names.
 func serveFront(up *kubeletproxy.Upstream, w http.ResponseWriter, r *http.Request, kubelet *url.URL) {
-	switch path := r.URL.Path; {
+	path := r.URL.Path
+	switch {
 	case strings.HasSuffix(path, "/target"):
 		up.Proxy(w, r, kubeletproxy.Target, &url.URL{Scheme: "http", Host: "192.0.2.1:80", Path: path}, plainErrors{})
 	case strings.HasSuffix(path, "/kubelet"):

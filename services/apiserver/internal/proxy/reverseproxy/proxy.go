@@ -76,7 +76,8 @@ func (p *Proxy) Serve(w http.ResponseWriter, in *http.Request, more http.Header)
 	}
 	at.RawQuery = in.URL.Query().Encode()
 	out := in.Clone(ctx)
-	out.URL, out.Host = at, at.Host
+	out.URL = at
+	out.Host = at.Host
 	out.Trailer = nil // some servers take trailers for headers
 	setHeaders(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))

@@ -88,6 +88,7 @@ func (s *Service) WarnPlain(log *slog.Logger, what string) {
 	}
 }
 
+// load returns the service of a kubeconfig with one of the schemes.
 func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()

@@ -36,6 +36,7 @@ func main() {
 	}
 }
 
+// serve serves the kubelet API with client certificates.
 func serve(listen, cert, key, ca string) error {
 	pem, err := os.ReadFile(ca)
 	if err != nil {
