@@ -122,7 +122,8 @@ func (d *Authorizer) Check(r *http.Request) *reviews.Refusal {
 	if ok {
 		return refusal
 	}
-	limiter, slot := d.unknown, limit.Claim[string]{Key: conns.NetworkOf(r)}
+	limiter := d.unknown
+	slot := limit.Claim[string]{Key: conns.NetworkOf(r)}
 	if wasAdmitted || leaf != nil {
 		limiter = d.known
 	}

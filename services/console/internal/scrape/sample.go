@@ -143,7 +143,8 @@ func (s *Sample) read(r io.Reader) error {
 	s.Latencies = sums.buckets()
 	s.gauges(families)
 	s.details(families)
-	s.Requests, s.Refusals = map[Request]float64{}, map[Refusal]float64{}
+	s.Requests = map[Request]float64{}
+	s.Refusals = map[Refusal]float64{}
 	for _, m := range families[requestsTotal].GetMetric() {
 		if l := labels(m); !isProbe(l) {
 			s.Requests[Request{l["verb"], l["code"]}] += value(m)
@@ -167,6 +168,7 @@ func (s *Sample) read(r io.Reader) error {
 	return nil
 }
 
+// gauges reads the gauges of a scrape.
 func (s *Sample) gauges(families map[string]*dto.MetricFamily) {
 	sum := func(name string) (out float64) {
 		for _, m := range families[name].GetMetric() {

@@ -43,8 +43,10 @@ func New(targets []Target, config *rest.Config) (*Scraper, error) {
 			continue
 		}
 		own := rest.AnonymousClientConfig(config)
-		own.TLSClientConfig.CertFile, own.TLSClientConfig.KeyFile = config.CertFile, config.KeyFile
-		own.TLSClientConfig.CertData, own.TLSClientConfig.KeyData = config.CertData, config.KeyData
+		own.TLSClientConfig.CertFile = config.CertFile
+		own.TLSClientConfig.KeyFile = config.KeyFile
+		own.TLSClientConfig.CertData = config.CertData
+		own.TLSClientConfig.KeyData = config.KeyData
 		own.TLSClientConfig.ServerName = t.Service
 		own.QPS = -1
 		own.Timeout = patience

@@ -118,7 +118,8 @@ func (h *History) State() (State, bool) {
 	for _, m := range last.missing {
 		out.Missing = append(out.Missing, Missing{m.Service, m.Err.Error()})
 	}
-	rates, certificates := map[scrape.Request]*Rate{}, map[Certificate]bool{}
+	rates := map[scrape.Request]*Rate{}
+	certificates := map[Certificate]bool{}
 	for r, s := range last.samples {
 		before := h.oldest(r)
 		out.Replicas = append(out.Replicas, replica(r, before, s))
@@ -180,6 +181,7 @@ func addRates(rates map[scrape.Request]*Rate, before, now *scrape.Sample) {
 	}
 }
 
+// replica returns the state of a replica. Rates compare the sample with an earlier one.
 func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
 	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
 	if s.Err != nil {
