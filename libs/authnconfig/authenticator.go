@@ -25,6 +25,7 @@ func Parse(data []byte, disallowed []string) (*Configuration, error) {
 	return c, err
 }
 
+// parse decodes and validates a configuration.
 func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) {
 	c, doc, err := decode(data)
 	if err != nil {

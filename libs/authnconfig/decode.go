@@ -47,6 +47,7 @@ func decode(data []byte) (*Configuration, *document, error) {
 	return &c, doc, nil
 }
 
+// checkType returns an error for another kind or version.
 func checkType(c *Configuration) error {
 	switch {
 	case c.Kind != Kind:
@@ -84,6 +85,7 @@ func (d *document) at(path string, err error) error {
 	return fmt.Errorf("line %d: %w", d.line(path), err)
 }
 
+// line returns the line of a path in the file, or of the nearest parent that exists.
 func (d *document) line(path string) int {
 	node, line := d.root, d.root.Line
 	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {

@@ -160,6 +160,7 @@ func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User,
 	return u, nil
 }
 
+// name returns the username that the claims map to.
 func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
 	if r.username == nil {
 		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)
@@ -174,6 +175,7 @@ func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
 	return name, nil
 }
 
+// checkAll returns an error unless all expressions are true.
 func (e *evaluation) checkAll(checks []check) error {
 	for _, c := range checks {
 		ok, err := c.program.Bool(e.ctx, e.variables, e.budget)
@@ -223,6 +225,7 @@ func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
 	return nil, fmt.Errorf("expression yields %s, neither a string nor a list of strings", v.Type().TypeName())
 }
 
+// stringList returns a CEL list of strings as a Go slice.
 func stringList(list ref.Val) ([]string, error) {
 	var out []string
 	for it := list.(traits.Lister).Iterator(); it.HasNext() == types.True; {

@@ -80,6 +80,7 @@ func (c *compiler) unique(at *field.Path, value string, seen map[string]bool) {
 	seen[value] = true
 }
 
+// anonymous validates the conditions of anonymous requests.
 func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
 	if !a.Enabled && len(a.Conditions) > 0 {
 		c.add(field.Invalid(at.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
@@ -242,6 +243,8 @@ func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	}
 }
 
+// prefixed validates a claim with a prefix, or an expression. It returns the program of the
+// expression.
 func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
 	switch {
 	case m.Claim != "" && m.Expression != "":
@@ -255,6 +258,7 @@ func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want [
 	return c.claimOrExpression(at, m.Claim, m.Expression, want)
 }
 
+// claimOrExpression validates a claim or an expression. It returns the program of the expression.
 func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
 	switch {
 	case claim != "" && expression != "":
@@ -265,6 +269,7 @@ func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, w
 	return nil
 }
 
+// extraKey validates a key of the extra fields.
 func (c *compiler) extraKey(at *field.Path, key string) {
 	c.errs = append(c.errs, validation.IsDomainPrefixedPath(at, key)...)
 	if key != strings.ToLower(key) {
@@ -278,6 +283,7 @@ func (c *compiler) extraKey(at *field.Path, key string) {
 	}
 }
 
+// userRules validates the user validation rules and adds them to r.
 func (c *compiler) userRules(at *field.Path, list []UserValidationRule, r *rules) {
 	seen := map[string]bool{}
 	for i, rule := range list {

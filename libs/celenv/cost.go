@@ -157,6 +157,7 @@ func isScalar(v ref.Val) bool {
 
 func share(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
 
+// sizeOf returns the size of a value in characters or elements, or 1.
 func sizeOf(v ref.Val) uint64 {
 	s, ok := v.(traits.Sizer)
 	if !ok {

@@ -121,6 +121,7 @@ func (c Costs) estimateWalk(target checker.AstNode) *checker.CallEstimate {
 	return just(c.size(target).MultiplyByCost(each))
 }
 
+// estimateSearch estimates the cost of matching a regular expression.
 func (c Costs) estimateSearch(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil
@@ -131,6 +132,7 @@ func (c Costs) estimateSearch(target checker.AstNode, args []checker.AstNode) *c
 	return &checker.CallEstimate{CostEstimate: read.Multiply(pattern), ResultSize: &checker.SizeEstimate{Max: text.Max}}
 }
 
+// estimateJoin estimates the cost and the result size of join.
 func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	var size checker.SizeEstimate
 	list := c.size(target)
@@ -180,6 +182,7 @@ func saturated(n uint64) uint64 {
 	return n
 }
 
+// estimateSplit estimates the cost and the number of parts of split.
 func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
 	text := c.size(target)
 	parts := text.Max
@@ -194,6 +197,7 @@ func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *ch
 	}
 }
 
+// estimateHolds estimates the cost of containsIP and containsCIDR.
 func (c Costs) estimateHolds(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
 	if len(args) == 0 {
 		return nil

@@ -35,6 +35,7 @@ func (regexLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (regexLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// find implements string.find.
 func find(text, pattern ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
@@ -47,6 +48,7 @@ func find(text, pattern ref.Val) ref.Val {
 	return types.String(re.FindString(string(s)))
 }
 
+// findAll implements string.findAll.
 func findAll(text, pattern, limit ref.Val) ref.Val {
 	re, err := compilePattern(pattern)
 	if err != nil {
@@ -304,6 +306,7 @@ func (formatLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (formatLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// validateFormat implements format.validate.
 func validateFormat(v, text ref.Val) ref.Val {
 	f, ok := v.(*format)
 	if !ok {

@@ -26,6 +26,7 @@ type Budget struct{ left uint64 }
 // NewBudget returns a budget of the given units of cost.
 func NewBudget(units uint64) *Budget { return &Budget{left: units} }
 
+// spend subtracts a cost. It returns ErrBudget if the rest is not sufficient.
 func (b *Budget) spend(cost uint64) error {
 	if b == nil {
 		return nil
@@ -149,6 +150,7 @@ type plan struct {
 	steps interpreter.Interpretable
 }
 
+// plan prepares the expression for one evaluation at a time.
 func (r *Runner) plan() (*plan, error) {
 	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
 	p.meter.standardCosts = r.standardCosts

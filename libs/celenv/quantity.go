@@ -75,6 +75,7 @@ func (quantityLibrary) CompileOptions() []cel.EnvOption {
 // ProgramOptions implements cel.Library.
 func (quantityLibrary) ProgramOptions() []cel.ProgramOption { return nil }
 
+// onQuantity binds a function of a quantity.
 func onQuantity(do func(*resource.Quantity) ref.Val) cel.OverloadOpt {
 	return cel.UnaryBinding(func(v ref.Val) ref.Val {
 		q, ok := v.(*quantity)
@@ -102,6 +103,7 @@ func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
 	})
 }
 
+// toQuantity implements quantity.
 func toQuantity(v ref.Val) ref.Val {
 	s, ok := v.(types.String)
 	if !ok {

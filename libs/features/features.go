@@ -255,6 +255,7 @@ func (g *Gates) Set(s string) error {
 	return nil
 }
 
+// one sets one gate, or all gates of a stage.
 func (g *Gates) one(name Gate, on bool) error {
 	switch name {
 	case allAlpha:

@@ -179,6 +179,7 @@ type reader struct {
 	changed func(context.Context, []byte, error) bool
 }
 
+// read reads the file and reports a changed content or a new error.
 func (r *reader) read(ctx context.Context) {
 	data, err := Read(r.file)
 	switch {

@@ -71,6 +71,7 @@ func (o *Options) Config(component string) (*rest.Config, error) {
 	return config, nil
 }
 
+// load returns the client configuration of --kubeconfig, --master or the pod.
 func (o *Options) load() (*rest.Config, error) {
 	if o.Kubeconfig == "" && o.Master == "" {
 		config, err := rest.InClusterConfig()

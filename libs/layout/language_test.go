@@ -19,9 +19,9 @@ var banned = regexp.MustCompile(`(?i)\b(who|whoever|whom|nobody|somebody|everybo
 
 // allowed lists accepted uses: a file and the text that it may contain.
 var allowed = []struct{ file, text, reason string }{
-	{"libs/layout/language_test.go", "", "it lists the words"},
-	{"e2e/golden/case.go", "nobody", "a key of golden cases: no body"},
-	{"e2e/conformance/conformance/images.go", "nobody", "a user of Unix"},
+	{file: "libs/layout/language_test.go", text: "", reason: "it lists the words"},
+	{file: "e2e/golden/case.go", text: "nobody", reason: "a key of golden cases: no body"},
+	{file: "e2e/conformance/conformance/images.go", text: "nobody", reason: "a user of Unix"},
 }
 
 const maxAllowed = 20

@@ -133,6 +133,7 @@ func (z *Authorizer) belongs(node string, kind Kind, a *authorizer.Attributes) (
 	return true, ""
 }
 
+// get allows a node to get an object that belongs to it.
 func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "get":
@@ -156,6 +157,7 @@ func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (boo
 	return z.belongs(node, kind, a)
 }
 
+// serviceAccount decides a request for service accounts.
 func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool, string) {
 	if a.Verb != "get" || a.Subresource != "" {
 		return z.token(node, a)
@@ -166,6 +168,7 @@ func (z *Authorizer) serviceAccount(node string, a *authorizer.Attributes) (bool
 	return z.read(node, ServiceAccount, a)
 }
 
+// token allows a node to create tokens of the service accounts of its pods.
 func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string) {
 	switch {
 	case a.Verb != "create" || a.Name == "":

@@ -181,6 +181,7 @@ func (g *Graph) setPod(p *corev1.Pod) {
 	}
 }
 
+// removePod removes a pod and its edges.
 func (g *Graph) removePod(key object) {
 	old := g.pods[key]
 	delete(g.pods, key)
@@ -196,6 +197,7 @@ func (g *Graph) removePod(key object) {
 	}
 }
 
+// setVolume adds or replaces a persistent volume and the edges to its claim and Secrets.
 func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	g.removeVolume(v.Name)
 	c := v.Spec.ClaimRef
@@ -209,6 +211,7 @@ func (g *Graph) setVolume(v *corev1.PersistentVolume) {
 	}
 }
 
+// removeVolume removes a persistent volume and its edges.
 func (g *Graph) removeVolume(name string) {
 	old := g.volumes[name]
 	delete(g.volumes, name)

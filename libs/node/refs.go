@@ -12,6 +12,7 @@ type refs struct {
 	seen map[object]bool
 }
 
+// add adds an object once.
 func (r *refs) add(kind Kind, namespace, name string) {
 	o := object{kind, namespace, name}
 	if name == "" || r.seen[o] {

@@ -126,7 +126,7 @@ func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, e
 		return payload, nil
 	}
 	// The keys may have rotated.
-	done, ok := p.askRefresh()
+	done, ok := p.requestRefresh()
 	if !ok {
 		return nil, err
 	}

@@ -40,13 +40,13 @@ func TestUnusableKeysAreIgnored(t *testing.T) {
 		kid       string
 		accepted  bool
 	}{
-		"for signatures":           {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}, "k", true},
-		"for whatever":             {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "k", true},
-		"of a token without an id": {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "", true},
-		"of another id":            {jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, "l", false},
-		"for encryption":           {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"}, "k", false},
-		"for another algorithm":    {jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"}, "k", true},
-		"with its private half":    {jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"}, "k", false},
+		"for signatures":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: true},
+		"for whatever":             {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "k", accepted: true},
+		"of a token without an id": {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "", accepted: true},
+		"of another id":            {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k"}, kid: "l", accepted: false},
+		"for encryption":           {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Use: "enc"}, kid: "k", accepted: false},
+		"for another algorithm":    {published: jose.JSONWebKey{Key: key.Public(), KeyID: "k", Algorithm: "ES384"}, kid: "k", accepted: true},
+		"with its private half":    {published: jose.JSONWebKey{Key: key, KeyID: "k", Algorithm: "ES256", Use: "sig"}, kid: "k", accepted: false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{c.published, {Key: other.Public(), KeyID: "other", Algorithm: "ES256", Use: "sig"}}}

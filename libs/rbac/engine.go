@@ -232,6 +232,7 @@ func (t *Tx) setRole(namespace, name string, r *role) {
 	}
 }
 
+// setBinding adds or replaces a binding and updates the index.
 func (t *Tx) setBinding(b *binding) {
 	old := t.deleteBinding(b.namespace, b.name)
 	if old == nil || old.ref != b.ref || !semantic.Equal(old.subjects, b.subjects) {

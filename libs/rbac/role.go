@@ -108,6 +108,7 @@ func (r *role) allows(q *query) bool {
 		r.anyAllows(r.byResource[wildcard], q)
 }
 
+// anyAllows reports whether one of the rules with the given indexes allows the request.
 func (r *role) anyAllows(rules []int32, q *query) bool {
 	q.evaluated += len(rules)
 	for _, i := range rules {

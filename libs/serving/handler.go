@@ -90,6 +90,7 @@ func passesGate(path string) bool {
 	return false
 }
 
+// refuse rejects a request during the shutdown.
 func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
 	code := http.StatusServiceUnavailable
 	reason := "ServiceUnavailable"

@@ -93,6 +93,7 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 	}
 }
 
+// user returns the user of a line.
 func user(record []string) *authenticator.User {
 	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
 	if len(record) > columnGroups {

@@ -110,6 +110,7 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	return errs
 }
 
+// checkEndpoint returns an error for an endpoint with an unsupported scheme.
 func checkEndpoint(endpoint string, path *field.Path) field.ErrorList {
 	if !strings.Contains(endpoint, "//") {
 		endpoint = "dns://" + endpoint

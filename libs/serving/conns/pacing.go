@@ -79,6 +79,7 @@ type pacedConn struct {
 	wasReset        bool // since the last delay
 }
 
+// newPacedConn returns a connection whose buckets are partly filled.
 func newPacedConn(c *tls.Conn, m *Metrics, addresses *addressBuckets) *pacedConn {
 	now := time.Now()
 	below, _ := c.NetConn().(*Conn)
@@ -232,6 +233,7 @@ type addressBucket struct {
 	connections int
 }
 
+// join returns the bucket of an address for a new connection.
 func (a *addressBuckets) join(from string, now time.Time) *addressBucket {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -254,6 +254,7 @@ func checkPriority(h frameHeader, p []byte) error {
 	return nil
 }
 
+// handlePing answers a PING. An answer needs no handling, because every frame counts as liveness.
 func (c *conn) handlePing(h frameHeader, p []byte) error {
 	switch {
 	case h.stream != 0:
@@ -261,7 +262,7 @@ func (c *conn) handlePing(h frameHeader, p []byte) error {
 	case len(p) != 8:
 		return newConnError(http2.ErrCodeFrameSize, "PING of invalid size")
 	case h.has(http2.FlagPingAck):
-		return nil // every frame counts as liveness
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

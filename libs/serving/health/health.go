@@ -88,6 +88,7 @@ func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
 	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
 }
 
+// add adds a check to its endpoints, by default to all.
 func (r *Registry) add(added check) {
 	name, endpoints := added.name, added.endpoints
 	if len(endpoints) == 0 {
@@ -126,8 +127,8 @@ func (r *Registry) Names(e Endpoint) []string {
 	return out
 }
 
-// ask runs one check for an endpoint.
-func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
+// runCheck runs one check for an endpoint.
+func (r *Registry) runCheck(e Endpoint, c check, req *http.Request) error {
 	if e == Livez && r.now().Before(r.started.Add(r.grace)) {
 		return nil
 	}

@@ -29,6 +29,7 @@ type reloader struct {
 	failed  []string // last logged error of each source
 }
 
+// reload reloads all sources and logs changes and new errors.
 func (r *reloader) reload() {
 	for i, s := range r.sources {
 		changed, err := s.Reload()
