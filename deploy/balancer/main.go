@@ -66,7 +66,7 @@ func balance(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return ignoreHelp(err)
 	}
-	a, err := newAsker(*ca)
+	a, err := newProber(*ca)
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,7 @@ func (o Options) checkFile(path string, now time.Time, within time.Duration, ver
 	return e
 }
 
+// usage returns what a certificate may be used for, for the table.
 func usage(c *x509.Certificate) string {
 	if c.IsCA {
 		return "CA"

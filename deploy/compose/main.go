@@ -97,14 +97,14 @@ func (c *config) up(ctx context.Context) error {
 	if len(c.Only) > 0 {
 		args = append(append(args, "--no-deps"), c.Only...)
 	}
-	c.say("start the containers")
+	c.printf("start the containers")
 	if err := c.run(ctx, compose, env, args...); err != nil {
 		return err
 	}
 	if err := c.wait(ctx); err != nil {
 		return err
 	}
-	c.say("all containers are ready")
+	c.printf("all containers are ready")
 	if c.Console {
 		fmt.Fprintf(c.out, "\n    console: https://127.0.0.1:%d (requires permission to get /metrics of the API server)\n", c.ConsolePort)
 	}
@@ -121,6 +121,6 @@ func (c *config) down(ctx context.Context) error {
 	return c.run(ctx, compose, nil, "down", "--remove-orphans")
 }
 
-func (c *config) say(format string, args ...any) {
+func (c *config) printf(format string, args ...any) {
 	fmt.Fprintf(c.out, "%s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
 }

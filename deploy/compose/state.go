@@ -32,7 +32,7 @@ func (c *config) certificates() error {
 		return err
 	}
 	if len(made) > 0 {
-		c.say("made %d certificates and keys in %s", len(made), l.Dir)
+		c.printf("made %d certificates and keys in %s", len(made), l.Dir)
 	}
 	for _, program := range certs.Programs() {
 		if err := own(l.Folder(program)); err != nil {

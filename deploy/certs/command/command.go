@@ -120,6 +120,7 @@ func (f *flags) validate() error {
 	return nil
 }
 
+// parseCAs returns the CAs with the names that a flag lists.
 func parseCAs(flag string, names []string) (out []certs.CA, err error) {
 	known := map[string]bool{}
 	for _, ca := range certs.CAs() {

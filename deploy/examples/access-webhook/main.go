@@ -54,6 +54,7 @@ type rules struct {
 	Groups map[string][]string `json:"groups"`
 }
 
+// decide decides by the rules of the user and of its groups.
 func (r *rules) decide(s *spec) status {
 	for _, a := range []*attributes{s.Resource, s.Path} {
 		if a == nil || a.Verb == "" {
@@ -70,6 +71,7 @@ func (r *rules) decide(s *spec) status {
 	return status{Reason: "no rule allows it"}
 }
 
+// handler answers SubjectAccessReviews.
 func handler(rules *rules) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in review

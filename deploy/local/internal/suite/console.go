@@ -42,8 +42,8 @@ func (c *console) line(name string, colour int, text []byte) {
 	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, text)
 }
 
-// say writes a line of the supervisor, with the time since its start.
-func (c *console) say(format string, args ...any) {
+// printf writes a line of the supervisor, with the time since its start.
+func (c *console) printf(format string, args ...any) {
 	const bold = 1
 	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
 	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
