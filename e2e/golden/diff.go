@@ -129,6 +129,7 @@ func compareMaps(at string, want, got map[string]any, skip string, out *[]string
 	}
 }
 
+// compareLists appends the differences between two arrays to out.
 func compareLists(at string, want, got []any, skip string, out *[]string) {
 	if len(want) != len(got) {
 		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), text(got)))

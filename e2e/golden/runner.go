@@ -83,6 +83,8 @@ func (r *Runner) Run(c *Case) ([]Result, error) {
 	return results, nil
 }
 
+// namespaceFor returns the namespace of a case: its name without characters that a namespace cannot
+// have.
 func namespaceFor(c *Case) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -208,6 +210,7 @@ func (r *Runner) exchange(m message, s Step, vars map[string]string) (Answer, []
 	return answer(s, resp, raw, vars), raw, nil
 }
 
+// save stores the values of an answer that later steps refer to.
 func save(s Step, raw []byte, vars map[string]string) {
 	var tree any
 	if json.Unmarshal(raw, &tree) != nil {

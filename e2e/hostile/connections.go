@@ -115,6 +115,7 @@ func (c *rawHTTP2) get(id uint32, path string) error {
 	return c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.headers(path), EndHeaders: true, EndStream: true})
 }
 
+// zeroWindows requests large lists with a window of zero, so that no response can be sent.
 func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 0)
 	if c == nil {
@@ -128,6 +129,7 @@ func zeroWindows(ctx context.Context, x *target, _ *rand.Rand) {
 	<-ctx.Done()
 }
 
+// resets opens streams and resets them at once.
 func resets(ctx context.Context, x *target, _ *rand.Rand) {
 	c := x.http2(ctx, 1<<16)
 	if c == nil {

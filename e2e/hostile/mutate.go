@@ -112,6 +112,7 @@ func (m mutator) path(p string) string {
 	return strings.Join(parts, "/") + "?" + query
 }
 
+// query adds a random query parameter.
 func (m mutator) query(p string) string {
 	path, query, _ := strings.Cut(p, "?")
 	q, _ := url.ParseQuery(query)

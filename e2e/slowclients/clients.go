@@ -82,6 +82,7 @@ func tlsConfig(t testing.TB, s *harness.Server, protocol string) *tls.Config {
 // goClient is a client of net/http.
 type goClient struct{ http.Client }
 
+// startGo returns a client with a transport of net/http over a link.
 func startGo(t testing.TB, transport *http.Transport, l *link) client {
 	t.Helper()
 	transport.DisableCompression = true
@@ -174,6 +175,7 @@ type curl struct {
 	dir  string
 }
 
+// startCurl returns a client that runs curl over a link.
 func startCurl(t testing.TB, s *harness.Server, l *link, protocol string) client {
 	t.Helper()
 	path, err := exec.LookPath("curl")

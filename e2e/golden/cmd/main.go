@@ -101,6 +101,7 @@ func play(f flags, paths []string) error {
 	return nil
 }
 
+// record writes the answers of a run as the wanted answers of a case.
 func record(c *golden.Case, results []golden.Result) error {
 	c.Want = nil
 	for _, r := range results {

@@ -12,6 +12,7 @@ type change struct {
 	revision int64
 }
 
+// ordered checks that the revisions of a session's events never decrease.
 func ordered(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		last := s.Start.Revision
@@ -24,6 +25,7 @@ func ordered(h *history.History, r *report) {
 	}
 }
 
+// unique checks that a session delivers each event once.
 func unique(h *history.History, r *report) {
 	for _, s := range sessions(h) {
 		seen := map[change]time.Duration{}

@@ -111,10 +111,10 @@ func (t *Traffic) addInformers() {
 		form     form
 		make     func(*Traffic, string, history.Selection, func() (int, form)) *informer
 	}{
-		{"json", configMaps, inJSON, newInformer},
-		{"protobuf", pods, inProtobuf, newInformer},
-		{"streaming-json", pods, inJSON, newStreamingInformer},
-		{"streaming-protobuf", configMaps, inProtobuf, newStreamingInformer},
+		{name: "json", resource: configMaps, form: inJSON, make: newInformer},
+		{name: "protobuf", resource: pods, form: inProtobuf, make: newInformer},
+		{name: "streaming-json", resource: pods, form: inJSON, make: newStreamingInformer},
+		{name: "streaming-protobuf", resource: configMaps, form: inProtobuf, make: newStreamingInformer},
 	} {
 		at := i
 		next := func() (int, form) {
