@@ -208,9 +208,9 @@ func TestParameterCache(t *testing.T) {
 // is evicted.
 func TestParameterCacheIsBounded(t *testing.T) {
 	for name, tc := range map[string]struct{ size, most, least int }{
-		"large":        {60_000, maxCachedBytes / 60_000, maxCachedBytes/60_000 - 2},
-		"small":        {10, maxCachedTrees, maxCachedTrees},
-		"less of each": {maxCachedBytes / maxCachedTrees, maxCachedTrees, maxCachedTrees - 20},
+		"large":        {size: 60_000, most: maxCachedBytes / 60_000, least: maxCachedBytes/60_000 - 2},
+		"small":        {size: 10, most: maxCachedTrees, least: maxCachedTrees},
+		"less of each": {size: maxCachedBytes / maxCachedTrees, most: maxCachedTrees, least: maxCachedTrees - 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t)

@@ -65,6 +65,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	return nil
 }
 
+// policy checks that the author of a policy may read its kind of parameters.
 func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
 	if kind == nil || old != nil && *old == *kind {
 		return nil
@@ -75,6 +76,7 @@ func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *ad
 	return p.must(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
 }
 
+// binding checks that the author of a binding may read its parameters.
 func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
 	if ref == nil {
 		return nil

@@ -166,9 +166,9 @@ func shortened(text string) string {
 // numbers matches the numbers that end the generated type names of Kubernetes.
 var numbers = regexp.MustCompile(`([A-Za-z])[0-9]+([.'),])`)
 
-// same reports whether two lists of warnings are equal. It ignores the numbers in type names,
-// because some writers generate new ones each time.
-func same(a, b []admissionv1.ExpressionWarning) bool {
+// equalWarnings reports whether two lists of warnings are equal. It ignores the numbers in type
+// names, because some writers generate new ones each time.
+func equalWarnings(a, b []admissionv1.ExpressionWarning) bool {
 	if len(a) != len(b) {
 		return false
 	}

@@ -80,11 +80,11 @@ func (s *shape) add(t reflect.Type, at []int) {
 			continue
 		}
 		s.byName[name] = len(s.fields)
-		s.fields = append(s.fields, field{name, index, slices.Contains(strings.Split(options, ","), "omitempty"), turningOf(f.Type)})
+		s.fields = append(s.fields, field{name, index, slices.Contains(strings.Split(options, ","), "omitempty"), conversionOf(f.Type)})
 	}
 }
 
-func turningOf(t reflect.Type) conversionMode {
+func conversionOf(t reflect.Type) conversionMode {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 		if t.Kind() == reflect.Pointer {

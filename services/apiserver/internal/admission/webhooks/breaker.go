@@ -47,6 +47,7 @@ type breaker struct {
 	closed atomic.Pointer[func()]
 }
 
+// new returns the breaker of a webhook.
 func (b breakers) new(h *hook) *breaker {
 	out := &breaker{breakers: b, hook: h}
 	out.log = b.log.With("configuration", h.configuration, "webhook", h.name, "refuses", !h.ignore)

@@ -76,6 +76,7 @@ func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
 	return restConfig(nil)
 }
 
+// named returns the user for a host, or for the longest pattern that matches the host.
 func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
 	if u := c.users.AuthInfos[target]; u != nil {
 		return u

@@ -49,6 +49,7 @@ func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
 	return out
 }
 
+// mutatingHooks returns the webhooks of a configuration.
 func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
 	out := make([]webhook, len(c.Webhooks))
 	for i := range c.Webhooks {

@@ -30,13 +30,13 @@ func TestRequestsAreRejectedUntilConfigurationsAreLoaded(t *testing.T) {
 		want   string
 		asked  int
 	}{
-		"loaded":                    {func(*webhooks.Config) {}, "", 1},
-		"not loaded":                {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
-		"loaded during the request": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
-		"cache is behind": {func(c *webhooks.Config) {
+		"loaded":                    {change: func(*webhooks.Config) {}, want: "", asked: 1},
+		"not loaded":                {change: func(c *webhooks.Config) { c.Ready = never }, want: notYet, asked: 0},
+		"loaded during the request": {change: func(c *webhooks.Config) { loadedBySeeing(c) }, want: "", asked: 1},
+		"cache is behind": {change: func(c *webhooks.Config) {
 			c.Configurations.WaitForWrites = func(context.Context) error { return errors.New("behind") }
-		}, "no status: behind", 0},
-		"unreadable configuration": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
+		}, want: "no status: behind", asked: 0},
+		"unreadable configuration": {change: func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, want: notYet, asked: 0},
 	} {
 		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
 		for _, sort := range []string{"validating", "mutating"} {

@@ -65,13 +65,13 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	var refused error
 	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
 		d := defaultsOf(lr)
-		weight += d.weight(containers)
+		weight += d.size(containers)
 		refused = request.Estimate(ctx, weight)
 		if refused != nil {
 			return refused
 		}
 		if weight > maxAnnotation { // below that, no sum can exceed its limit
-			bytes, names := d.adds(pod)
+			bytes, names := d.growth(pod)
 			if names > 0 { // the annotation is replaced, so only the last range counts
 				annotated = names
 			}
@@ -80,14 +80,14 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 				return nil // the pod is rejected; later ranges add to the message
 			}
 		}
-		complete(pod, &d)
+		setDefaults(pod, &d)
 		return nil
 	})
 	switch {
 	case refused != nil:
 		return refused
 	case err != nil:
-		return unseen(ctx, r, err)
+		return rejectUnreadable(ctx, r, err)
 	case annotated > maxAnnotation:
 		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
 			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
@@ -140,12 +140,12 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if refused != nil {
 		return refused
 	}
-	return unseen(ctx, r, err)
+	return rejectUnreadable(ctx, r, err)
 }
 
-// unseen returns the error for limit ranges that could not be read. It rejects the request, unless
-// the request has ended or was throttled.
-func unseen(ctx context.Context, r *admission.Request, err error) error {
+// rejectUnreadable returns the error for limit ranges that could not be read. It rejects the
+// request, unless the request has ended or was throttled.
+func rejectUnreadable(ctx context.Context, r *admission.Request, err error) error {
 	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
 		return err
 	}

@@ -105,6 +105,7 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
 	return nil
 }
 
+// lease checks that a lease is that of the node.
 func (a *attempt) lease() error {
 	switch {
 	case a.Namespace != api.NodeLeaseNamespace:

@@ -109,9 +109,9 @@ func (s *standards) exemptAnswer(ns *corev1.Namespace, p api.Policy) answer {
 		name, level, version string
 		standard             api.LevelVersion
 	}{
-		{"enforce", api.EnforceLevelLabel, api.EnforceVersionLabel, p.Enforce},
-		{"audit", api.AuditLevelLabel, api.AuditVersionLabel, p.Audit},
-		{"warn", api.WarnLevelLabel, api.WarnVersionLabel, p.Warn},
+		{name: "enforce", level: api.EnforceLevelLabel, version: api.EnforceVersionLabel, standard: p.Enforce},
+		{name: "audit", level: api.AuditLevelLabel, version: api.AuditVersionLabel, standard: p.Audit},
+		{name: "warn", level: api.WarnLevelLabel, version: api.WarnVersionLabel, standard: p.Warn},
 	} {
 		_, hasLevel := ns.Labels[m.level]
 		_, hasVersion := ns.Labels[m.version]
