@@ -171,8 +171,8 @@ func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 // aggregation is the requested aggregated form. unsaid states that the client accepts only
 // unsupported forms.
 type aggregation struct {
-	media  string
-	unsaid bool
+	media     string
+	isDefault bool
 }
 
 // aggregatedForm reports whether the client prefers the aggregated form to plain documents.
@@ -213,7 +213,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		}
 		other = true
 	}
-	return aggregation{unsaid: true}, other
+	return aggregation{isDefault: true}, other
 }
 
 // serve responds with the document, or with 304 if the client has it.

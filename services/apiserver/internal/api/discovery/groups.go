@@ -184,6 +184,7 @@ func inGroupList(a, b *group) int {
 	return cmp.Or(cmp.Compare(b.listed, a.listed), cmp.Compare(a.first, b.first))
 }
 
+// precedes reports whether a is listed before b.
 func precedes(a, b *GroupVersion) bool {
 	switch {
 	case a.Group != b.Group:

@@ -190,6 +190,7 @@ func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model
 	return modelOf(fresh())
 }
 
+// base returns the parts that all operations of a kind have.
 func (c *kindDescriber) base(method, action, id, description string) operation {
 	op := operation{
 		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
@@ -363,6 +364,7 @@ func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVers
 	return s.GVK
 }
 
+// subresourceModel returns the model of a subresource.
 func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.GroupVersionKind) *model {
 	switch {
 	case s.New != nil:

@@ -61,6 +61,7 @@ func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
 	s.refuse(w, r, err)
 }
 
+// serveIndex writes the list of v3 documents.
 func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
 	list, err := snap.list(r.Context())
 	if err != nil {

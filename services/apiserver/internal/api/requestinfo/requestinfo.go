@@ -198,7 +198,7 @@ func Resolve(r *http.Request, kinds *apiset.Set) *Info {
 	p.empty = p.empty || empty || o.Version == ""
 	o.Hollow = p.empty
 	o.refine(r, p)
-	o.aim(p)
+	o.setTarget(p)
 	return o
 }
 
@@ -277,9 +277,9 @@ func (o *Info) refine(r *http.Request, p place) {
 	}
 }
 
-// aim finds the target of the path. There is no target unless the path is exactly one that the kind
-// serves.
-func (o *Info) aim(p place) {
+// setTarget finds the target of the path. There is no target unless the path is exactly one that
+// the kind serves.
+func (o *Info) setTarget(p place) {
 	kind := o.Kinds.Resource(o.GVR())
 	if kind == nil || p.empty || p.prefix == "proxy" {
 		return

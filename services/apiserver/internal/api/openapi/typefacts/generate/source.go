@@ -93,6 +93,7 @@ func parse(path, dir string, names []string) (*source, error) {
 	return s, nil
 }
 
+// declared reads the types and constants of a declaration.
 func (s *source) declared(f *ast.File, g *ast.GenDecl) {
 	for _, spec := range g.Specs {
 		switch spec := spec.(type) {
@@ -166,6 +167,7 @@ func asField(f *ast.Field, tag reflect.StructTag) field {
 	}
 }
 
+// fieldName returns the name of a field, which may be embedded.
 func fieldName(f *ast.Field) string {
 	if len(f.Names) > 0 {
 		return f.Names[0].Name
