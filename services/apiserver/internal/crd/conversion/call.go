@@ -63,6 +63,7 @@ type review struct {
 	kind              schema.GroupVersionKind
 }
 
+// review returns a request in the version that the webhook reads, and where to decode its response.
 func (w *Webhook) review(req *apiextensionsv1.ConversionRequest) *review {
 	const kind = "ConversionReview"
 	if w.v1beta1 {

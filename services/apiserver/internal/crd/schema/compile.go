@@ -130,6 +130,7 @@ func (c *compiler) setTypes(n *node, s *v1.JSONSchemaProps) {
 	n.hasType = n.typeText != ""
 }
 
+// boundsOf returns the bounds of a schema, or nil.
 func boundsOf(s *v1.JSONSchemaProps) *bounds {
 	if s.Minimum == nil && s.Maximum == nil && s.MultipleOf == nil &&
 		s.MinItems == nil && s.MaxItems == nil && s.MinProperties == nil && s.MaxProperties == nil {
@@ -142,6 +143,7 @@ func boundsOf(s *v1.JSONSchemaProps) *bounds {
 	}
 }
 
+// textOf returns the rules for strings, or nil.
 func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	format := s.Format
 	if !c.program.defaults && !supportedFormats[strings.ReplaceAll(format, "-", "")] {
@@ -266,6 +268,7 @@ func (c *compiler) combination(s *v1.JSONSchemaProps) (*combination, error) {
 	return m, nil
 }
 
+// list compiles a list of schemas.
 func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]NodeIndex, error) {
 	var places []NodeIndex
 	for i := range schemas {

@@ -105,6 +105,7 @@ func checkTypeField(d *tape.Doc, v tape.Ref, at *field.Path, problem func(string
 	return nil
 }
 
+// checkMetadata validates the metadata of an embedded resource.
 func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	var meta metav1.ObjectMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(d.AppendCanonical(nil, v), &meta); err != nil {

@@ -201,6 +201,7 @@ func (s *shaper) empty(v tape.Ref) {
 	}
 }
 
+// each calls do for the items of an array, with the index on the path.
 func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 	d := s.doc
 	n := int32(0)

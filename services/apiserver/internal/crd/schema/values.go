@@ -140,6 +140,7 @@ func (c *checker) checkInt(b *bounds, i int64) {
 	}
 }
 
+// checkFloat checks a number that is no integer.
 func (c *checker) checkFloat(b *bounds, f float64) {
 	if b.multipleOf != nil {
 		c.checkMultiple(*b.multipleOf, f)
@@ -156,6 +157,7 @@ func (c *checker) checkFloat(b *bounds, f float64) {
 	}
 }
 
+// checkMultiple checks multipleOf.
 func (c *checker) checkMultiple(factor, f float64) {
 	if factor <= 0 {
 		c.badFactor(factor)
@@ -208,6 +210,7 @@ func (c *checker) checkProps(b *bounds, count int64) {
 	}
 }
 
+// checkEnum checks that a value is an allowed one.
 func (c *checker) checkEnum(n *node, v tape.Ref) {
 	if len(n.enum) == 0 {
 		return

@@ -201,19 +201,19 @@ func (c *checker) nested(at *field.Path, s *v1.JSONSchemaProps, alternatives boo
 		set    bool
 		detail string
 	}{
-		{"type", s.Type != "", empty},
-		{"additionalProperties", s.AdditionalProperties != nil && s.AdditionalProperties.Allows, undefined},
-		{"default", s.Default != nil && len(s.Default.Raw) > 0, undefined},
-		{"title", s.Title != "", empty},
-		{"description", s.Description != "", empty},
-		{"nullable", s.Nullable, unset},
-		{"x-kubernetes-preserve-unknown-fields", preserves(s), unset},
-		{"x-kubernetes-embedded-resource", s.XEmbeddedResource, unset},
-		{"x-kubernetes-int-or-string", s.XIntOrString, unset},
-		{"x-kubernetes-list-map-keys", len(s.XListMapKeys) > 0, empty},
-		{"x-kubernetes-list-type", s.XListType != nil, undefined},
-		{"x-kubernetes-map-type", s.XMapType != nil, undefined},
-		{"x-kubernetes-validations", len(s.XValidations) > 0, empty},
+		{name: "type", set: s.Type != "", detail: empty},
+		{name: "additionalProperties", set: s.AdditionalProperties != nil && s.AdditionalProperties.Allows, detail: undefined},
+		{name: "default", set: s.Default != nil && len(s.Default.Raw) > 0, detail: undefined},
+		{name: "title", set: s.Title != "", detail: empty},
+		{name: "description", set: s.Description != "", detail: empty},
+		{name: "nullable", set: s.Nullable, detail: unset},
+		{name: "x-kubernetes-preserve-unknown-fields", set: preserves(s), detail: unset},
+		{name: "x-kubernetes-embedded-resource", set: s.XEmbeddedResource, detail: unset},
+		{name: "x-kubernetes-int-or-string", set: s.XIntOrString, detail: unset},
+		{name: "x-kubernetes-list-map-keys", set: len(s.XListMapKeys) > 0, detail: empty},
+		{name: "x-kubernetes-list-type", set: s.XListType != nil, detail: undefined},
+		{name: "x-kubernetes-map-type", set: s.XMapType != nil, detail: undefined},
+		{name: "x-kubernetes-validations", set: len(s.XValidations) > 0, detail: empty},
 	} {
 		if k.set {
 			c.add(field.Forbidden(at.Child(k.name), k.detail))
