@@ -113,6 +113,7 @@ func (e *Event) Minimal() *Event {
 	return short
 }
 
+// minimalUser returns a user with shortened texts.
 func minimalUser(u *request.User) *request.User {
 	if u == nil {
 		return nil

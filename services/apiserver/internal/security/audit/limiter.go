@@ -48,6 +48,7 @@ func newObjectBudget(size int64) *objectBudget {
 	return &objectBudget{free: size, held: map[string]int64{}}
 }
 
+// tryAcquire acquires n bytes. A principal may hold at most what is free.
 func (r *objectBudget) tryAcquire(principal string, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,6 +60,7 @@ func (r *objectBudget) tryAcquire(principal string, n int64) bool {
 	return true
 }
 
+// release returns n bytes of a principal.
 func (r *objectBudget) release(principal string, n int64) {
 	if n == 0 {
 		return

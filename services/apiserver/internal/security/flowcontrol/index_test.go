@@ -16,7 +16,8 @@ import (
 	"binnacle/services/apiserver/internal/security/flowcontrol"
 )
 
-// After any changes, the index finds the same schema as a linear search.
+// TestFirstMatchingSchemaWins: after any changes, the index finds the same schema as a linear
+// search.
 func TestFirstMatchingSchemaWins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := flowcontrol.NewCompiler()

@@ -199,6 +199,7 @@ type lossCounter struct {
 	count int // since last
 }
 
+// lost counts lost events. It logs their number at most once a second.
 func (l *lossCounter) lost(plugin string, events int, why error) {
 	l.metrics.Failed(plugin, events)
 	l.mu.Lock()

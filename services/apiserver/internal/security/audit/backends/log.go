@@ -101,7 +101,7 @@ func (l *lineWriter) open(o *LogOptions, out io.Writer, most int64) error {
 	if err != nil {
 		return fmt.Errorf("audit log %s is not writable: %w", o.Path, err)
 	}
-	l.torn = torn
+	l.incomplete = torn
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
 		l.out = &pipe{path: o.Path}
 		l.hasReader = true

@@ -22,6 +22,7 @@ type compiledRule struct {
 	decision audit.Decision
 }
 
+// compile returns the policy of a valid file.
 func compile(f *file) *Policy {
 	always := parseStages(f.OmitStages)
 	p := &Policy{unmatched: audit.Decision{Level: audit.None, Omit: always, OmitManagedFields: f.OmitManagedFields}}

@@ -94,12 +94,12 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		ok          bool
 		used        string
 	}{
-		"its own":       {legacy, "system:serviceaccount:ns:a", true, "ns/s"},
-		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
-		"refused":       {legacy, "system:serviceaccount:ns:a", false, "ns/s refused"},
-		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
-		"no user":       {"opaque", "", true, ""},
-		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
+		"its own":       {token: legacy, user: "system:serviceaccount:ns:a", ok: true, used: "ns/s"},
+		"of another":    {token: legacy, user: "system:serviceaccount:ns:b", ok: true, used: ""},
+		"refused":       {token: legacy, user: "system:serviceaccount:ns:a", ok: false, used: "ns/s refused"},
+		"of no secret":  {token: bound(), user: "system:serviceaccount:ns:a", ok: true, used: ""},
+		"no user":       {token: "opaque", user: "", ok: true, used: ""},
+		"of opaque one": {token: "opaque", user: "system:serviceaccount:ns:a", ok: true, used: ""},
 	} {
 		for _, report := range []bool{true, false} {
 			used := make(chan string, 1)

@@ -60,7 +60,7 @@ func (b *Builder) build(c *authzconfig.Configuration) (*chain, error) {
 	}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
-		z, err := b.one(a)
+		z, err := b.authorizerOf(a)
 		if err != nil {
 			out.close()
 			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
@@ -80,8 +80,8 @@ func decidesByRoles(c *authzconfig.Configuration) bool {
 	})
 }
 
-// one returns the authorizer of an entry of the configuration.
-func (b *Builder) one(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
+// authorizerOf returns the authorizer of an entry of the configuration.
+func (b *Builder) authorizerOf(a *authzconfig.Authorizer) (authorizer.Authorizer, error) {
 	switch a.Type {
 	case authzconfig.AlwaysAllow:
 		return authorizer.AlwaysAllow{}, nil
