@@ -61,6 +61,7 @@ func newConnector(t *TCPTransport) (*connector, error) {
 	return c, nil
 }
 
+// connect connects to the proxy.
 func (c *connector) connect(ctx context.Context) (proxyConn, error) {
 	dial := (&net.Dialer{}).DialContext
 	if c.security != nil {

@@ -41,6 +41,7 @@ func (c *Configuration) validate() (errs field.ErrorList) {
 	return errs
 }
 
+// validateConnect returns the errors of the transport of an HTTPConnect proxy.
 func (t *Transport) validateConnect(at *field.Path) field.ErrorList {
 	switch {
 	case t == nil:
@@ -56,6 +57,7 @@ func (t *Transport) validateConnect(at *field.Path) field.ErrorList {
 	}
 }
 
+// validateGRPC returns the errors of the transport of a GRPC proxy.
 func (t *Transport) validateGRPC(at *field.Path) field.ErrorList {
 	switch {
 	case t == nil:

@@ -260,12 +260,12 @@ func TestOwnHeadersAreRemoved(t *testing.T) {
 		path, say string
 		ours      string
 	}{
-		{"/plain/target", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/plain/target", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", "ours"},
-		{"/plain/kubelet", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/target", "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", "ours"},
-		{"/exec", "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", "ours"},
-		{"/target", "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ""},
+		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/target", say: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Audit-Id\r\n" + theirs + "\r\n1\r\na\r\n0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/plain/kubelet", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", say: "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/exec", say: "HTTP/1.1 403 Forbidden\r\nConnection: X-Hop\r\nX-Hop: theirs\r\n" + theirs + "\r\n", ours: "ours"},
+		{path: "/target", say: "HTTP/1.1 101 Switching Protocols\r\n" + upgradeHeaders + theirs + "\r\n", ours: ""},
 	} {
 		s := newRawBackend(t, nil, func(conn net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(conn, c.say) })
 		resp, err := http.ReadResponse(bufio.NewReader(s.ask(t, c.path)), nil)

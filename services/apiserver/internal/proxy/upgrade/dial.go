@@ -109,7 +109,7 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 		return fmt.Errorf("error sending request: %w", err)
 	}
 	var err error
-	if c.head, err = head(c.read); err != nil {
+	if c.head, err = readHead(c.read); err != nil {
 		return err
 	}
 	if c.Response, err = http.ReadResponse(bufio.NewReader(io.MultiReader(bytes.NewReader(c.head), c.read)), r); err != nil {
@@ -118,8 +118,8 @@ func (c *Conn) ask(r *http.Request, until time.Time) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// head reads the head of a response, and nothing after it.
-func head(from *bufio.Reader) ([]byte, error) {
+// readHead reads the head of a response, and nothing after it.
+func readHead(from *bufio.Reader) ([]byte, error) {
 	var all []byte
 	for begin, lines := 0, 0; ; {
 		part, err := from.ReadSlice('\n')

@@ -141,6 +141,7 @@ func pool(c *transport.Config) (*clientcerts.Pool, error) {
 	}), nil
 }
 
+// open returns a transport with the settings of a kubeconfig.
 func open(c *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
